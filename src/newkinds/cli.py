@@ -1,0 +1,241 @@
+"""The command line. Each verb calls the Python function of the same name; torch is imported only then."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from .errors import NewkindsError
+
+EXAMPLES = """examples:
+  newkinds demo                                     SimGCD with and without CPF on drawn creatures, as a web page
+  newkinds discover photos/ --out runs/photos --k 40 --organizer cpf
+  newkinds predict runs/photos new-images/          categories of images never seen
+  newkinds train creatures --out runs/a --organizer cpf --set train.epochs=30
+  newkinds eval runs/a                              accuracy on all, old and new classes
+  newkinds list                                     methods, organizers, backbones, data sets
+
+photos/ holds one folder a known class, and a folder 'unlabeled' (or loose files) for all the rest.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    main = _parser(
+        "newkinds",
+        "Recognise the known kinds in your images, and discover, count and look at the new ones.",
+        EXAMPLES,
+    )
+    main.add_argument("--version", action="store_true", help="show the version and exit")
+    main.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    verbs = main.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+
+    def verb(name: str, summary: str, examples: str) -> argparse.ArgumentParser:
+        return verbs.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            epilog=f"examples:\n{examples}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    demo = verb(
+        "demo",
+        "Train SimGCD with and without CPF on drawn creatures and compare them on a web page.",
+        "  newkinds demo\n  newkinds demo --out my-demo --seed 1 --epochs 30",
+    )
+    demo.add_argument("--out", default="newkinds-demo", metavar="FOLDER", help="where to write (default: %(default)s)")
+    demo.add_argument("--seed", type=int, default=0, metavar="N", help="seed of training (default: %(default)s)")
+    demo.add_argument("--epochs", type=int, default=None, metavar="N", help="epochs of each run")
+
+    train = verb(
+        "train",
+        "Train a method on partly labelled images; the same command goes on after an interruption.",
+        "  newkinds train creatures --out runs/a\n"
+        "  newkinds train photos/ --out runs/b --k 40 --organizer cpf --backbone vit_small_patch14_dinov2\n"
+        "  newkinds train list.csv --out runs/c --k 12 --recipe mine.yaml --set train.lr=0.05",
+    )
+    _training_options(train)
+
+    discover = verb(
+        "discover",
+        "Train (or go on), then assign every image to a known or new category and write tables and a page.",
+        "  newkinds discover photos/ --out runs/photos --k 40 --organizer cpf\n"
+        "  newkinds discover creatures --out runs/creatures --set train.epochs=20",
+    )
+    _training_options(discover)
+
+    evaluate = verb(
+        "eval",
+        "Accuracy of a run on its unlabelled images, where their true classes are known.",
+        "  newkinds eval runs/creatures\n  newkinds eval runs/photos --truth sorted-photos/",
+    )
+    evaluate.add_argument("run", metavar="RUN", help="run directory")
+    evaluate.add_argument(
+        "--truth", metavar="DATA", help="folder with one sub-folder a class, or CSV file with path and label"
+    )
+    evaluate.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+    predict = verb(
+        "predict",
+        "Categories of images never seen, by a finished run.",
+        "  newkinds predict runs/photos new.jpg\n  newkinds predict runs/photos folder/ --out predictions.csv",
+    )
+    predict.add_argument("run", metavar="RUN", help="run directory")
+    predict.add_argument("images", metavar="IMAGE", nargs="+", help="image files or folders")
+    predict.add_argument("--out", metavar="FILE", help="CSV file to write (default: print)")
+    predict.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: %(default)s)")
+
+    listing = verb("list", "What there is to choose from.", "  newkinds list\n  newkinds list organizers")
+    listing.add_argument("kind", nargs="?", choices=("methods", "organizers", "backbones", "datasets"))
+    return main
+
+
+def _parser(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog=name, description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+def _training_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("data", metavar="DATA", nargs="?", help="folder, CSV file (path,label) or data set's name")
+    verb.add_argument("--out", required=True, metavar="RUN", help="run directory to write")
+    verb.add_argument("--k", type=int, metavar="N", help="how many categories there are in all, known ones included")
+    verb.add_argument("--method", metavar="NAME", help="discovery method (default: simgcd)")
+    verb.add_argument("--organizer", metavar="NAME", help="token organizer: none, patches, cpf (default: none)")
+    verb.add_argument("--backbone", metavar="NAME", help="tiny (bundled, default) or any timm model")
+    verb.add_argument("--weights", metavar="FILE", help="the backbone's weights: .safetensors or .pth")
+    verb.add_argument("--recipe", metavar="FILE", help="YAML file with settings")
+    verb.add_argument("--device", metavar="NAME", help="auto, cpu, cuda, mps (default: auto)")
+    verb.add_argument("--seed", type=int, metavar="N", help="seed of everything random (default: 0)")
+    verb.add_argument("--epochs", type=int, metavar="N", help="short for --set train.epochs=N")
+    verb.add_argument(
+        "--set", action="append", default=[], metavar="A.B=C", help="one setting, e.g. method.memax_weight=2"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit status is 0 (done), 1 (not done), 2 (misused) or 130 (interrupted)."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    options = parser().parse_args(arguments)
+    if options.version:
+        from . import __version__
+
+        print(f"newkinds {__version__}")
+        return 0
+    if options.verb is None:
+        parser().print_help()
+        return 2
+    try:
+        return VERBS[options.verb](options)
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on where this one stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # the reader (head, less) has closed: nothing more to say, and nothing to say it to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except NewkindsError as error:
+        if options.debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except Exception as error:
+        if options.debug:
+            raise
+        text = " ".join(str(error).split()) or "no message"
+        print(
+            f"error: {type(error).__name__}: {text}\nThis may be a bug in newkinds: "
+            f"newkinds --debug {options.verb} … shows where it happened.",
+            file=sys.stderr,
+        )
+        return 1
+
+
+def _choices(options: argparse.Namespace) -> dict[str, Any]:
+    from .config import parse_assignment
+
+    shortcuts = {
+        name: value
+        for name in ("device", "seed", "epochs")
+        if (value := getattr(options, name)) is not None
+    }
+    return {
+        "k": options.k,
+        "method": options.method,
+        "organizer": options.organizer,
+        "backbone": options.backbone,
+        "weights": options.weights,
+        "recipe": options.recipe,
+        "settings": [{"train": shortcuts}, *map(parse_assignment, options.set)],
+    }
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from .demo import demo
+
+    print(demo(options.out, seed=options.seed, epochs=options.epochs))
+    return 0
+
+
+def _train(options: argparse.Namespace) -> int:
+    from .pipeline import train
+
+    train(options.data, options.out, **_choices(options))
+    print(f"trained: {options.out} (newkinds eval, newkinds discover and newkinds predict use it)")
+    return 0
+
+
+def _discover(options: argparse.Namespace) -> int:
+    from .pipeline import discover
+    from .tables import discovery_summary
+
+    print(discovery_summary(discover(options.data, options.out, **_choices(options))))
+    return 0
+
+
+def _eval(options: argparse.Namespace) -> int:
+    import json
+
+    from .pipeline import evaluate
+    from .tables import evaluation_table
+
+    result = evaluate(options.run, options.truth)
+    print(json.dumps(result, indent=1) if options.json else evaluation_table(result))
+    return 0
+
+
+def _predict(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from .files import csv_text, write_csv
+    from .pipeline import load
+
+    predictions, skipped = load(options.run, options.device).predict_or_skip(options.images)
+    columns = ("path", "category", "is_new", "confidence")
+    rows = [(p.path, p.category, str(p.is_new).lower(), f"{p.confidence:.4f}") for p in predictions]
+    if options.out:
+        write_csv(Path(options.out), columns, rows)
+        print(f"{len(rows)} predictions in {options.out}, {len(skipped)} image(s) passed over", file=sys.stderr)
+    else:
+        print(csv_text(columns, rows), end="")
+    return 0 if predictions else 1
+
+
+def _list(options: argparse.Namespace) -> int:
+    from .tables import listing
+
+    print(listing(options.kind))
+    return 0
+
+
+VERBS = {
+    "demo": _demo,
+    "train": _train,
+    "discover": _discover,
+    "eval": _eval,
+    "predict": _predict,
+    "list": _list,
+}

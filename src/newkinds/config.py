@@ -1,0 +1,233 @@
+"""Settings: defaults ► the method's training defaults ► recipe file ► `--set section.name=value`.
+
+A section's settings are the arguments of what it builds (a data set's reader, the backbone's builder, an
+organizer's constructor, a method's Config, TrainConfig), so nothing is declared twice.
+An unknown name is an error that suggests the nearest one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+import yaml
+
+from .errors import NewkindsError, nearest
+
+SECTIONS = ("data", "backbone", "organizer", "method", "train")
+
+
+@dataclass
+class TrainConfig:
+    """The training loop. Defaults are those the published hosts share."""
+
+    epochs: int = 200
+    batch_size: int = 128  # images; each gives two views
+    lr: float = 0.1
+    min_lr_ratio: float = 1e-3  # the cosine ends at lr · min_lr_ratio
+    momentum: float = 0.9
+    weight_decay: float = 5e-5
+    decay_biases: bool = False  # also decay biases and other one-dimensional parameters
+    organizer_lr_ratio: float = 1.0  # the organizer's learning rate over the host's
+    freeze_organizer: bool = False  # leave the organizer at its random start, as a control
+    eval_every: int = 0  # epochs between evaluations written to metrics.jsonl; 0 = never; nothing is chosen by them
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device: str = "auto"
+    workers: int = -1  # processes that read images; -1 = by the machine
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run, resolved and checked; written to `config.yaml`."""
+
+    data: dict[str, Any]
+    backbone: dict[str, Any]
+    organizer: dict[str, Any]
+    method: dict[str, Any]
+    train: TrainConfig
+    k: int | None  # categories in all, known and new
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def as_yaml(self) -> str:
+        return yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True)
+
+
+def read_recipe(path: str | Path) -> dict[str, Any]:
+    """A recipe or config file: YAML with the sections data, backbone, organizer, method, train, and k."""
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NewkindsError(f"cannot read {path}: {error.strerror}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise NewkindsError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise NewkindsError(f"{path} must hold settings like 'train: {{epochs: 20}}', not a {type(content).__name__}.")
+    return content
+
+
+def parse_assignment(text: str) -> dict[str, Any]:
+    """`"train.epochs=20"` → `{"train": {"epochs": 20}}`.
+
+    >>> parse_assignment("organizer.primitives=16")
+    {'organizer': {'primitives': 16}}
+    """
+    key, equals, value = text.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts) or len(parts) > 2 or (len(parts) == 1 and parts[0] != "k"):
+        raise NewkindsError(f"--set {text}: write it as section.name=value, e.g. --set train.epochs=20.")
+    try:
+        parsed = yaml.safe_load(value)
+    except yaml.YAMLError:
+        parsed = value
+    for part in reversed(parts):
+        parsed = {part: parsed}
+    return parsed
+
+
+def resolve(*layers: Mapping[str, Any]) -> Config:
+    """Merge the layers (later ones win), fill in defaults, and check every name and value.
+
+    >>> resolve({"data": {"name": "creatures"}, "train": {"epochs": 5}}).train.epochs
+    5
+    """
+    # imported here: these pull in torch, which a misspelt command line should not wait for
+    from .backbones import build_backbone
+    from .data import DATASETS
+    from .methods import METHODS
+    from .organizers import ORGANIZERS
+
+    merged = _merge(layers)
+    data_name = _name(merged, "data", None)
+    organizer_name = _name(merged, "organizer", "none")
+    method_name = _name(merged, "method", "simgcd")
+    method = METHODS[method_name]
+    train = {**method.train_defaults, **merged["train"]}
+    k = _coerced(merged["k"], int | None, "k")
+    config = Config(
+        data={"name": data_name, **_section("data", DATASETS[data_name], merged["data"])},
+        backbone=_section("backbone", build_backbone, merged["backbone"]),
+        organizer={"name": organizer_name, **_section("organizer", ORGANIZERS[organizer_name], merged["organizer"])},
+        method={"name": method_name, **_section("method", method.Config, merged["method"])},
+        train=TrainConfig(**_section("train", TrainConfig, train)),
+        k=k,
+    )
+    _check_ranges(config.train)
+    return config
+
+
+def settings_of(build: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The settings a builder takes: its arguments that can be given by name and are not wired by the library."""
+    parameters = inspect.signature(build, eval_str=True).parameters.values()
+    return {
+        p.name: p
+        for p in parameters
+        if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and p.name not in ("self", "dim")
+    }
+
+
+def _merge(layers: tuple[Mapping[str, Any], ...]) -> dict[str, Any]:
+    merged: dict[str, Any] = {section: {} for section in SECTIONS}
+    merged["k"] = None
+    for layer in layers:
+        for key, value in layer.items():
+            if key not in merged:
+                raise NewkindsError(
+                    f"there is no section '{key}' among the settings.{nearest(key, merged)} "
+                    f"There are: {', '.join(merged)}."
+                )
+            if key == "k":
+                merged["k"] = value
+            elif not isinstance(value, Mapping):
+                raise NewkindsError(f"the section '{key}' must hold settings by name, not {value!r}.")
+            else:
+                # another organizer, method or data set does not inherit its predecessor's settings
+                if "name" in value and value["name"] != merged[key].get("name", value["name"]) and key != "backbone":
+                    merged[key] = {}
+                merged[key].update(value)
+    return merged
+
+
+def _name(merged: dict[str, Any], section: str, default: str | None) -> str:
+    name = merged[section].pop("name", default)
+    if name is None:
+        raise NewkindsError(f"no {section} given.")
+    return str(name)
+
+
+def _section(section: str, build: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    settings = settings_of(build)
+    for name in given:
+        if name not in settings:
+            known = f" There are: {', '.join(settings)}." if settings else " It has no settings."
+            raise NewkindsError(f"there is no setting '{section}.{name}'.{nearest(str(name), settings) or known}")
+    values = {}
+    for name, parameter in settings.items():
+        if name in given:
+            values[name] = _coerced(given[name], parameter.annotation, f"{section}.{name}")
+        elif parameter.default is inspect.Parameter.empty:
+            raise NewkindsError(f"the setting '{section}.{name}' is missing.")
+        else:
+            values[name] = parameter.default
+    return values
+
+
+def _coerced(value: Any, wanted: Any, where: str) -> Any:
+    """`value` as the annotated type, or an error that names the setting."""
+    origin = get_origin(wanted)
+    if origin in (Union, types.UnionType):
+        for option in get_args(wanted):
+            try:
+                return _coerced(value, option, where)
+            except NewkindsError:
+                continue
+    elif origin is Literal:
+        if value in get_args(wanted):
+            return value
+    elif wanted is type(None):
+        if value is None:
+            return None
+    elif wanted is bool:
+        if isinstance(value, bool):
+            return value
+    elif wanted is int:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    elif wanted is float:
+        # YAML reads 1e-3 as text
+        try:
+            if not isinstance(value, bool):
+                return float(value)
+        except (TypeError, ValueError):
+            pass
+    elif wanted is str:
+        if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+            return str(value)
+    raise NewkindsError(f"the setting '{where}' must be {_described(wanted)}, not {value!r}.")
+
+
+def _described(wanted: Any) -> str:
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+    if get_origin(wanted) is Literal:
+        return "one of " + ", ".join(map(str, get_args(wanted)))
+    if get_origin(wanted) in (Union, types.UnionType):
+        return " or ".join(_described(option) for option in get_args(wanted))
+    return words.get(wanted, str(wanted))
+
+
+def _check_ranges(train: TrainConfig) -> None:
+    for name, least in (("epochs", 1), ("batch_size", 1), ("eval_every", 0), ("workers", -1), ("seed", 0)):
+        if getattr(train, name) < least:
+            raise NewkindsError(f"the setting 'train.{name}' must be at least {least}, not {getattr(train, name)}.")
+    for name in ("lr", "min_lr_ratio", "momentum", "weight_decay", "organizer_lr_ratio"):
+        value = getattr(train, name)
+        if not 0 <= value < float("inf"):
+            raise NewkindsError(f"the setting 'train.{name}' must be a number from 0 on, not {value}.")

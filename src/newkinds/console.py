@@ -1,0 +1,60 @@
+"""What people see while they wait: messages, warnings, progress bars with the time left. All on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+T = TypeVar("T")
+
+# soft_wrap: a path in a message must stay in one piece; width is the terminal's business
+console = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def say(message: str) -> None:
+    """A plain line; never markup, for names of files end up in messages."""
+    console.print(Text(message))
+
+
+def warn(message: str) -> None:
+    console.print(Text.assemble(("warning: ", "yellow"), message))
+
+
+@contextmanager
+def progress_bar(description: str, total: int, done: int = 0) -> Iterator[ProgressBar]:
+    """A bar with the time left; on a log file (no terminal) only its last state is written."""
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(description, total=total, completed=done, note="")
+        yield ProgressBar(progress, task)
+
+
+class ProgressBar:
+    """The handle that `progress_bar` gives."""
+
+    def __init__(self, progress: Progress, task: int) -> None:
+        self._progress = progress
+        self._task = task
+
+    def advance(self, note: str = "", steps: int = 1) -> None:
+        self._progress.update(self._task, advance=steps, note=note)  # type: ignore[arg-type]
+
+
+def track(items: Iterable[T], description: str, total: int) -> Iterator[T]:
+    """The items, with a bar while they are taken."""
+    with progress_bar(description, total) as bar:
+        for item in items:
+            yield item
+            bar.advance()

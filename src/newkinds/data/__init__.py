@@ -1,0 +1,40 @@
+"""Images and their labels: every source becomes one Table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import NewkindsError, nearest
+from . import benchmarks, folder  # noqa: F401  (registers the data sets)
+from .table import DATASETS, Table
+
+__all__ = ["DATASETS", "Table", "load_table", "source_of"]
+
+
+def source_of(data: str | Path) -> dict[str, Any]:
+    """What the user named, as the settings section `data`: a folder, a CSV file, or a data set of ours.
+
+    >>> source_of("creatures")
+    {'name': 'creatures'}
+    """
+    path = Path(data)
+    if path.is_dir():
+        return {"name": "folder", "path": str(path)}
+    if path.is_file():
+        if path.suffix.lower() in (".csv", ".tsv", ".txt"):
+            return {"name": "csv", "path": str(path)}
+        raise NewkindsError(f"{path} is neither a folder nor a CSV file.")
+    if str(data) in DATASETS and str(data) not in ("folder", "csv"):
+        return {"name": str(data)}
+    own = [name for name in DATASETS if name not in ("folder", "csv")]
+    raise NewkindsError(
+        f"there is no folder, CSV file or data set '{data}'.{nearest(str(data), own)} "
+        f"Data sets: {', '.join(own)}."
+    )
+
+
+def load_table(settings: dict[str, Any]) -> Table:
+    """The table of a resolved `data` section."""
+    options = {name: value for name, value in settings.items() if name != "name"}
+    return DATASETS[settings["name"]](**options)

@@ -1,0 +1,150 @@
+"""Images of one's own: a folder with one sub-folder a class, or a CSV file with the columns path and label."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from PIL import Image
+
+from ..console import warn
+from ..errors import NewkindsError, nearest
+from .images import open_image
+from .table import DATASETS, Skipped, Table
+
+UNLABELLED = {"unlabeled", "unlabelled"}
+LITTER = {"thumbs.db", "desktop.ini"}  # what desktops leave in photo folders
+COLUMNS = ("path", "label", "truth")
+
+
+@DATASETS.register("folder")
+def read_folder(path: str) -> Table:
+    """`<class>/…` are labelled images; `unlabeled/…` and loose files are not. Sub-folders are searched."""
+    root = Path(path)
+    if not root.is_dir():
+        raise NewkindsError(f"there is no folder {root}.")
+    names, labels = [], []
+    for file in _files_below(root):
+        name = file.relative_to(root)
+        top = name.parts[0] if len(name.parts) > 1 else None
+        names.append(str(name))
+        labels.append(None if top is None or top.lower() in UNLABELLED else top)
+    if not names:
+        raise NewkindsError(f"there is no file in the folder {root}.")
+    for entry in sorted(root.iterdir()):
+        if entry.is_dir() and entry.name.lower() not in UNLABELLED and not entry.name.startswith("."):
+            if entry.name not in labels:
+                warn(f"the class folder '{entry.name}' is empty and is not counted as a known class.")
+    return Table(paths=names, labels=labels, open=partial(_open_row, root, names))
+
+
+@DATASETS.register("csv")
+def read_csv(path: str) -> Table:
+    """Columns path and label (empty = unlabelled), optionally truth (read by `eval` only).
+
+    Paths are relative to the CSV file's folder.
+    """
+    file = Path(path)
+    header, rows = _csv_rows(file)
+    if "path" not in header:
+        raise NewkindsError(
+            f"{file} has no column 'path' (it has: {', '.join(header)}).{nearest('path', header)} "
+            "The first line must name the columns path and label."
+        )
+    unknown = [name for name in header if name not in COLUMNS]
+    if "label" not in header:
+        raise NewkindsError(
+            f"{file} has no column 'label' (it has: {', '.join(header)}).{nearest('label', unknown)} "
+            "Leave the label empty where an image has none."
+        )
+    if unknown:
+        warn(f"{file}: ignoring the columns {', '.join(unknown)} (known: {', '.join(COLUMNS)}).")
+    names: list[str] = []
+    labels: list[str | None] = []
+    truth: list[str] = []
+    skipped: list[Skipped] = []
+    first_row: dict[str, tuple[int, str | None]] = {}
+    for line, row in rows:
+        name = row.get("path", "").strip()
+        label = row.get("label", "").strip() or None
+        if not name:
+            skipped.append(Skipped(f"{file.name} line {line}", "the path is empty"))
+            continue
+        same_file = os.path.normpath(name)
+        if same_file in first_row:
+            earlier, label_there = first_row[same_file]
+            clash = "" if label_there == label else f" with label '{label_there or ''}', which is kept (here '{label or ''}')"
+            skipped.append(Skipped(name, f"line {line} repeats line {earlier}{clash}"))
+            continue
+        first_row[same_file] = (line, label)
+        names.append(name)
+        labels.append(label)
+        truth.append(row.get("truth", "").strip())
+    if not names:
+        raise NewkindsError(f"{file} lists no image.")
+    return Table(
+        paths=names,
+        labels=labels,
+        open=partial(_open_row, file.parent, names),
+        truth=truth if "truth" in header else None,
+        skipped=skipped,
+    )
+
+
+def _open_row(root: Path, names: list[str], row: int) -> Image.Image:
+    return open_image(root / names[row])
+
+
+def _files_below(root: Path) -> Iterator[Path]:
+    """All files that are not hidden, in a fixed order; links are followed, but no folder is entered twice."""
+    entered: set[str] = set()
+    for folder, subfolders, files in os.walk(root, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in entered:
+            subfolders.clear()
+            continue
+        entered.add(real)
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith(".") and name.lower() not in LITTER:
+                yield Path(folder) / name
+
+
+def _csv_rows(file: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    """Column names, and each row with its line number; the delimiter may be a comma, semicolon or tab."""
+    text = _decoded(file)
+    first_line = text.split("\n", 1)[0]
+    delimiter = max(",;\t", key=first_line.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        header = [name.strip().lower() for name in next(reader, [])]
+        rows = [(reader.line_num, dict(zip(header, row, strict=False))) for row in reader if any(row)]
+    except csv.Error as error:
+        raise NewkindsError(f"{file} line {reader.line_num} is not CSV: {error}.") from None
+    if not header:
+        raise NewkindsError(f"{file} is empty: its first line must name the columns path and label.")
+    return header, rows
+
+
+def _decoded(file: Path) -> str:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise NewkindsError(f"cannot read {file}: {error.strerror}.") from None
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        encodings = ["utf-16"]
+    else:
+        encodings = ["utf-8-sig", "cp1252"]
+    for encoding in encodings:
+        try:
+            text = data.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        if encoding == "cp1252":
+            warn(f"{file} is not UTF-8; reading it as Windows-1252. Save it as UTF-8 if names look wrong.")
+        return text
+    raise NewkindsError(f"{file} is in an encoding that cannot be read: save it as UTF-8.")

@@ -1,0 +1,82 @@
+"""Opening image files that people really have: CMYK, 16-bit, animated, rotated by a tag, broken."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+SMALLEST_SIDE = 4  # px; below that there is nothing to recognise
+LONGEST_SHAPE = 50  # sides' ratio; the shorter side is resized to ~256, so a sliver would grow without bound
+MOST_PIXELS = 178_956_970  # Pillow's own limit against decompression bombs
+
+
+class BadImage(Exception):
+    """Why an image cannot be used, in a few words for `skipped.csv`."""
+
+
+def open_image(path: str | Path) -> Image.Image:
+    """Open any image as upright 8-bit RGB; raises `BadImage` with the reason where that is not possible.
+
+    Animations give their first frame, transparent pixels become white, 16-bit greys are scaled (not clipped).
+    """
+    try:
+        if Path(path).stat().st_size == 0:
+            raise BadImage("the file is empty (0 bytes)")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a large image is judged below, odd EXIF data does not matter
+            with Image.open(path) as image:
+                _check_shape(*image.size)
+                image.load()
+                return _as_rgb(ImageOps.exif_transpose(image))
+    except BadImage:
+        raise
+    except FileNotFoundError:
+        raise BadImage("file not found") from None
+    except Image.UnidentifiedImageError:
+        raise BadImage("not an image, or of a kind that cannot be read") from None
+    except Image.DecompressionBombError:
+        raise BadImage(f"more than {MOST_PIXELS / 1e6:.0f} megapixels: make it smaller") from None
+    except MemoryError:
+        raise BadImage("too large for the memory: make it smaller") from None
+    except PermissionError:
+        raise BadImage("no permission to read the file") from None
+    except Exception as error:  # decoders raise nearly anything on damaged data
+        raise BadImage(f"damaged: {_one_line(error)}") from None
+
+
+def _check_shape(width: int, height: int) -> None:
+    if min(width, height) < SMALLEST_SIDE:
+        raise BadImage(f"too small ({width}×{height} pixels)")
+    if max(width, height) > LONGEST_SHAPE * min(width, height):
+        raise BadImage(f"too elongated ({width}×{height} pixels)")
+    if width * height > MOST_PIXELS:
+        raise BadImage(f"too large ({width}×{height} pixels): make it smaller")
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "F" or image.mode.startswith("I"):
+        return _scaled_to_8_bit(image).convert("RGB")
+    if "A" in image.getbands() or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, image).convert("RGB")
+    return image.convert("RGB")
+
+
+def _scaled_to_8_bit(image: Image.Image) -> Image.Image:
+    """Greys of 16 or more bits: the full range of 16-bit files, or the image's own range where that is wider."""
+    values = np.asarray(image, dtype=np.float64)
+    values = np.nan_to_num(values, posinf=0.0, neginf=0.0)
+    low, high = min(values.min(), 0.0), values.max()
+    if image.mode == "F" or low < 0 or high > 65535:
+        scale = 255 / (high - low) if high > low else 0.0
+    else:
+        scale = 255 / 65535 if high > 255 else 1.0
+    return Image.fromarray(np.clip((values - low) * scale, 0, 255).round().astype(np.uint8))
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:120] or type(error).__name__

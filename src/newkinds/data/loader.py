@@ -1,0 +1,134 @@
+"""Batches for training and evaluation.
+
+All randomness is a function of (seed, epoch, position), never of what happened before: a run that was killed
+goes on bit for bit, with any number of reading processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from ..errors import NewkindsError
+from ..methods.base import Batch
+from .images import BadImage
+from .table import Table
+from .views import Preprocessing
+
+Key = tuple[int, int, int]  # row of the table, epoch, position in the epoch
+
+
+def mixed_seed(*numbers: int) -> int:
+    """One seed from several numbers, such that neighbours have nothing in common."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+class BalancedBatches(Sampler[list[Key]]):
+    """Rows of a batch, drawn with replacement: labelled and unlabelled images equally often, on average.
+
+    An epoch is as many draws as there are images; an incomplete last batch is dropped.
+    """
+
+    def __init__(self, is_labelled: np.ndarray, batch_size: int, seed: int) -> None:
+        labelled = int(is_labelled.sum())
+        unlabelled = len(is_labelled) - labelled
+        weight = np.where(is_labelled, 1.0, labelled / max(unlabelled, 1))
+        self.weight = torch.from_numpy(weight)
+        self.batch_size = min(batch_size, len(is_labelled))  # a small folder is one batch, not none
+        self.seed = seed
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return len(self.weight) // self.batch_size
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        generator = torch.Generator().manual_seed(mixed_seed(self.seed, self.epoch))
+        rows = torch.multinomial(self.weight, len(self.weight), replacement=True, generator=generator).tolist()
+        for start in range(0, len(self) * self.batch_size, self.batch_size):
+            yield [(rows[i], self.epoch, i) for i in range(start, start + self.batch_size)]
+
+
+class RandomViews(Dataset[tuple[Tensor, int, int]]):
+    """Two random views of an image: (2, 3, size, size) uint8, its class or -1, its row."""
+
+    def __init__(self, table: Table, preprocessing: Preprocessing, seed: int) -> None:
+        self.table = table
+        self.targets = table.targets
+        self.preprocessing = preprocessing
+        self.seed = seed
+
+    def __getitem__(self, key: Key) -> tuple[Tensor, int, int]:
+        row, epoch, position = key
+        try:
+            image = self.table.open(row)
+        except BadImage as error:
+            raise NewkindsError(
+                f"{self.table.paths[row]} could be read when the run began, but no longer: {error}. "
+                "Restore it and run the same command again; training goes on from the last epoch."
+            ) from None
+        rng = np.random.default_rng((self.seed, epoch, position))
+        views = self.preprocessing.random_views(self.preprocessing.resize(image), 2, rng)
+        return views, int(self.targets[row]), row
+
+
+def _view_major(samples: list[tuple[Tensor, int, int]]) -> Batch:
+    views = torch.stack([views for views, _, _ in samples], dim=1)  # (V, B, 3, H, W) uint8
+    return Batch(
+        views=views.flatten(0, 1),
+        labels=torch.tensor([target for _, target, _ in samples]),
+        index=torch.tensor([row for _, _, row in samples]),
+    )
+
+
+class TrainingBatches:
+    """`for batch in batches(epoch)`: uint8 views, normalised later on the device."""
+
+    def __init__(
+        self, table: Table, preprocessing: Preprocessing, batch_size: int, seed: int, workers: int
+    ) -> None:
+        self.sampler = BalancedBatches(table.targets >= 0, batch_size, seed)
+        self.loader = DataLoader(
+            RandomViews(table, preprocessing, seed),
+            batch_sampler=self.sampler,
+            collate_fn=_view_major,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+        )
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __call__(self, epoch: int) -> Iterator[Batch]:
+        self.sampler.epoch = epoch
+        return iter(self.loader)
+
+
+class CentreViews(Dataset[tuple[int, Tensor | str]]):
+    """The evaluation view of an image (3, size, size) uint8, or the reason why there is none."""
+
+    def __init__(self, table: Table, preprocessing: Preprocessing) -> None:
+        self.table = table
+        self.preprocessing = preprocessing
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, row: int) -> tuple[int, Tensor | str]:
+        try:
+            image = self.table.open(row)
+        except BadImage as error:
+            return row, str(error)
+        return row, self.preprocessing.centre_view(self.preprocessing.resize(image))
+
+
+def evaluation_batches(
+    table: Table, preprocessing: Preprocessing, batch_size: int, workers: int
+) -> DataLoader[list[tuple[int, Tensor | str]]]:
+    """All rows in order, as lists of (row, view or reason)."""
+    return DataLoader(
+        CentreViews(table, preprocessing), batch_size=batch_size, num_workers=workers, collate_fn=list
+    )

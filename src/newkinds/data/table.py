@@ -1,0 +1,127 @@
+"""The one table every source of images becomes: a path, a label or none, and how to open the image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import sha256
+
+import numpy as np
+from PIL import Image
+
+from ..console import track, warn
+from ..errors import NewkindsError
+from ..registry import Registry
+from .images import BadImage
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An image that was passed over, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Images, some with a label.
+
+    >>> table = load_table("photos/")
+    >>> table.known                       # names of the known classes, sorted
+    >>> table.targets                     # (n,) class of each image, -1 where there is no label
+    """
+
+    paths: list[str]  # the name of each image in all results; unique
+    labels: list[str | None]  # None = unlabelled
+    open: Callable[[int], Image.Image]  # row → RGB image, or BadImage
+    truth: list[str] | None = None  # every image's class, for evaluation only; training never reads it
+    skipped: list[Skipped] = field(default_factory=list)
+    known_first: list[str] | None = None  # order of the known classes where a benchmark fixes it
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def known(self) -> list[str]:
+        return self.known_first or sorted({label for label in self.labels if label is not None})
+
+    @property
+    def targets(self) -> np.ndarray:
+        position = {name: i for i, name in enumerate(self.known)}
+        return np.array([-1 if label is None else position[label] for label in self.labels], dtype=np.int64)
+
+    def rows(self, keep: Sequence[int]) -> Table:
+        """The table of some rows only."""
+        kept = list(keep)
+        return replace(
+            self,
+            paths=[self.paths[i] for i in kept],
+            labels=[self.labels[i] for i in kept],
+            truth=None if self.truth is None else [self.truth[i] for i in kept],
+            open=partial(_open_kept, self.open, kept),
+        )
+
+    def fingerprint(self) -> str:
+        """Changes when an image is added, removed or labelled otherwise."""
+        digest = sha256()
+        for path, label in zip(self.paths, self.labels, strict=True):
+            digest.update(repr((path, label)).encode("utf-8"))
+        return digest.hexdigest()
+
+
+def _open_kept(opener: Callable[[int], Image.Image], kept: list[int], row: int) -> Image.Image:
+    return opener(kept[row])
+
+
+DATASETS: Registry[Callable[..., Table]] = Registry("data set")
+
+
+def readable(table: Table, threads: int = 4) -> Table:
+    """Decode every image once and pass over those that cannot be read; they are listed in `skipped`.
+
+    A broken file is found before hours of training, not in the middle of them.
+    """
+
+    def problem(row: int) -> str | None:
+        try:
+            table.open(row)
+        except BadImage as error:
+            return str(error)
+        return None
+
+    with ThreadPoolExecutor(threads) as pool:
+        found = track(pool.map(problem, range(len(table))), "checking images", total=len(table))
+        problems = list(found)
+    bad = [Skipped(table.paths[i], reason) for i, reason in enumerate(problems) if reason is not None]
+    if bad:
+        table = table.rows([i for i, reason in enumerate(problems) if reason is None])
+    table = replace(table, skipped=table.skipped + bad)
+    if table.skipped:
+        first = table.skipped[0]
+        warn(f"{len(table.skipped)} file(s) passed over, listed in skipped.csv; first {first.path}: {first.reason}")
+    return table
+
+
+def require_discoverable(table: Table) -> None:
+    """Refuse a table from which nothing can be learnt or discovered."""
+    labelled = sum(label is not None for label in table.labels)
+    if not len(table):
+        raise NewkindsError("there is no readable image: nothing to do.")
+    if labelled == 0:
+        raise NewkindsError(
+            f"none of the {len(table)} images has a label: put some of each known class into a folder "
+            "named after the class (or fill in the label column of the CSV file)."
+        )
+    if labelled == len(table):
+        raise NewkindsError(
+            f"all {len(table)} images have a label, so there is nothing to discover: put the images without "
+            "a label into a folder called 'unlabeled' (or leave their label empty in the CSV file)."
+        )
+    if len(table.known) == 1:
+        warn(
+            f"only one known class ('{table.known[0]}'): what tells kinds apart is learnt from the difference "
+            "between known classes, so expect little."
+        )

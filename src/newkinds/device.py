@@ -1,0 +1,58 @@
+"""Which device to compute on, and in which precision."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from .errors import NewkindsError
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """CUDA, else MPS, else CPU; or the device asked for, if it is there."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).split("\n")[0]
+        raise NewkindsError(f"the device '{name}' cannot be used: {reason}. Try --device auto or --device cpu.") from None
+    return device
+
+
+def choose_workers(workers: int, device: torch.device) -> int:
+    """Reading processes: a GPU must be fed; on a CPU the network needs the cores itself."""
+    if workers >= 0:
+        return workers
+    return min(8, os.cpu_count() or 1) if device.type == "cuda" else 0
+
+
+class Precision:
+    """Mixed precision for the encoder; losses stay in float32.
+
+    "auto" is bfloat16 on CUDA (float16 where the card lacks it) and float32 elsewhere, where half precision
+    gains nothing (CPU) or was never tested by us (MPS).
+    """
+
+    def __init__(self, name: str, device: torch.device) -> None:
+        if name == "auto":
+            if device.type != "cuda":
+                name = "float32"
+            else:
+                name = "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
+        if name == "float16" and device.type == "cpu":
+            raise NewkindsError("train.precision=float16 needs a GPU; use auto, float32 or bfloat16.")
+        self.device = device
+        self.dtype: torch.dtype = getattr(torch, name)
+        # float16 gradients underflow without scaling; bfloat16 has float32's range
+        self.scaler = torch.amp.GradScaler(device.type, enabled=name == "float16")
+
+    def autocast(self) -> AbstractContextManager[object]:
+        if self.dtype is torch.float32:
+            return nullcontext()
+        return torch.autocast(self.device.type, self.dtype)

@@ -1,0 +1,20 @@
+"""What the user can put right, said in one sentence that names the thing and the next step."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class NewkindsError(Exception):
+    """A problem in the input, the settings or the machine; shown without a traceback by the command line."""
+
+
+def nearest(word: str, options: Iterable[str]) -> str:
+    """A hint for a misspelt name, or an empty string.
+
+    >>> nearest("simgdc", ["simgcd", "cms"])
+    " Did you mean 'simgcd'?"
+    """
+    close = difflib.get_close_matches(word, list(options), n=1, cutoff=0.6)
+    return f" Did you mean '{close[0]}'?" if close else ""

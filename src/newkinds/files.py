@@ -1,0 +1,76 @@
+"""Files are written whole or not at all: a temporary file beside the target, fsync, rename."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .errors import NewkindsError
+
+
+def write_whole(path: Path, content: bytes | str) -> None:
+    """Replace `path` by `content` in one step; after a crash or on a full disk the old file is still there."""
+    # backslashreplace: a file name that is not valid Unicode must not cost the user the whole table
+    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise NewkindsError(
+            f"cannot write {path}: {error.strerror or error}. What was there before is untouched; "
+            "make room or choose another folder, then run the same command again."
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A CSV table with a header line."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A CSV file with a header line, UTF-8, written whole."""
+    write_whole(path, csv_text(columns, rows))
+
+
+def make_folder(path: Path) -> Path:
+    """Create a folder and its parents; a file in the way or a read-only place is a clear error."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NewkindsError(f"cannot create the folder {path}: {error.strerror or error}.") from error
+    return path
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete the temporary files that a killed process left in `folder`."""
+    for leftover in folder.glob(".*.tmp"):
+        leftover.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself survive a power cut, where the system allows a folder to be opened."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)

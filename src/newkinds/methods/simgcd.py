@@ -1,0 +1,96 @@
+"""SimGCD: a prototype classifier over known and new categories, taught by its own other view.
+
+Xin Wen, Bingchen Zhao, Xiaojuan Qi: Parametric Classification for Generalized Category Discovery:
+A Baseline Study. ICCV 2023.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .. import losses
+from ..errors import NewkindsError
+from ..heads import ProjectionHead, PrototypeClassifier
+from ..precision import full_precision
+from ..schedules import linear_then_constant
+from .base import METHODS, Assignment, Batch, Method, Progress
+
+
+@METHODS.register("simgcd")
+class SimGCD(Method):
+    """Parametric prototypes with self-distillation (Wen et al., ICCV 2023).
+
+    Two branches see the feature. The classifier holds one prototype a category, known classes first: it
+    learns the labels where there are any, and from every image that one view should predict what the
+    other does, while the mean prediction is kept spread over all categories. The projection is trained
+    by contrast, with labels where there are any. The category of an image is its nearest prototype.
+    """
+
+    @dataclass
+    class Config(Method.Config):
+        sup_weight: float = 0.35  # share of the two supervised terms; the unsupervised ones get the rest
+        memax_weight: float = 1.0  # of the mean-entropy term; the authors take 2 on CUB, 4 on CIFAR-100
+        student_temp: float = 0.1
+        teacher_temp: float = 0.04
+        warmup_teacher_temp: float = 0.07  # at epoch 0, from where it falls linearly to teacher_temp
+        warmup_teacher_epochs: int = 30  # also when fewer are trained: the temperature then stays higher
+        info_nce_temp: float = 1.0
+        sup_con_temp: float = 0.07
+        projection_hidden: int = 2048
+        projection_dim: int = 256
+
+        def __post_init__(self) -> None:
+            if not 0 <= self.sup_weight <= 1:
+                raise NewkindsError(f"method.sup_weight lies between 0 and 1, not at {self.sup_weight}.")
+            for name, value in vars(self).items():
+                if name.endswith("_temp") and not value > 0:
+                    raise NewkindsError(f"method.{name} is a temperature and must be above 0, not {value}.")
+
+    config: Config
+
+    def __init__(self, config: Config, dim: int, known: int, categories: int) -> None:
+        super().__init__(config, dim, known, categories)
+        self.projection = ProjectionHead(dim, config.projection_hidden, config.projection_dim)
+        self.classifier = PrototypeClassifier(dim, categories)
+
+    def loss(self, batch: Batch, features: Tensor, progress: Progress) -> dict[str, Tensor]:
+        return self.loss_of(self.classifier(features), self.projection(features), batch.labels, progress)
+
+    def loss_of(
+        self, logits: Tensor, projections: Tensor, labels: Tensor, progress: Progress
+    ) -> dict[str, Tensor]:
+        """The loss and its terms from cosine logits (2B, K), projections (2B, P), labels (B,; -1: none)."""
+        config = self.config
+        teacher_temp = linear_then_constant(
+            progress.epoch, config.warmup_teacher_temp, config.teacher_temp, config.warmup_teacher_epochs
+        )
+        labels = labels.repeat(2)  # (2B,), both views
+        labelled = labels >= 0
+        with full_precision(projections) as h:
+            unit = F.normalize(h, dim=1)  # (2B, P)
+        terms = {
+            "labelled_cross_entropy": losses.labelled_cross_entropy(logits, labels, config.student_temp),
+            "supervised_contrastive": losses.supervised_contrastive(
+                unit[labelled], labels[labelled], config.sup_con_temp
+            ),
+            # The unsupervised terms see every image, labelled ones too.
+            "self_distillation": losses.self_distillation(logits, teacher_temp, config.student_temp),
+            "mean_entropy_gap": losses.mean_entropy_gap(logits, config.student_temp),
+            "info_nce": losses.info_nce(projections, config.info_nce_temp),
+        }
+        supervised = terms["labelled_cross_entropy"] + terms["supervised_contrastive"]
+        unsupervised = (
+            terms["self_distillation"] + config.memax_weight * terms["mean_entropy_gap"] + terms["info_nce"]
+        )
+        loss = config.sup_weight * supervised + (1 - config.sup_weight) * unsupervised
+        return {"loss": loss, **terms}
+
+    @torch.no_grad()
+    def assign(self, features: Tensor) -> Assignment:
+        logits = self.classifier(features)  # (n, K)
+        shares = (logits / self.config.student_temp).softmax(dim=1)
+        return Assignment(category=logits.argmax(dim=1), confidence=shares.amax(dim=1))

@@ -1,0 +1,141 @@
+"""Encoder and method together: what a run trains, saves and predicts with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from .backbones import build_backbone
+from .config import Config
+from .console import track
+from .data.loader import evaluation_batches, mixed_seed
+from .data.table import Skipped, Table
+from .device import choose_workers
+from .encoder import Encoder
+from .errors import NewkindsError
+from .files import write_whole
+from .methods import METHODS, Method
+from .organizers import ORGANIZERS
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Features of the images of a table that could be read."""
+
+    features: Tensor  # (n, D) float32 on the CPU
+    rows: list[int]  # which rows of the table they are
+    skipped: list[Skipped]  # the others, with the reason
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Where each primitive is active in a few images."""
+
+    views: np.ndarray  # (n, H, W, 3) uint8, what the encoder saw
+    shares: np.ndarray  # (n, N, M)
+    grid: tuple[int, int]
+
+
+class Model(nn.Module):
+    """A trained (or trainable) discoverer. Categories 0..C-1 are the known classes, the others are new."""
+
+    def __init__(self, encoder: Encoder, method: Method, known: list[str], k: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.method = method
+        self.known = known
+        self.k = k
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def components(self) -> dict[str, nn.Module]:
+        """The parts whose parameters are counted and trained separately."""
+        return {"backbone": self.encoder.backbone, "organizer": self.encoder.organizer, "head": self.method}
+
+    @torch.inference_mode()
+    def embed(self, table: Table, batch_size: int = 64, workers: int = -1) -> Embedded:
+        """The feature of every image; unreadable images are passed over and listed."""
+        self.eval()
+        preprocessing = self.encoder.backbone.preprocessing
+        batches = evaluation_batches(table, preprocessing, batch_size, choose_workers(workers, self.device))
+        features, rows, skipped = [], [], []
+        for batch in track(batches, "embedding images", total=len(batches)):
+            views = []
+            for row, view in batch:
+                if isinstance(view, str):
+                    skipped.append(Skipped(table.paths[row], view))
+                else:
+                    views.append(view)
+                    rows.append(row)
+            if views:
+                images = preprocessing.normalise(torch.stack(views).to(self.device))
+                features.append(self.encoder(images).feature.float().cpu())
+        gathered = torch.cat(features) if features else torch.empty(0, self.encoder.dim)
+        return Embedded(gathered, rows, skipped)
+
+    @torch.inference_mode()
+    def fields(self, table: Table, rows: list[int]) -> Fields | None:
+        """The assignment fields of a few images; None where the organizer has none."""
+        self.eval()
+        preprocessing = self.encoder.backbone.preprocessing
+        views = torch.stack([preprocessing.centre_view(preprocessing.resize(table.open(row))) for row in rows])
+        encoded = self.encoder(preprocessing.normalise(views.to(self.device)), details=True)
+        if encoded.field is None or encoded.grid is None:
+            return None
+        return Fields(views.permute(0, 2, 3, 1).numpy(), encoded.field.float().cpu().numpy(), encoded.grid)
+
+    def save(self, path: Path) -> None:
+        """All weights, frozen ones too: a run needs no other file to be used."""
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
+        write_whole(path, save(tensors, {"known": json.dumps(self.known), "k": str(self.k)}))
+
+
+def build_model(config: Config, known: list[str], k: int, load_weights: bool = True) -> Model:
+    """The model a config describes, with the same random start for the same seed.
+
+    The head has a seed of its own, so that runs with and without an organizer start from the same head.
+    """
+    seed = config.train.seed
+    backbone = build_backbone(**config.backbone, load_weights=load_weights)
+    torch.manual_seed(mixed_seed(seed, 1))
+    organizer = ORGANIZERS[config.organizer["name"]](backbone.dim, **_settings(config.organizer))
+    torch.manual_seed(mixed_seed(seed, 2))
+    method_class = METHODS[config.method["name"]]
+    method = method_class(method_class.Config(**_settings(config.method)), backbone.dim, len(known), k)
+    return Model(Encoder(backbone, organizer), method, known, k)
+
+
+def load_model(config: Config, path: Path, device: torch.device) -> Model:
+    """The model of a run directory, from its own files alone."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        known, k = json.loads(metadata["known"]), int(metadata["k"])
+    except FileNotFoundError:
+        raise NewkindsError(f"there is no {path}: the run has not finished training. Run the same command again.") from None
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise NewkindsError(f"{path} is damaged or not a newkinds model: {error}.") from None
+    model = build_model(config, known, k, load_weights=False)
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        first = " ".join(str(error).split("\n")[1:2]).strip()
+        raise NewkindsError(
+            f"{path} does not fit {path.parent / 'config.yaml'} (another architecture?): {first}"
+        ) from None
+    return model.to(device).eval()
+
+
+def _settings(section: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in section.items() if name != "name"}

@@ -1,0 +1,302 @@
+"""The verbs as Python functions: train, discover, evaluate, predict, load."""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors.torch import save
+from typing_extensions import Unpack
+
+from . import discovery as found
+from . import metrics
+from .config import Config, read_recipe, resolve
+from .console import say, warn
+from .data import load_table, source_of
+from .data.folder import read_csv, read_folder
+from .data.images import open_image
+from .data.table import Skipped, Table, readable, require_discoverable
+from .device import choose_device
+from .discovery import Discovery
+from .errors import NewkindsError
+from .files import write_whole
+from .model import Embedded, Model, build_model, load_model
+from .protocol import describe_protocol, record_protocol, run_card
+from .run import Run
+from .train import fit
+
+
+class Choices(TypedDict, total=False):
+    """What `train` and `discover` may be told beside data and out; each has the command-line option's name."""
+
+    k: int | None  # categories in all, known and new
+    method: str | None
+    organizer: str | None
+    backbone: str | None
+    weights: str | Path | None  # weight file of the backbone
+    recipe: str | Path | None  # YAML file with settings
+    settings: Mapping[str, Any] | Sequence[Mapping[str, Any]]  # {"train": {"epochs": 20}}, later ones win
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The category of one image that may never have been seen before."""
+
+    path: str
+    category: str
+    is_new: bool
+    confidence: float
+
+
+class LoadedRun:
+    """A finished run, ready to be used on other images.
+
+    >>> model = newkinds.load("runs/photos")
+    >>> model.predict(["holiday.jpg"])[0].category
+    """
+
+    def __init__(self, folder: str | Path, device: str = "auto") -> None:
+        self.run = Run(folder)
+        self.config = self.run.config()
+        self.model = load_model(self.config, self.run.model_file, choose_device(device))
+        self.names = found.read_names(self.run, self.model.known, self.model.k)
+
+    def predict(self, images: str | Path | Iterable[str | Path]) -> list[Prediction]:
+        """A category for each readable image; files and folders may be mixed. Unreadable ones are warned of."""
+        return self.predict_or_skip(images)[0]
+
+    def predict_or_skip(
+        self, images: str | Path | Iterable[str | Path]
+    ) -> tuple[list[Prediction], list[Skipped]]:
+        """Predictions, and the images that could not be read with the reason."""
+        paths = _image_files([images] if isinstance(images, (str, Path)) else images)
+        table = Table(paths=paths, labels=[None] * len(paths), open=partial(_open_path, paths))
+        embedded = self.model.embed(table)
+        for skipped in embedded.skipped:
+            warn(f"{skipped.path} passed over: {skipped.reason}")
+        assignment = assign(self.model, embedded)
+        return [
+            Prediction(paths[row], self.names[c], c >= len(self.model.known), round(p, 4))
+            for row, c, p in zip(
+                embedded.rows, assignment.category.tolist(), assignment.confidence.tolist(), strict=True
+            )
+        ], embedded.skipped
+
+
+def load(run: str | Path, device: str = "auto") -> LoadedRun:
+    """Open a finished run directory."""
+    return LoadedRun(run, device)
+
+
+def train(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> LoadedRun:
+    """Train a method on partly labelled images; the same call goes on with a run that was interrupted.
+
+    `data` is a folder, a CSV file, the name of a data set, or None where a recipe names it.
+
+    >>> newkinds.train("creatures", "runs/creatures", organizer="cpf", settings={"train": {"epochs": 20}})
+    """
+    run, table, config = _prepare(data, out, choices)
+    _train(run, table, config)
+    return LoadedRun(run.folder, config.train.device)
+
+
+def discover(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> Discovery:
+    """Train (or go on), then assign every image to a known or new category and write tables and a page.
+
+    >>> found = newkinds.discover("photos/", "runs/photos", k=40, organizer="cpf")
+    >>> len(found.new)
+    """
+    run, table, config = _prepare(data, out, choices)
+    return discover_with(_train(run, table, config), table, run)
+
+
+def discover_with(model: Model, table: Table, run: Run) -> Discovery:
+    """Embed, assign, and write everything a run shows: features, tables, page and card."""
+    from .report.build import page_of  # jinja2 is needed here only
+    from .report import render
+
+    embedded = model.embed(table)
+    assignment = assign(model, embedded)
+    names = found.category_names(model.known, model.k)
+    result = found.gather(run, table, embedded, assignment, names)
+    write_whole(run.path("features.safetensors"), save({"features": embedded.features}))
+    found.write(result, run)
+    write_whole(run.path("report.html"), render(page_of(result, model, table, run)))
+    write_whole(run.path("README.md"), run_card(run, model, result))
+    return result
+
+
+def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]:
+    """Accuracy of a run on its unlabelled images, where their true classes are known.
+
+    `truth`: a folder with one sub-folder a class, or a CSV file with path and label (or truth), naming the
+    same images; not needed for data sets that bring their own. Nothing is trained or chosen by it.
+    """
+    opened = Run(run)
+    config = opened.config()
+    table = load_table(config.data)
+    truth_of = _truth(table, truth)
+    if not opened.path("assignments.csv").is_file():
+        loaded = LoadedRun(run)
+        discover_with(loaded.model, readable(table), opened)
+    categories = {entry["name"]: entry["id"] for entry in opened.read_json("categories.json")}
+    true, predicted, missing = [], [], 0
+    for row in _rows_of(opened.path("assignments.csv")):
+        if row["given_label"]:
+            continue
+        if not truth_of.get(row["path"]):
+            missing += 1
+            continue
+        true.append(truth_of[row["path"]])
+        predicted.append(categories[row["category"]])
+    if not true:
+        raise NewkindsError(f"the truth of none of the unlabelled images in {run} is known: give it with --truth.")
+    if missing:
+        warn(f"{missing} unlabelled image(s) have no true class and are left out of the evaluation.")
+    result = score(true, predicted, table.known)
+    evaluation = {
+        "evaluated": len(true),
+        "metrics": {name: None if np.isnan(value) else value for name, value in result.items()},
+        "protocol": dict(describe_protocol(opened, len(true))),
+    }
+    opened.write_json("evaluation.json", evaluation)
+    return {**evaluation, "metrics": result}
+
+
+def score(true: list[str], predicted: list[int], known: list[str]) -> dict[str, float]:
+    """All metrics, with one warning line where a split is empty."""
+    number = {name: i for i, name in enumerate([*known, *sorted(set(true) - set(known))])}
+    classes = np.array([number[name] for name in true])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = metrics.evaluate(classes, np.array(predicted), classes < len(known))
+    for message in dict.fromkeys(str(w.message) for w in caught):
+        warn(message)
+    return result
+
+
+def predict(run: str | Path, images: str | Path | Iterable[str | Path]) -> list[Prediction]:
+    """Categories of images never seen, by a finished run."""
+    return load(run).predict(images)
+
+
+@torch.inference_mode()
+def assign(model: Model, embedded: Embedded) -> Any:
+    return model.method.assign(embedded.features.to(model.device))
+
+
+def _prepare(data: str | Path | None, out: str | Path, choices: Choices) -> tuple[Run, Table, Config]:
+    """Settings, images and run directory, all checked before anything long begins."""
+    layers: list[Mapping[str, Any]] = []
+    if (recipe := choices.get("recipe")) is not None:
+        layers.append(read_recipe(recipe))
+    if data is not None:
+        layers.append({"data": source_of(data)})
+    for section in ("method", "organizer", "backbone"):
+        if (name := choices.get(section)) is not None:
+            layers.append({section: {"name": name}})
+    if (weights := choices.get("weights")) is not None:
+        layers.append({"backbone": {"weights": str(weights)}})
+    if (k := choices.get("k")) is not None:
+        layers.append({"k": k})
+    settings = choices.get("settings", {})
+    layers += [settings] if isinstance(settings, Mapping) else list(settings)
+    config = resolve(*layers)
+    table = readable(load_table(config.data))
+    require_discoverable(table)
+    config = replace(config, k=_category_count(config.k, table))
+    run = Run(out)
+    run.begin(config)
+    found.write_skipped(table.skipped, run)
+    return run, table, config
+
+
+def _category_count(k: int | None, table: Table) -> int:
+    known = len(table.known)
+    if k is None:
+        if table.truth is None:
+            raise NewkindsError(
+                f"say how many categories you expect in all, the {known} known ones included: --k N. "
+                "A generous guess is better than a tight one; superfluous categories stay empty."
+            )
+        k = len(set(table.truth))
+    if k < known:
+        raise NewkindsError(f"{k} categories were asked for, but {known} are known already: --k counts those too.")
+    if k > len(table):
+        raise NewkindsError(f"{k} categories were asked for, but there are only {len(table)} images.")
+    if k == known:
+        warn(f"--k {k} leaves no room for new categories: every image will get one of the {known} known classes.")
+    return k
+
+
+def _train(run: Run, table: Table, config: Config) -> Model:
+    if run.model_file.is_file():
+        say(f"{run.folder} has been trained already")
+        return load_model(config, run.model_file, choose_device(config.train.device))
+    assert config.k is not None
+    model = build_model(config, table.known, config.k)
+    record_protocol(run, config, table, choose_device(config.train.device))
+    evaluator = partial(_score_unlabelled, table=table) if table.truth is not None else None
+    fit(model, table, config.train, run, evaluator)
+    write_whole(run.path("README.md"), run_card(run, model, None))
+    return model
+
+
+def _score_unlabelled(model: Model, table: Table) -> dict[str, float]:
+    """All/Old/New of the unlabelled images, for the curve in metrics.jsonl."""
+    assert table.truth is not None
+    unlabelled = table.rows([row for row, label in enumerate(table.labels) if label is None])
+    embedded = model.embed(unlabelled)
+    true = [unlabelled.truth[row] for row in embedded.rows]  # type: ignore[index]
+    result = score(true, assign(model, embedded).category.tolist(), table.known)
+    return {name: value for name, value in result.items() if name in ("acc_all", "acc_old", "acc_new")}
+
+
+def _truth(table: Table, truth: str | Path | None) -> dict[str, str]:
+    """Path → true class, from the data set itself or from what the user gives."""
+    if truth is None:
+        if table.truth is None:
+            raise NewkindsError("the true classes of these images are not known: give them with --truth FOLDER or CSV.")
+        return dict(zip(table.paths, table.truth, strict=True))
+    given = read_folder(str(truth)) if Path(truth).is_dir() else read_csv(str(truth))
+    labels = given.truth if given.truth is not None else [label or "" for label in given.labels]
+    by_path = {path: label for path, label in zip(given.paths, labels, strict=True) if label}
+    if not set(by_path) & set(table.paths):
+        # a folder sorted by class has other sub-folders than the one that was trained on: go by file name
+        by_name = {Path(path).name: label for path, label in by_path.items()}
+        if len(by_name) < len(by_path):
+            raise NewkindsError(f"{truth}: file names repeat, so paths must be the same as in the run.")
+        return {path: by_name[Path(path).name] for path in table.paths if Path(path).name in by_name}
+    return by_path
+
+
+def _rows_of(file: Path) -> list[dict[str, str]]:
+    with open(file, encoding="utf-8", newline="") as text:
+        return list(csv.DictReader(text))
+
+
+def _image_files(images: Iterable[str | Path]) -> list[str]:
+    """Files as they are, folders as the files below them."""
+    paths: list[str] = []
+    for entry in images:
+        path = Path(entry)
+        if path.is_dir():
+            paths += [str(path / name) for name in read_folder(str(path)).paths]
+        elif path.exists():
+            paths.append(str(path))
+        else:
+            raise NewkindsError(f"there is no file or folder {path}.")
+    return list(dict.fromkeys(paths))
+
+
+def _open_path(paths: list[str], row: int) -> Image.Image:
+    return open_image(paths[row])
+

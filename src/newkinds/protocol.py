@@ -1,0 +1,123 @@
+"""What stands beside every number: data, split, metric, selection rule, weights, seed, versions, machine, date."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from .backbones import weights_file
+from .config import Config
+from .data.table import Table
+from .discovery import Discovery
+from .model import Model
+from .run import Run
+
+PACKAGES = ("newkinds", "torch", "timm", "scikit-learn", "numpy")
+METRIC = "clustering accuracy, one Hungarian match over all evaluated images (v2)"
+SELECTION = "last epoch; nothing is chosen by test labels"
+
+
+def record_protocol(run: Run, config: Config, table: Table, device: torch.device) -> None:
+    """Write down, when training begins, what cannot be seen from the settings later."""
+    labelled = sum(label is not None for label in table.labels)
+    run.write_json(
+        "protocol.json",
+        {
+            "images": len(table),
+            "labelled": labelled,
+            "known_classes": len(table.known),
+            "split": table.fingerprint()[:16],
+            "weights": _weights(config),
+            "versions": package_versions(),
+            "device": describe_device(device),
+            "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        },
+    )
+
+
+def describe_protocol(run: Run, evaluated: int | None = None) -> list[tuple[str, str]]:
+    """The protocol of a run as name and value, for tables, pages and cards."""
+    config, record = run.config(), run.read_json("protocol.json")
+    train = config.train
+    data = ", ".join(str(value) if key == "name" else f"{key} {value}" for key, value in config.data.items())
+    rows = [
+        ("data", data),
+        ("images", f"{record['images']:,}, of which {record['labelled']:,} labelled"),
+        ("categories", f"{record['known_classes']} known of {config.k}"),
+        ("split", record["split"]),
+    ]
+    if evaluated is not None:
+        rows += [("evaluated", f"{evaluated:,} unlabelled training images"), ("metric", METRIC)]
+    organizer = ", ".join(str(v) if k == "name" else f"{k} {v}" for k, v in config.organizer.items())
+    return [
+        *rows,
+        ("selection", SELECTION),
+        ("method", config.method["name"]),
+        ("organizer", organizer),
+        ("backbone", f"{config.backbone['name']}, last {config.backbone['train_blocks']} block(s) trained"),
+        ("weights", record["weights"]),
+        ("training", f"{train.epochs} epochs, batch {train.batch_size}, lr {train.lr:g}, seed {train.seed}"),
+        ("versions", record["versions"]),
+        ("machine", record["device"]),
+        ("date", record["date"]),
+    ]
+
+
+def run_card(run: Run, model: Model, discovery: Discovery | None) -> str:
+    """README.md of a run directory: what this model is and how to use it."""
+    lines = [
+        f"# {run.folder.name}",
+        "",
+        "A model that sorts images into known and new categories, made by newkinds.",
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {_cell(name)} | {_cell(value)} |" for name, value in describe_protocol(run)),
+        "",
+    ]
+    if discovery is not None:
+        lines += [
+            f"{len(discovery.members):,} images assigned, {len(discovery.skipped):,} passed over (`skipped.csv`); "
+            f"{len(discovery.known)} known categories, {len(discovery.new)} new ones with members.",
+            "",
+        ]
+    lines += [
+        "Known classes: " + ", ".join(_cell(name) for name in model.known) + ".",
+        "",
+        "```",
+        "newkinds predict THIS_FOLDER image.jpg more-images/",
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def package_versions() -> str:
+    found = [f"Python {platform.python_version()}"]
+    for package in PACKAGES:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    return ", ".join(found)
+
+
+def describe_device(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type.upper()} {platform.machine()}, {torch.get_num_threads()} threads"
+
+
+def _weights(config: Config) -> str:
+    file = weights_file(config.backbone["name"], config.backbone["weights"])
+    return f"{file.name}, sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:16]}"
+
+
+def _cell(text: Any) -> str:
+    """Names come from files: keep them from breaking out of a Markdown table."""
+    return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")

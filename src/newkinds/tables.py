@@ -1,0 +1,90 @@
+"""Results as text for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .backbones import known_backbones
+from .data import DATASETS
+from .discovery import Discovery
+from .methods import METHODS
+from .organizers import ORGANIZERS
+from .registry import Registry
+
+METRIC_NAMES = {
+    "acc": "ACC (v2, one match)",
+    "acc_v1": "ACC (v1, two matches)",
+    "acc_balanced": "ACC (v2, class-balanced)",
+}
+
+
+def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Markdown that is aligned to be read as it is; all columns but the first are flush right.
+
+    >>> print(text_table(["", "All"], [["host", "61.2"]]))
+    |      |  All |
+    |------|-----:|
+    | host | 61.2 |
+    """
+    widths = [max(len(row[i]) for row in [columns, *rows]) for i in range(len(columns))]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [cells[0].ljust(widths[0])] + [c.rjust(w) for c, w in zip(cells[1:], widths[1:], strict=True)]
+        return "| " + " | ".join(padded) + " |"
+
+    rule = "|" + "|".join(["-" * (widths[0] + 2)] + ["-" * (w + 1) + ":" for w in widths[1:]]) + "|"
+    return "\n".join([line(columns), rule, *map(line, rows)])
+
+
+def percent(share: float) -> str:
+    """`0.612` → "61.2"; not-a-number, for a split without images, is a dash."""
+    return "–" if share != share else f"{100 * share:.1f}"
+
+
+def protocol_lines(protocol: Sequence[tuple[str, str]]) -> str:
+    width = max(len(name) for name, _ in protocol)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in protocol)
+
+
+def evaluation_table(evaluation: dict[str, Any]) -> str:
+    """All, Old and New for each accuracy, then NMI and ARI, then the protocol."""
+    metrics = evaluation["metrics"]
+    rows = [
+        [title, *(percent(metrics[f"{name}_{part}"]) for part in ("all", "old", "new"))]
+        for name, title in METRIC_NAMES.items()
+    ]
+    rows += [[name.upper(), percent(metrics[name]), "", ""] for name in ("nmi", "ari")]
+    table = text_table(["%", "All", "Old", "New"], rows)
+    return f"{table}\n\n{protocol_lines(list(evaluation['protocol'].items()))}"
+
+
+def discovery_summary(discovery: Discovery) -> str:
+    """New categories with their sizes, and where to look."""
+    rows = [[c.name, str(c.size), f"{c.confidence:.2f}"] for c in discovery.new]
+    table = text_table(["new category", "images", "confidence"], rows) if rows else "no new category has members"
+    return (
+        f"{table}\n\n{len(discovery.members)} images assigned ({len(discovery.known)} known categories, "
+        f"{len(discovery.new)} new), {len(discovery.skipped)} passed over\n"
+        f"look at {discovery.run / 'report.html'}; tables in {discovery.run / 'assignments.csv'}"
+    )
+
+
+def listing(kind: str | None = None) -> str:
+    """What there is to choose from, with a line each."""
+    sections = {
+        "methods": _described(METHODS),
+        "organizers": _described(ORGANIZERS),
+        "backbones": known_backbones(),
+        "datasets": _described(DATASETS),
+    }
+    blocks = []
+    for name in sections if kind is None else [kind]:
+        width = max(len(entry) for entry, _ in sections[name])
+        lines = [f"  {entry.ljust(width)}  {text}".rstrip() for entry, text in sections[name]]
+        blocks.append("\n".join([name, *lines]))
+    return "\n\n".join(blocks)
+
+
+def _described(registry: Registry[Any]) -> list[tuple[str, str]]:
+    return [(name, (registry[name].__doc__ or "").strip().split("\n")[0]) for name in registry]

@@ -1,0 +1,168 @@
+"""The training loop, the only one: every method, organizer and data set goes through it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import SGD, Optimizer
+
+from .config import TrainConfig
+from .console import console, progress_bar, say
+from .data.loader import TrainingBatches, mixed_seed
+from .data.table import Table
+from .device import Precision, choose_device, choose_workers
+from .errors import NewkindsError
+from .methods.base import Batch, Progress
+from .model import Model
+from .run import Run
+from .schedules import cosine_lr
+
+Evaluator = Callable[[Model], dict[str, float]]
+
+
+def fit(model: Model, table: Table, config: TrainConfig, run: Run, evaluate: Evaluator | None = None) -> Model:
+    """Train `model` on `table`, epoch by epoch into `run`; goes on where an earlier call stopped.
+
+    On the CPU the result is the same, bit for bit, however often the process was killed in between:
+    an epoch's randomness depends on the seed and the epoch's number alone.
+    """
+    device = choose_device(config.device)
+    precision = Precision(config.precision, device)
+    model.to(device)
+    if config.freeze_organizer:
+        model.encoder.organizer.requires_grad_(False)
+    say(trainable_parameters(model, allow_frozen_organizer=config.freeze_organizer))
+    optimizer = SGD(parameter_groups(model, config), lr=config.lr, momentum=config.momentum)
+    first_epoch = _restore(model, optimizer, precision, table, run)
+    preprocessing = model.encoder.backbone.preprocessing
+    batches = TrainingBatches(
+        table, preprocessing, config.batch_size, config.seed, choose_workers(config.workers, device)
+    )
+    rows = run.metrics()[:first_epoch]
+    with progress_bar("training", config.epochs * len(batches), done=first_epoch * len(batches)) as bar:
+        for epoch in range(first_epoch, config.epochs):
+            started = time.perf_counter()
+            torch.manual_seed(mixed_seed(config.seed, 3, epoch))
+            lr = cosine_lr(epoch, config.epochs, config.lr, config.min_lr_ratio)
+            for group in optimizer.param_groups:
+                group["lr"] = lr * group["lr_ratio"]
+            model.train()
+            sums: dict[str, torch.Tensor] = defaultdict(lambda: torch.zeros((), device=device))
+            for batch in batches(epoch):
+                on_device = Batch(
+                    views=preprocessing.normalise(batch.views.to(device)),
+                    labels=batch.labels.to(device),
+                    index=batch.index.to(device),
+                )
+                for name, value in step(model, on_device, Progress(epoch, config.epochs), optimizer, precision).items():
+                    sums[name] += value
+                bar.advance(note=f"epoch {epoch + 1}/{config.epochs}")
+            means = {name: value.item() / len(batches) for name, value in sums.items()}
+            if not math.isfinite(means["loss"]):
+                raise NewkindsError(
+                    f"the loss became {means['loss']} in epoch {epoch + 1}: lower the learning rate "
+                    f"(train.lr is {config.lr}). The epochs before are kept in {run.folder}."
+                )
+            row: dict[str, Any] = {"epoch": epoch, "lr": lr, **means}
+            if evaluate is not None and config.eval_every and (epoch + 1) % config.eval_every == 0:
+                row |= evaluate(model)
+            row["seconds"] = round(time.perf_counter() - started, 3)
+            rows.append(row)
+            _tell(row, config.epochs)
+            run.write_metrics(rows)
+            run.save_state(_state(model, optimizer, precision, table, epoch + 1))
+    model.save(run.model_file)
+    return model.eval()
+
+
+def step(
+    model: Model, batch: Batch, progress: Progress, optimizer: Optimizer, precision: Precision
+) -> dict[str, torch.Tensor]:
+    """One update; the losses, detached."""
+    with precision.autocast():
+        encoded = model.encoder(batch.views)
+    losses = model.method.loss(batch, encoded.feature.float(), progress)
+    total = losses["loss"] + sum(value.float() for value in encoded.losses.values())
+    optimizer.zero_grad(set_to_none=True)
+    precision.scaler.scale(total).backward()
+    precision.scaler.step(optimizer)
+    precision.scaler.update()
+    return {name: value.detach() for name, value in {**losses, **encoded.losses, "loss": total}.items()}
+
+
+def parameter_groups(model: Model, config: TrainConfig) -> list[dict[str, Any]]:
+    """Trainable parameters with their decay and their share of the learning rate.
+
+    Biases and other one-dimensional parameters (norms, scalar gates) are not decayed unless asked for.
+    """
+    groups: dict[tuple[float, float], list[nn.Parameter]] = defaultdict(list)
+    for component, module in model.components().items():
+        lr_ratio = config.organizer_lr_ratio if component == "organizer" else 1.0
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                decayed = config.decay_biases or parameter.ndim > 1
+                groups[config.weight_decay if decayed else 0.0, lr_ratio].append(parameter)
+    return [
+        {"params": parameters, "weight_decay": decay, "lr_ratio": lr_ratio}
+        for (decay, lr_ratio), parameters in groups.items()
+    ]
+
+
+def trainable_parameters(model: Model, allow_frozen_organizer: bool = False) -> str:
+    """"trainable parameters: backbone 111,840 of 694,272 · …"; refuses an organizer that would learn nothing."""
+    parts = []
+    for component, module in model.components().items():
+        total = sum(p.numel() for p in module.parameters())
+        trainable = sum(p.numel() for p in module.parameters() if p.requires_grad)
+        if component == "organizer" and total and not trainable and not allow_frozen_organizer:
+            raise NewkindsError(
+                "the organizer has parameters but none of them is trainable, so it would stay at its random start: "
+                "call requires_grad_() on it, or set train.freeze_organizer=true if that is what you want to measure."
+            )
+        parts.append(f"{component} {trainable:,} of {total:,}")
+    return "trainable parameters: " + " · ".join(parts)
+
+
+def _state(
+    model: Model, optimizer: Optimizer, precision: Precision, table: Table, epochs_done: int
+) -> dict[str, Any]:
+    """What training changes; frozen weights come from their file again."""
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    trained |= {name for name, _ in model.named_buffers()}
+    return {
+        "epochs_done": epochs_done,
+        "model": {name: value for name, value in model.state_dict().items() if name in trained},
+        "optimizer": optimizer.state_dict(),
+        "scaler": precision.scaler.state_dict(),
+        "table": table.fingerprint(),
+    }
+
+
+def _restore(model: Model, optimizer: Optimizer, precision: Precision, table: Table, run: Run) -> int:
+    """Load the last complete epoch, if there is one; the number of epochs done."""
+    state = run.load_state()
+    if state is None:
+        return 0
+    if state["table"] != table.fingerprint():
+        raise NewkindsError(
+            f"the images or labels changed since {run.folder} was begun: choose another --out to train on them."
+        )
+    model.load_state_dict(state["model"], strict=False)
+    optimizer.load_state_dict(state["optimizer"])
+    precision.scaler.load_state_dict(state["scaler"])
+    say(f"going on after epoch {state['epochs_done']}")
+    return int(state["epochs_done"])
+
+
+def _tell(row: dict[str, Any], epochs: int) -> None:
+    """In a log file, where no bar moves: a line every tenth of the way."""
+    done = row["epoch"] + 1
+    if not console.is_terminal and (done * 10 // epochs) > ((done - 1) * 10 // epochs):
+        left = (epochs - done) * row["seconds"]
+        say(f"epoch {done}/{epochs}  loss {row['loss']:.4f}  lr {row['lr']:.4g}  about {left:.0f} s left")

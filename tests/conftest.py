@@ -1,0 +1,68 @@
+"""What many tests need: small folders of images, and a run trained for a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import newkinds
+
+torch.set_num_threads(2)
+
+TINY_TRAINING = {
+    "data": {"categories": 4, "per_category": 8},
+    "train": {"epochs": 2, "batch_size": 16},
+}
+
+
+def save_image(path: Path, colour: tuple[int, int, int] = (200, 80, 40), size: tuple[int, int] = (40, 30)) -> Path:
+    """A noisy single-coloured picture."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(abs(hash(path.name)) % 2**32)
+    noise = rng.integers(-30, 30, (size[1], size[0], 3))
+    Image.fromarray(np.clip(np.array(colour) + noise, 0, 255).astype(np.uint8)).save(path)
+    return path
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """red/ and green/ are known; unlabeled/ holds red, green and blue images, and one lies loose."""
+    root = tmp_path / "photos"
+    colours = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}
+    for name in ("red", "green"):
+        for i in range(4):
+            save_image(root / name / f"{i}.png", colours[name])
+    for name, colour in colours.items():
+        for i in range(4):
+            save_image(root / "unlabeled" / f"{name}{i}.jpg", colour)
+    save_image(root / "loose.png", colours["blue"])
+    return root
+
+
+@pytest.fixture(scope="session")
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A discovery on a few creatures, with CPF, two epochs."""
+    out = tmp_path_factory.mktemp("runs") / "creatures"
+    newkinds.discover("creatures", out, organizer="cpf", settings=TINY_TRAINING)
+    return out
+
+
+@pytest.fixture
+def run_cli(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Call the command line in this process: (exit status, stdout, stderr)."""
+    from newkinds.cli import main
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        try:
+            status = main([str(a) for a in arguments])
+        except SystemExit as stop:  # argparse
+            status = int(stop.code or 0)
+        captured = capfd.readouterr()
+        return status, captured.out, captured.err
+
+    return call

@@ -1,0 +1,85 @@
+"""Settings: layers, checks, and errors that name the setting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from newkinds.config import parse_assignment, read_recipe, resolve
+from newkinds.errors import NewkindsError
+
+CREATURES = {"data": {"name": "creatures"}}
+
+
+def test_later_layers_win_and_defaults_fill_in() -> None:
+    config = resolve(CREATURES, {"train": {"epochs": 5, "lr": 0.2}}, {"train": {"epochs": 7}})
+    assert (config.train.epochs, config.train.lr, config.train.batch_size) == (7, 0.2, 128)
+    assert config.organizer == {"name": "none"}
+    assert config.method["name"] == "simgcd"
+
+
+def test_config_survives_being_written_and_read(tmp_path: Path) -> None:
+    config = resolve(CREATURES, {"organizer": {"name": "cpf", "primitives": 16, "heads": 16}}, {"k": 12})
+    (tmp_path / "config.yaml").write_text(config.as_yaml())
+    assert resolve(read_recipe(tmp_path / "config.yaml")) == config
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        ({"train": {"epoch": 3}}, "'train.epoch'. Did you mean 'epochs'"),
+        ({"trian": {"epochs": 3}}, "Did you mean 'train'"),
+        ({"method": {"name": "simgdc"}}, "Did you mean 'simgcd'"),
+        ({"method": {"memax_wieght": 1}}, "Did you mean 'memax_weight'"),
+        ({"organizer": {"name": "cpf", "slots": 3}}, "'organizer.slots'"),
+        ({"train": {"epochs": "many"}}, "'train.epochs' must be a whole number, not 'many'"),
+        ({"train": {"epochs": 0}}, "at least 1"),
+        ({"train": {"epochs": 2.5}}, "whole number"),
+        ({"train": {"lr": -1}}, "'train.lr'"),
+        ({"train": {"lr": float("nan")}}, "'train.lr'"),
+        ({"train": {"precision": "int8"}}, "one of auto, float32"),
+        ({"train": 3}, "must hold settings"),
+        ({"k": "ten"}, "'k' must be"),
+        ({"data": {"name": "creatures", "dim": 3}}, "'data.dim'"),
+    ],
+)
+def test_mistakes_are_named(layer: dict[str, object], message: str) -> None:
+    with pytest.raises(NewkindsError, match=message):
+        resolve(CREATURES, layer)
+
+
+def test_another_organizer_does_not_inherit_settings() -> None:
+    config = resolve(CREATURES, {"organizer": {"name": "cpf", "primitives": 4}}, {"organizer": {"name": "none"}})
+    assert config.organizer == {"name": "none"}
+
+
+def test_no_data() -> None:
+    with pytest.raises(NewkindsError, match="no data given"):
+        resolve({})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("train.lr=1e-3", 0.001), ("train.lr=0.5", 0.5), ("train.lr= 2", 2.0)],
+)
+def test_numbers_on_the_command_line(text: str, value: float) -> None:
+    assert resolve(CREATURES, parse_assignment(text)).train.lr == value
+
+
+@pytest.mark.parametrize("text", ["train.lr", "lr=3", "=3", "a.b.c=3", "train.=3"])
+def test_assignments_that_are_none(text: str) -> None:
+    with pytest.raises(NewkindsError, match="section.name=value"):
+        parse_assignment(text)
+
+
+@pytest.mark.parametrize("text", ["train: [", "- 1\n- 2", "just text", "!!python/object:os.system x"])
+def test_recipes_that_are_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "r.yaml").write_text(text)
+    with pytest.raises(NewkindsError, match=r"r\.yaml"):
+        read_recipe(tmp_path / "r.yaml")
+
+
+def test_missing_recipe(tmp_path: Path) -> None:
+    with pytest.raises(NewkindsError, match="cannot read"):
+        read_recipe(tmp_path / "none.yaml")

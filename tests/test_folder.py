@@ -1,0 +1,153 @@
+"""Folders and CSV files of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import save_image
+
+from newkinds.data import load_table, source_of
+from newkinds.data.folder import read_csv, read_folder
+from newkinds.data.table import Table, readable, require_discoverable
+from newkinds.errors import NewkindsError
+
+
+def test_folder_labels(photos: Path) -> None:
+    table = read_folder(str(photos))
+    labels = dict(zip(table.paths, table.labels, strict=True))
+    assert labels[str(Path("red") / "0.png")] == "red"
+    assert labels[str(Path("unlabeled") / "blue0.jpg")] is None
+    assert labels["loose.png"] is None
+    assert len(table) == 4 + 4 + 12 + 1
+    assert table.known == ["green", "red"]
+    assert table.targets.tolist().count(-1) == 13
+
+
+@pytest.mark.parametrize("name", ["unlabelled", "Unlabeled"])
+def test_other_spellings_of_unlabeled(tmp_path: Path, name: str) -> None:
+    save_image(tmp_path / name / "a.png")
+    save_image(tmp_path / "cat" / "b.png")
+    assert read_folder(str(tmp_path)).known == ["cat"]
+
+
+def test_nested_class_folders_and_hidden_files(tmp_path: Path) -> None:
+    save_image(tmp_path / "cat" / "2024" / "a.png")
+    save_image(tmp_path / "cat" / ".b.png")
+    save_image(tmp_path / ".git" / "c.png")
+    (tmp_path / "cat" / "Thumbs.db").write_bytes(b"x")
+    table = read_folder(str(tmp_path))
+    assert table.paths == [str(Path("cat") / "2024" / "a.png")]
+    assert table.labels == ["cat"]
+
+
+def test_a_link_to_the_parent_is_not_followed_for_ever(tmp_path: Path) -> None:
+    save_image(tmp_path / "cat" / "a.png")
+    (tmp_path / "cat" / "loop").symlink_to(tmp_path)
+    assert len(read_folder(str(tmp_path))) == 1
+
+
+def test_images_in_are_images_kept_plus_skipped(photos: Path) -> None:
+    (photos / "red" / "broken.png").write_bytes(b"nope")
+    (photos / "notes.txt").write_text("not an image")
+    table = readable(read_folder(str(photos)))
+    assert len(table) + len(table.skipped) == 23
+    assert {s.path for s in table.skipped} == {str(Path("red") / "broken.png"), "notes.txt"}
+    table.open(len(table) - 1)  # rows still open the right files
+    assert all(table.open(i).size for i in range(len(table)))
+
+
+def write_csv(folder: Path, text: str | bytes, name: str = "list.csv") -> str:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(path)
+
+
+def test_csv(photos: Path) -> None:
+    table = read_csv(write_csv(photos, "path,label,truth\nred/0.png,red,red\nunlabeled/blue0.jpg,,blue\n"))
+    assert table.labels == ["red", None]
+    assert table.truth == ["red", "blue"]
+    assert table.open(1).size == (40, 30)
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_csv_with_another_delimiter(photos: Path, delimiter: str) -> None:
+    text = f"path{delimiter}label\nred/0.png{delimiter}red\n"
+    assert read_csv(write_csv(photos, text)).labels == ["red"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_csv_encodings(tmp_path: Path, encoding: str, capfd: pytest.CaptureFixture[str]) -> None:
+    save_image(tmp_path / "é.png")
+    table = read_csv(write_csv(tmp_path, "path,label\né.png,Grünspecht\n".encode(encoding)))
+    assert table.labels == ["Grünspecht"]
+    assert table.open(0)
+    assert ("Windows-1252" in capfd.readouterr().err) == (encoding == "cp1252")
+
+
+def test_csv_missing_files_duplicates_and_unknown_columns(photos: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text = (
+        "path,label,photographer\nred/0.png,red,ann\nred/0.png,red,ann\n./red/0.png,green,bob\n"
+        "gone.png,,ann\nunlabeled/blue0.jpg,,ann\n,,ann\n"
+    )
+    table = readable(read_csv(write_csv(photos, text)))
+    assert table.paths == ["red/0.png", "unlabeled/blue0.jpg"]
+    reasons = {s.path: s.reason for s in table.skipped}
+    assert len(table.skipped) == 4
+    assert reasons["gone.png"] == "file not found"
+    assert "line 3 repeats line 2" in reasons["red/0.png"]
+    assert "'red', which is kept" in reasons["./red/0.png"]
+    assert "photographer" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("pth,label\na.png,\n", "no column 'path'"),
+        ("path,lable\na.png,\n", "Did you mean 'lable'"),
+        ("", "empty"),
+        ("path,label\n", "lists no image"),
+    ],
+)
+def test_csv_that_cannot_be_used(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(NewkindsError, match=message):
+        read_csv(write_csv(tmp_path, text))
+
+
+def test_nothing_to_learn_or_to_discover(photos: Path) -> None:
+    table = read_folder(str(photos))
+    labelled = table.rows([i for i, label in enumerate(table.labels) if label])
+    unlabelled = table.rows([i for i, label in enumerate(table.labels) if not label])
+    with pytest.raises(NewkindsError, match="nothing to discover"):
+        require_discoverable(labelled)
+    with pytest.raises(NewkindsError, match="has a label"):
+        require_discoverable(unlabelled)
+    with pytest.raises(NewkindsError, match="no readable image"):
+        require_discoverable(table.rows([]))
+
+
+def test_one_class_only_is_said(photos: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    table = read_folder(str(photos))
+    require_discoverable(table.rows([i for i, label in enumerate(table.labels) if label != "green"]))
+    assert "only one known class ('red')" in capfd.readouterr().err
+
+
+def test_sources(photos: Path) -> None:
+    assert source_of("creatures") == {"name": "creatures"}
+    assert source_of(photos)["name"] == "folder"
+    with pytest.raises(NewkindsError, match="Did you mean 'creatures'"):
+        source_of("creature")
+    with pytest.raises(NewkindsError, match="neither a folder nor a CSV"):
+        source_of(photos / "loose.png")
+
+
+def test_creatures_table_hides_the_truth_from_training() -> None:
+    table = load_table({"name": "creatures", "categories": 6, "per_category": 6, "seed": 0})
+    assert isinstance(table, Table)
+    assert table.truth is not None
+    assert len(table) == 36
+    assert len(table.known) == 3
+    labelled = [i for i, label in enumerate(table.labels) if label]
+    assert len(labelled) == 9  # half of the known kinds' 18 images
+    assert all(table.labels[i] == table.truth[i] for i in labelled)
+    assert not any(name in path for name in set(table.truth) for path in table.paths)

@@ -1,0 +1,96 @@
+"""Batches: what is drawn, how often, and that nothing depends on what happened before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from newkinds.data import Table, load_table
+from newkinds.data.images import BadImage
+from newkinds.data.loader import BalancedBatches, TrainingBatches, evaluation_batches
+from newkinds.data.views import Preprocessing
+from newkinds.errors import NewkindsError
+
+
+@pytest.fixture(scope="module")
+def table() -> Table:
+    return load_table({"name": "creatures", "categories": 4, "per_category": 10, "seed": 0})
+
+
+def test_labelled_and_unlabelled_are_drawn_equally_often() -> None:
+    is_labelled = np.arange(1000) < 100
+    batches = BalancedBatches(is_labelled, batch_size=128, seed=0)
+    rows = [row for epoch_batches in [list(batches)] for batch in epoch_batches for row, _, _ in batch]
+    assert len(batches) == 7  # the incomplete eighth is dropped
+    assert len(rows) == 7 * 128
+    assert 0.44 < np.mean([is_labelled[row] for row in rows]) < 0.56
+
+
+def test_epochs_differ_and_repeat() -> None:
+    batches = BalancedBatches(np.arange(64) < 32, batch_size=16, seed=0)
+    first = list(batches)
+    batches.epoch = 1
+    second = list(batches)
+    batches.epoch = 0
+    assert list(batches) == first
+    assert [key[0] for key in first[0]] != [key[0] for key in second[0]]
+    other_seed = BalancedBatches(np.arange(64) < 32, batch_size=16, seed=1)
+    assert [key[0] for key in next(iter(other_seed))] != [key[0] for key in first[0]]
+
+
+def test_fewer_images_than_a_batch_still_make_one() -> None:
+    batches = BalancedBatches(np.arange(5) < 2, batch_size=128, seed=0)
+    assert len(batches) == 1
+    assert len(next(iter(batches))) == 5
+
+
+def test_rows_are_view_major_and_labelled(table: Table) -> None:
+    batches = TrainingBatches(table, Preprocessing(64), batch_size=8, seed=0, workers=0)
+    batch = next(iter(batches(0)))
+    assert batch.views.shape == (16, 3, 64, 64)
+    assert batch.views.dtype == torch.uint8
+    assert batch.labels.tolist() == table.targets[batch.index.numpy()].tolist()
+    assert batch.is_labelled.tolist() == [label >= 0 for label in batch.labels.tolist()]
+    resized = Preprocessing(64).resize(table.open(int(batch.index[3])))  # (3, 73, 73)
+    windows = resized.unfold(1, 64, 1).unfold(2, 64, 1)
+    for row in (3, 8 + 3):  # row and partner show the same image
+        view = batch.views[row]
+        matches = [(windows == v[:, None, None]).flatten(3).all(3).all(0).any() for v in (view, view.flip(-1))]
+        assert any(matches)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_is_the_same_with_any_number_of_reading_processes(table: Table, workers: int) -> None:
+    reference = TrainingBatches(table, Preprocessing(64), batch_size=8, seed=0, workers=0)
+    again = TrainingBatches(table, Preprocessing(64), batch_size=8, seed=0, workers=workers)
+    list(again(0))  # an epoch before must not matter
+    for ours, theirs in zip(again(1), reference(1), strict=True):
+        assert torch.equal(ours.views, theirs.views)
+        assert torch.equal(ours.index, theirs.index)
+
+
+def test_an_image_that_vanishes_during_training_is_named(table: Table) -> None:
+    def gone(row: int) -> None:
+        raise BadImage("file not found")
+
+    broken = replace(table, open=gone)
+    batches = TrainingBatches(broken, Preprocessing(64), batch_size=8, seed=0, workers=0)
+    with pytest.raises(NewkindsError, match=r"creature-\d+\.png could be read when the run began"):
+        next(iter(batches(0)))
+
+
+def test_evaluation_keeps_the_order_and_says_what_is_missing(table: Table) -> None:
+    opener = table.open
+
+    def sometimes(row: int) -> object:
+        if row == 3:
+            raise BadImage("damaged: for the test")
+        return opener(row)
+
+    broken = replace(table, open=sometimes)
+    entries = [entry for batch in evaluation_batches(broken, Preprocessing(64), 7, 0) for entry in batch]
+    assert [row for row, _ in entries] == list(range(len(table)))
+    assert entries[3] == (3, "damaged: for the test")

@@ -1,0 +1,92 @@
+"""The benchmark split against the index lists and hashes of the published loaders."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from newkinds.data.splits import gcd_split
+from newkinds.errors import NewkindsError
+
+EXPECTED = json.loads((Path(__file__).parent / "data" / "splits.json").read_text())
+SCATTERED = [7, 2, 5, 0, 9]
+
+
+def sha256(rows):
+    return hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()
+
+
+def shuffled(classes, images, seed):
+    return np.random.RandomState(seed).permutation(np.repeat(np.arange(classes), images))
+
+
+@pytest.mark.parametrize(
+    ("case", "labels", "known"),
+    [
+        ("cifar10_50000_gcd", shuffled(10, 5000, 123), range(5)),
+        ("cifar100_50000_gcd", shuffled(100, 500, 124), range(80)),
+        ("cub_synth5994", np.arange(5994) // 30, EXPECTED["cub_known"]),
+        ("imagenet100_synth10perclass", np.arange(1000) // 10, range(50)),
+    ],
+)
+def test_large_published_splits(case, labels, known):
+    for rows, name in zip(gcd_split(labels, known), ("labelled", "unlabelled"), strict=True):
+        assert len(rows) == EXPECTED[case][name]["n"]
+        assert sha256(rows) == EXPECTED[case][name]["sha256_sorted"]
+
+
+@pytest.mark.parametrize(
+    ("case", "labels", "known"),
+    [
+        ("cifar_small200_gcd", 7 * np.arange(200) % 10, range(5)),
+        ("cub_small200", np.arange(200) // 20, SCATTERED),
+        ("scars_small200", 7 * np.arange(200) % 10, SCATTERED),
+        ("aircraft_small200", 7 * np.arange(200) % 10, SCATTERED),
+    ],
+)
+def test_small_published_splits(case, labels, known):
+    labelled, unlabelled = gcd_split(labels, known)
+    assert labelled.tolist() == EXPECTED[case]["labelled"]
+    assert unlabelled.tolist() == EXPECTED[case]["unlabelled"]
+
+
+@pytest.mark.parametrize("case", EXPECTED["subsample_instances"])
+def test_published_draws(case):
+    n, fraction = case.removeprefix("n").split("_p")
+    labelled, _ = gcd_split(np.zeros(int(n)), known=[0], fraction=float(fraction))
+    assert len(labelled) == EXPECTED["subsample_instances"][case]["count"]
+    assert sha256(labelled) == EXPECTED["subsample_instances"][case]["sha256_sorted"]
+
+
+def test_a_split_is_a_partition_that_hides_every_new_class():
+    labels = np.array(["cat", "owl", "cat", "dog", "owl", "cat", "dog", "cat", "cat"])
+    labelled, unlabelled = gcd_split(labels, known={"cat", "dog"}, seed=3)
+    assert sorted([*labelled, *unlabelled]) == list(range(9))
+    assert len(labelled) == 3  # half of seven, rounded down
+    assert "owl" not in labels[labelled]
+
+
+def test_seed_and_fraction():
+    labels = np.zeros(40)
+    assert gcd_split(labels, [0], seed=1)[0].tolist() == gcd_split(labels, [0], seed=1)[0].tolist()
+    assert gcd_split(labels, [0], seed=1)[0].tolist() != gcd_split(labels, [0], seed=2)[0].tolist()
+    assert [len(gcd_split(labels, [0], fraction=f)[0]) for f in (0, 0.25, 1)] == [0, 10, 40]
+
+
+def test_does_not_touch_the_global_generator():
+    np.random.seed(5)
+    expected = np.random.rand()
+    np.random.seed(5)
+    gcd_split(np.zeros(10), [0])
+    assert np.random.rand() == expected
+
+
+def test_bad_requests_and_nothing_known():
+    labelled, unlabelled = gcd_split([0, 1, 2], known=[])
+    assert (labelled.tolist(), unlabelled.tolist()) == ([], [0, 1, 2])
+    with pytest.raises(NewkindsError, match=r"between 0 and 1, not at 1\.5"):
+        gcd_split([0, 1], known=[0], fraction=1.5)
+    with pytest.raises(NewkindsError, match="none of the 1 known classes"):
+        gcd_split(["cat", "dog"], known=["Cat"])
