@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +24,7 @@ TINY_TRAINING = {
 def save_image(path: Path, colour: tuple[int, int, int] = (200, 80, 40), size: tuple[int, int] = (40, 30)) -> Path:
     """A noisy single-coloured picture."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(abs(hash(path.name)) % 2**32)
+    rng = np.random.default_rng(zlib.crc32(path.name.encode()))
     noise = rng.integers(-30, 30, (size[1], size[0], 3))
     Image.fromarray(np.clip(np.array(colour) + noise, 0, 255).astype(np.uint8)).save(path)
     return path

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from conftest import save_image
 
 Cli = Callable[..., tuple[int, str, str]]

@@ -69,7 +69,7 @@ def test_numbers_on_the_command_line(text: str, value: float) -> None:
 
 @pytest.mark.parametrize("text", ["train.lr", "lr=3", "=3", "a.b.c=3", "train.=3"])
 def test_assignments_that_are_none(text: str) -> None:
-    with pytest.raises(NewkindsError, match="section.name=value"):
+    with pytest.raises(NewkindsError, match=r"section\.name=value"):
         parse_assignment(text)
 
 

@@ -6,13 +6,13 @@ import math
 
 import pytest
 import torch
-from plain_cpf import PlainCPF
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from newkinds.encoder import Tokens
 from newkinds.errors import NewkindsError
 from newkinds.organizers.cpf import CPF, Field
+from plain_cpf import PlainCPF
 
 BATCH, TOKENS, DIM, PRIMITIVES, HEADS = 3, 10, 24, 5, 4  # all different, so that a mixed-up axis cannot go unseen
 
@@ -227,7 +227,8 @@ class TestFormulas:
     def test_decoded_mixture_has_at_most_m_dimensions(self, cls: Tensor, patches: Tensor) -> None:
         cpf = build()
         field = field_of(cpf, cls, patches)
-        mixture = field.assignment @ nn.functional.gelu(cpf.mlp1(field.primitives))  # (B, N, D), before MLP₂ and the skip
+        decoded = nn.functional.gelu(cpf.mlp1(field.primitives))  # (B, M, D)
+        mixture = field.assignment @ decoded  # (B, N, D), before MLP₂ and the skip
         assert torch.linalg.matrix_rank(mixture).tolist() == [PRIMITIVES] * BATCH
         assert torch.linalg.matrix_rank(field.tokens).min() > PRIMITIVES
 

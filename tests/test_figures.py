@@ -144,7 +144,6 @@ def test_palette_can_be_told_apart(vision: str) -> None:
     lab = np.cbrt(seen @ LMS.T) @ OKLAB.T
     distance = np.linalg.norm(lab[:, None] - lab[None], axis=2) + np.eye(len(PALETTE))
     # 0.02 in Oklab is about the smallest difference seen between neighbouring areas.
-    assert distance[:12, :12].min() > 0.09
     assert distance.min() > 0.05
 
 

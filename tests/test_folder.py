@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import save_image
 
+from conftest import save_image
 from newkinds.data import load_table, source_of
 from newkinds.data.folder import read_csv, read_folder
 from newkinds.data.table import Table, readable, require_discoverable

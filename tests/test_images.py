@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import save_image
 from PIL import Image
 
+from conftest import save_image
 from newkinds.data import images
 from newkinds.data.images import BadImage, open_image
 

@@ -101,5 +101,6 @@ def test_controls_have_no_parameters_and_say_what_they_are(tokens: Tokens) -> No
     assert not list(build("none").parameters())
     assert not list(build("patches").parameters())
     assert torch.equal(build("none").organize(tokens).feature, tokens.cls)
-    expected = torch.stack([cls + sum(patches) / len(patches) for cls, patches in zip(tokens.cls, tokens.patches, strict=True)])
+    rows = zip(tokens.cls, tokens.patches, strict=True)
+    expected = torch.stack([cls + sum(patches) / len(patches) for cls, patches in rows])
     torch.testing.assert_close(build("patches").organize(tokens).feature, expected)

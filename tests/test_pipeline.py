@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import TINY_TRAINING, save_image
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import newkinds
+from conftest import TINY_TRAINING, save_image
 from newkinds.data import load_table
 from newkinds.discovery import category_names
 from newkinds.errors import NewkindsError

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import TINY_TRAINING
 from torch.optim import SGD
 
 import newkinds
+from conftest import TINY_TRAINING
 from newkinds.config import TrainConfig, resolve
 from newkinds.device import Precision
 from newkinds.encoder import Encoded

@@ -115,7 +115,7 @@ def pretrained_file(name: str, hub_id: str | None, url: str | None) -> Path:
             _connect(hub.constants.ENDPOINT)
         return Path(hub.hf_hub_download(hub_id, HUB_FILE))
     except Exception as error:  # the hub, its HTTP library and the disk each raise their own kinds
-        reason = str(error).strip().split("\n")[0].rstrip(".")
+        reason = str(getattr(error, "reason", error)).strip().split("\n")[0].rstrip(".")
         raise NewkindsError(
             f"the weights of '{name}' are not on this machine and cannot be downloaded ({reason}): {by_hand}"
         ) from error
@@ -130,22 +130,24 @@ def _connect(address: str) -> None:
 
 def _flatten(content: Any, prefix: str = "") -> Iterable[tuple[str, Tensor]]:
     """{"teacher": {"backbone.norm.weight": …}, "epoch": 3} → ("teacher.backbone.norm.weight", …)."""
-    if isinstance(content, Tensor):
-        yield prefix.removesuffix("."), content
-    elif isinstance(content, Mapping):
+    if isinstance(content, Mapping):
         for name, value in content.items():
-            yield from _flatten(value, f"{prefix}{name}.")
+            if isinstance(value, Tensor):
+                yield f"{prefix}{name}", value
+            else:
+                yield from _flatten(value, f"{prefix}{name}.")
 
 
-def _translate(tensors: dict[str, Tensor], network: nn.Module, wanted: Collection[str]) -> dict[str, Tensor]:
+def _translate(tensors: dict[str, Tensor], network: Any, wanted: Collection[str]) -> dict[str, Tensor]:
     """The part of a file that belongs to the backbone, under the names of timm."""
     if not any(CHUNKED_BLOCK.search(name) for name in wanted):  # EfficientNets have such names themselves
         tensors = {CHUNKED_BLOCK.sub(r"\1blocks.\2.", name): value for name, value in tensors.items()}
     prefix = _backbone_prefix(tensors, wanted)
     state = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
-    if "pos_embed" in state and isinstance(getattr(network, "pos_embed", None), Tensor):
-        state["pos_embed"] = resize_position_embedding(state["pos_embed"], _grid_side(network))
+    has_positions = isinstance(getattr(network, "pos_embed", None), Tensor)
+    if has_positions and "pos_embed" in state and state["pos_embed"].ndim == 3:
+        state["pos_embed"] = resize_position_embedding(state["pos_embed"], network.patch_embed.grid_size[0])
 
     # Each model family of timm has its own converter, for files of the original authors.
     converter = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
@@ -155,11 +157,6 @@ def _translate(tensors: dict[str, Tensor], network: nn.Module, wanted: Collectio
     with suppress(Exception):  # a file of another family: the comparison after this says what does not fit
         state = converter(dict(state), network)
     return {**state, **aside}
-
-
-def _grid_side(network: Any) -> int:
-    """Patches along one side of the image the network is built for."""
-    return network.patch_embed.grid_size[0]
 
 
 def _set_aside(
@@ -173,8 +170,8 @@ def _set_aside(
     """
     through, aside = {}, {}
     for name, value in state.items():
-        without_bias = name.endswith("attn.qkv.bias") and not {name, name.replace("qkv.", "q_")} & set(wanted)
-        if without_bias:
+        has_place = name in wanted or name.replace("qkv.bias", "q_bias") in wanted
+        if name.endswith("attn.qkv.bias") and not has_place:
             query, _, values = value.chunk(3)
             if query.any() or values.any():
                 aside[name] = value

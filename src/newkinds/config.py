@@ -208,9 +208,8 @@ def _coerced(value: Any, wanted: Any, where: str) -> Any:
                 return float(value)
         except (TypeError, ValueError):
             pass
-    elif wanted is str:
-        if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-            return str(value)
+    elif wanted is str and isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return str(value)
     raise NewkindsError(f"the setting '{where}' must be {_described(wanted)}, not {value!r}.")
 
 

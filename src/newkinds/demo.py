@@ -47,8 +47,8 @@ def demo(out: str | Path = "newkinds-demo", seed: int = 0, epochs: int | None = 
     ]
     columns = [
         *(Column(part.capitalize(), "%", "higher") for part in PARTS),
-        Column("encoder parameters", "M", "lower", decimals=2),
-        Column("training", "s", "lower", decimals=0),
+        Column("encoder parameters", "M", decimals=2),
+        Column("training", "s", decimals=0),
     ]
     note = "One seed on a small drawn data set: differences of a few points are within chance. "
     comparison = Comparison(columns, rows, protocol, note)

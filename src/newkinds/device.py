@@ -21,7 +21,7 @@ def choose_device(name: str = "auto") -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).split("\n")[0]
-        raise NewkindsError(f"the device '{name}' cannot be used: {reason}. Try --device auto or --device cpu.") from None
+        raise NewkindsError(f"the device '{name}' cannot be used: {reason}. Try --device auto.") from None
     return device
 
 

@@ -33,7 +33,7 @@ class Encoded:
     tokens: Tensor | None = None  # (B, N, D) refined patch tokens, with details
     field: Tensor | None = None  # (B, N, M) share of each primitive (part, slot) in each token, with details
     grid: tuple[int, int] | None = None  # how the N tokens lie on the image, with details
-    losses: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # what an organizer wants added to the host's loss
+    losses: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # an organizer's own, added to the host's
 
 
 class Encoder(nn.Module):

@@ -34,6 +34,7 @@ PICTURE_SIDE = 224  # pixels of the longer side: small images get smooth maps, l
 FULL_OPACITY = 0.85  # some of the image stays visible below the strongest colour
 EVEN_TOLERANCE = 1e-3  # a share must exceed 1/M by this fraction to count: half precision alone makes 4e-4
 FULL_QUANTILE = 0.95  # of the winners' shares: a single extreme patch must not pale all others
+MAPS = 4  # primitives that get a map of their own
 NO_WINNER = -1
 
 
@@ -109,7 +110,7 @@ class FieldOverlays:
 
 
 def field_overlays(
-    images: Sequence[np.ndarray], fields: Sequence[np.ndarray], grid: tuple[int, int], maps: int = 4
+    images: Sequence[np.ndarray], fields: Sequence[np.ndarray], grid: tuple[int, int]
 ) -> FieldOverlays:
     """Draw the field of each image over it: the winner of each patch, and maps of the strongest primitives.
 
@@ -133,9 +134,10 @@ def field_overlays(
     mean_won, mean_share = won.mean(axis=0), shares.mean(axis=(0, 1))  # (M,), (M,)
     ranking = np.lexsort((-mean_share, -mean_won))  # the last key counts first
     primitives = [Primitive(int(m), PALETTE[m % len(PALETTE)], float(mean_won[m])) for m in ranking]
-    mapped = primitives[:maps]
+    mapped = primitives[:MAPS]
 
-    full = max(float(np.quantile(shares.max(axis=2), FULL_QUANTILE)), threshold)
+    winning_shares = shares.max(axis=2)[winners != NO_WINNER]  # (patches with a winner,)
+    full = float(np.quantile(winning_shares, FULL_QUANTILE)) if winning_shares.size else threshold
     strength = np.clip((shares - 1 / count) / (full - 1 / count), 0, 1)  # (n, N, M): 1 is full colour
     strength[shares <= threshold] = 0
     overlays = []

@@ -123,7 +123,7 @@ def load_model(config: Config, path: Path, device: torch.device) -> Model:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         known, k = json.loads(metadata["known"]), int(metadata["k"])
     except FileNotFoundError:
-        raise NewkindsError(f"there is no {path}: the run has not finished training. Run the same command again.") from None
+        raise NewkindsError(f"there is no {path}: training has not finished. Run the same command again.") from None
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise NewkindsError(f"{path} is damaged or not a newkinds model: {error}.") from None
     model = build_model(config, known, k, load_weights=False)

@@ -120,8 +120,8 @@ def discover(data: str | Path | None, out: str | Path, **choices: Unpack[Choices
 
 def discover_with(model: Model, table: Table, run: Run) -> Discovery:
     """Embed, assign, and write everything a run shows: features, tables, page and card."""
-    from .report.build import page_of  # jinja2 is needed here only
     from .report import render
+    from .report.build import page_of  # jinja2 is needed here only
 
     embedded = model.embed(table)
     assignment = assign(model, embedded)
@@ -172,14 +172,12 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
 
 
 def score(true: list[str], predicted: list[int], known: list[str]) -> dict[str, float]:
-    """All metrics, with one warning line where a split is empty."""
-    number = {name: i for i, name in enumerate([*known, *sorted(set(true) - set(known))])}
-    classes = np.array([number[name] for name in true])
+    """All metrics; an empty split is said in a line."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        result = metrics.evaluate(classes, np.array(predicted), classes < len(known))
-    for message in dict.fromkeys(str(w.message) for w in caught):
-        warn(message)
+        result = metrics.evaluate(true, predicted, known)
+    for message in caught:
+        warn(str(message.message))
     return result
 
 

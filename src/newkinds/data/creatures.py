@@ -121,7 +121,7 @@ class Creatures:
 def make(
     categories: int = 20, per_category: int = 40, seed: int = 0, size: int = 73, pool: Pool = "evaluated"
 ) -> Creatures:
-    """Draw the data set; the same arguments give the same bytes, and image i never depends on how many follow."""
+    """Draw the data set; the same arguments give the same bytes, whatever was drawn before."""
     members = kinds(categories, seed, pool)
     total = categories * per_category
     images = np.empty((total, size, size, 3), dtype=np.uint8)
@@ -133,7 +133,7 @@ def make(
 
 
 def patch_parts(parts: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
-    """The part that covers most of each patch: (n, s, s) part maps to (n, rows, cols); ties go to the lower id."""
+    """The part that covers most of each patch: (n, s, s) part maps to (n, rows, cols); a tie goes to the lower."""
     count, height, width = parts.shape
     rows, cols = grid
     row_of = np.arange(height) * rows // height  # (s,)
@@ -144,16 +144,23 @@ def patch_parts(parts: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
     return votes.reshape(count, rows, cols, len(PARTS)).argmax(axis=-1).astype(np.uint8)
 
 
-def draw(kind: Kind, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """One image (size, size, 3) of a kind and its part map (size, size), both uint8."""
+def draw(
+    kind: Kind, rng: np.random.Generator, size: int, posture: np.random.Generator | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """One image (size, size, 3) of a kind and its part map (size, size), both uint8.
+
+    `posture` decides proportions, pose and place, `rng` colours, background, clutter and what hides a piece: with
+    two streams the same animal can be drawn again, in another coat before another scene.
+    """
+    posture = posture or rng
     palette = _Palette(rng)
     canvas = Canvas(_background(rng, palette, size), size)
     _clutter(canvas, rng, palette)
-    centre = size * (0.5 + rng.uniform(-0.09, 0.09, 2))
-    scale = size * rng.uniform(0.17, 0.25)
-    canvas.place(rng.normal(0, 16), scale, bool(rng.random() < 0.5), centre)
-    _creature(canvas, kind, rng, palette)
-    if rng.random() < 0.6:
+    centre = size * (0.5 + posture.uniform(-0.07, 0.07, 2))
+    scale = size * posture.uniform(0.19, 0.25)
+    canvas.place(posture.normal(0, 10), scale, bool(posture.random() < 0.5), centre)
+    _creature(canvas, kind, posture, palette)
+    if rng.random() < 0.4:
         _occluder(canvas, rng, palette, centre, scale)
     return canvas.finish()
 
@@ -202,8 +209,8 @@ def _legs(canvas: Canvas, count: int, body: np.ndarray, rng: np.random.Generator
         hip = np.array([x, shapes.belly_at(body, x) - 0.14])
         knee = hip + shapes.turned(np.array([0.0, length * 0.6]), rng.normal(0, 13))
         sole = knee + shapes.turned(np.array([0.0, length * 0.55]), rng.normal(0, 11))
-        toe = sole + (0.22, 0.02)
-        canvas.polygon(shapes.ribbon(np.stack([hip, knee, sole, toe]), 0.12, 0.07), palette.legs, LEGS, palette.edge)
+        path = np.stack([hip, knee, sole, sole + np.array([0.22, 0.02])])
+        canvas.polygon(shapes.ribbon(path, 0.12, 0.07), palette.legs, LEGS, palette.edge)
 
 
 def _head(canvas: Canvas, kind: Kind, body: np.ndarray, rng: np.random.Generator, palette: _Palette) -> None:
@@ -227,7 +234,7 @@ def _head(canvas: Canvas, kind: Kind, body: np.ndarray, rng: np.random.Generator
 
 # ------------------------------------------------------------------------------------------------ the scene
 class _Palette:
-    """The free colours of one image: lively parts, and a calmer scene that is lighter or darker than they are."""
+    """The free colours of one image: lively parts in a calmer scene, lighter or darker than they are."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -261,7 +268,7 @@ class _Palette:
 
 
 def _background(rng: np.random.Generator, palette: _Palette, size: int) -> Image.Image:
-    """A gradient, clouds, stripes, or grain between two or three scene colours, at the canvas's resolution."""
+    """A gradient, clouds, stripes or grain in two or three scene colours, as large as the canvas."""
     full = (size * Canvas.SUPERSAMPLE,) * 2
     style = rng.choice(("gradient", "clouds", "stripes", "grain"))
     if style == "stripes":
@@ -269,14 +276,16 @@ def _background(rng: np.random.Generator, palette: _Palette, size: int) -> Image
         canvas = Canvas(image, size)
         canvas.place(rng.uniform(0, 180), size, False, np.array([size / 2, size / 2]))
         colour, width = palette.scene(), rng.uniform(0.05, 0.12)
+        stripe = np.array([[-0.8, 0], [0.8, 0], [0.8, width], [-0.8, width]])
         for y in np.arange(-0.8, 0.8, 2.2 * width):
-            canvas.polygon(np.array([[-0.8, y], [0.8, y], [0.8, y + width], [-0.8, y + width]]), colour, BACKGROUND)
+            canvas.polygon(stripe + np.array([0, y]), colour, BACKGROUND)
         return image
     cells = {"gradient": 2, "clouds": int(rng.integers(4, 8)), "grain": size // 2}[str(style)]
     colours = np.array([palette.scene(), palette.scene(), palette.scene()], dtype=float)
     weights = rng.random((cells, cells, 3))
     if style == "grain":
-        weights = 0.75 * weights[:2, :2].repeat(cells // 2 + 1, 0).repeat(cells // 2 + 1, 1)[:cells, :cells] + 0.25 * weights
+        half = cells // 2 + 1
+        weights = 0.75 * weights[:2, :2].repeat(half, 0).repeat(half, 1)[:cells, :cells] + 0.25 * weights
     weights /= weights.sum(axis=-1, keepdims=True)
     small = Image.fromarray((weights @ colours).astype(np.uint8))
     return small.resize(full, Image.Resampling.BICUBIC if style != "grain" else Image.Resampling.BILINEAR)
@@ -288,7 +297,8 @@ def _clutter(canvas: Canvas, rng: np.random.Generator, palette: _Palette) -> Non
         _place_anywhere(canvas, rng, rng.uniform(0.04, 0.14))
         corners = int(rng.choice((3, 4, 5, 36)))
         angles = np.linspace(0, 360, corners, endpoint=False)
-        canvas.polygon(shapes.fan(np.ones(corners), angles)[1:] * (1, rng.uniform(0.4, 1)), palette.scene(), BACKGROUND)
+        outline = shapes.fan(np.ones(corners), angles)[1:] * (1, rng.uniform(0.4, 1))
+        canvas.polygon(outline, palette.scene(), BACKGROUND)
     for _ in range(rng.integers(0, 3)):
         _place_anywhere(canvas, rng, rng.uniform(0.1, 0.18))
         colour = palette.any()
@@ -297,8 +307,8 @@ def _clutter(canvas: Canvas, rng: np.random.Generator, palette: _Palette) -> Non
 
 
 def _place_anywhere(canvas: Canvas, rng: np.random.Generator, relative_scale: float) -> None:
-    size = canvas.size
-    canvas.place(rng.uniform(0, 360), size * relative_scale, bool(rng.random() < 0.5), rng.uniform(0, size, 2))
+    degrees, mirrored = rng.uniform(0, 360), bool(rng.random() < 0.5)
+    canvas.place(degrees, canvas.size * relative_scale, mirrored, rng.uniform(0, canvas.size, 2))
 
 
 def _occluder(
@@ -306,9 +316,11 @@ def _occluder(
 ) -> None:
     """A bush or stone in front of some edge of the creature; what it hides is background."""
     direction = shapes.turned(np.array([[1.0, 0.0]]), rng.uniform(0, 360))[0]
-    canvas.place(rng.uniform(0, 360), scale * rng.uniform(0.5, 0.85), False, centre + direction * scale * 1.35)
+    edge_of_it = centre + direction * scale * 1.35
+    canvas.place(rng.uniform(0, 360), scale * rng.uniform(0.5, 0.85), False, edge_of_it)
     lobes = 1 + 0.13 * np.sin(np.arange(36) * rng.integers(3, 8) * 2 * np.pi / 36)
-    canvas.polygon(shapes.ellipse((0, 0), 1, 0.75) * lobes[:, None], palette.scene(), BACKGROUND, palette.edge)
+    outline = shapes.ellipse((0, 0), 1, 0.75) * lobes[:, None]
+    canvas.polygon(outline, palette.scene(), BACKGROUND, palette.edge)
 
 
 def _stream(*key: int) -> np.random.Generator:

@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image, ImageChops, ImageDraw
 
 Points = np.ndarray  # (k, 2) float
+Place = tuple[float, float]
 Colour = tuple[int, int, int]
 
 BACKGROUND, BODY, HEAD, WINGS, TAIL, LEGS, MARKINGS = range(7)
@@ -28,7 +29,7 @@ def turned(points: Points, degrees: float) -> Points:
     return points @ np.array([[cos, sin], [-sin, cos]])
 
 
-def ellipse(centre: tuple[float, float], half_width: float, half_height: float, tilt: float = 0.0) -> Points:
+def ellipse(centre: Place, half_width: float, half_height: float, tilt: float = 0.0) -> Points:
     """An ellipse as 36 points."""
     around = np.stack([half_width * np.cos(_TURN), half_height * np.sin(_TURN)], axis=1)
     return turned(around, tilt) + centre
@@ -43,10 +44,10 @@ def ribbon(path: Points, start: float, end: float) -> Points:
     return np.concatenate([path + sideways * half_width, (path - sideways * half_width)[::-1]])
 
 
-def curve(start: Points, bend: Points, end: Points, steps: int = 9) -> Points:
+def curve(start: Place, bend: Place, end: Place) -> Points:
     """A quadratic Bézier curve."""
-    t = np.linspace(0, 1, steps)[:, None]
-    return (1 - t) ** 2 * start + 2 * t * (1 - t) * bend + t**2 * end
+    t = np.linspace(0, 1, 9)[:, None]
+    return (1 - t) ** 2 * np.array(start) + 2 * t * (1 - t) * np.array(bend) + t**2 * np.array(end)
 
 
 def fan(radii: np.ndarray, angles: np.ndarray) -> Points:
@@ -95,9 +96,9 @@ def head_outlines(shape: str) -> list[Points]:
     if shape == "beaked":
         return [np.array([[0.26, -0.25], [0.98, 0.06], [0.24, 0.24]]), skull]
     if shape == "horned":
-        left = ribbon(curve(np.array([-0.2, -0.22]), np.array([-0.42, -0.6]), np.array([-0.1, -0.92])), 0.13, 0.01)
-        right = ribbon(curve(np.array([0.16, -0.25]), np.array([0.1, -0.7]), np.array([0.46, -0.88])), 0.13, 0.01)
-        return [left, right, skull]
+        left = curve((-0.2, -0.22), (-0.42, -0.6), (-0.1, -0.92))
+        right = curve((0.16, -0.25), (0.1, -0.7), (0.46, -0.88))
+        return [ribbon(left, 0.13, 0.01), ribbon(right, 0.13, 0.01), skull]
     if shape == "eared":
         return [ellipse((-0.34, -0.48), 0.2, 0.42, -24), ellipse((0.16, -0.56), 0.2, 0.42, 12), skull]
     if shape == "snouted":
@@ -128,11 +129,10 @@ def wing_outlines(shape: str) -> list[Points]:
 @cache
 def tail_outlines(shape: str) -> list[Points]:
     """The tail before it is turned up or down."""
-    origin = np.zeros(2)
     if shape == "none":
         return []
     if shape == "thin":
-        path = curve(origin, np.array([-0.7, 0.16]), np.array([-1.3, -0.22]))
+        path = curve((0, 0), (-0.7, 0.16), (-1.3, -0.22))
         return [ribbon(path, 0.09, 0.05), ellipse((-1.3, -0.24), 0.16, 0.16)]
     if shape == "fan":
         angles = np.linspace(138, 222, 17)
@@ -144,9 +144,8 @@ def tail_outlines(shape: str) -> list[Points]:
         spiral = np.stack([-0.42 - radius * np.sin(turn), -0.5 + radius * np.cos(turn)], axis=1)
         return [ribbon(np.concatenate([[[0.1, 0.02]], spiral]), 0.14, 0.07)]
     if shape == "forked":
-        stem = np.array([-0.45, 0.0])
-        prongs = [ribbon(np.stack([stem, np.array([-1.2, y])]), 0.13, 0.03) for y in (-0.5, 0.5)]
-        return [*prongs, ribbon(np.stack([origin + (0.1, 0), stem]), 0.13, 0.14)]
+        prongs = [ribbon(np.array([[-0.45, 0], [-1.2, y]]), 0.13, 0.03) for y in (-0.5, 0.5)]
+        return [*prongs, ribbon(np.array([[0.1, 0], [-0.45, 0]]), 0.13, 0.14)]
     if shape == "bushy":
         t = np.linspace(0, 1, 12)
         upper = np.stack([-1.2 * t, -0.36 * np.sin(np.pi * t**0.8)], axis=1)
@@ -177,7 +176,7 @@ def marking_outlines(shape: str, outline: Points, rng: np.random.Generator) -> l
         lean = rng.uniform(-0.12, 0.12)
         centres = np.linspace(-0.66, 0.66, 4) * half + rng.uniform(-0.06, 0.06)
         corners = np.array([[-0.1 + lean, -1.5], [0.1 + lean, -1.5], [0.1 - lean, 1.5], [-0.1 - lean, 1.5]])
-        return [corners + (centre, 0) for centre in centres]
+        return [corners + np.array([centre, 0]) for centre in centres]
     if shape == "bands":  # along the body, following its back and belly
         x = np.linspace(-half, half, 9)
         back = np.array([back_at(outline, at) for at in x])
@@ -190,7 +189,9 @@ def marking_outlines(shape: str, outline: Points, rng: np.random.Generator) -> l
             bands.append(np.concatenate([np.stack([x, upper], 1), np.stack([x, lower], 1)[::-1]]))
         return bands
     if shape == "spots":
-        places = np.array([[-0.68, 0.05], [-0.36, -0.5], [-0.28, 0.42], [0.05, -0.05], [0.34, 0.5], [0.4, -0.48], [0.72, 0]])
+        places = np.array(
+            [[-0.68, 0.05], [-0.36, -0.5], [-0.28, 0.42], [0.05, -0.05], [0.34, 0.5], [0.4, -0.48], [0.72, 0]]
+        )
         height = np.array([(back_at(outline, x * half), belly_at(outline, x * half)) for x in places[:, 0]])
         y = height.mean(axis=1) + places[:, 1] * (height[:, 1] - height[:, 0]) / 2
         places = np.stack([places[:, 0] * half, y], axis=1) + rng.uniform(-0.05, 0.05, (7, 2))

@@ -27,18 +27,19 @@ def read_folder(path: str) -> Table:
     root = Path(path)
     if not root.is_dir():
         raise NewkindsError(f"there is no folder {root}.")
-    names, labels = [], []
+    names: list[str] = []
+    labels: list[str | None] = []
     for file in _files_below(root):
-        name = file.relative_to(root)
-        top = name.parts[0] if len(name.parts) > 1 else None
-        names.append(str(name))
+        inside = file.relative_to(root)
+        top = inside.parts[0] if len(inside.parts) > 1 else None
+        names.append(str(inside))
         labels.append(None if top is None or top.lower() in UNLABELLED else top)
     if not names:
         raise NewkindsError(f"there is no file in the folder {root}.")
-    for entry in sorted(root.iterdir()):
-        if entry.is_dir() and entry.name.lower() not in UNLABELLED and not entry.name.startswith("."):
-            if entry.name not in labels:
-                warn(f"the class folder '{entry.name}' is empty and is not counted as a known class.")
+    classes = {entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")}
+    for name in sorted(classes - set(labels)):
+        if name.lower() not in UNLABELLED:
+            warn(f"the class folder '{name}' is empty and is not counted as a known class.")
     return Table(paths=names, labels=labels, open=partial(_open_row, root, names))
 
 
@@ -77,8 +78,10 @@ def read_csv(path: str) -> Table:
         same_file = os.path.normpath(name)
         if same_file in first_row:
             earlier, label_there = first_row[same_file]
-            clash = "" if label_there == label else f" with label '{label_there or ''}', which is kept (here '{label or ''}')"
-            skipped.append(Skipped(name, f"line {line} repeats line {earlier}{clash}"))
+            reason = f"line {line} repeats line {earlier}"
+            if label_there != label:
+                reason += f" with label '{label_there or ''}', which is kept (here '{label or ''}')"
+            skipped.append(Skipped(name, reason))
             continue
         first_row[same_file] = (line, label)
         names.append(name)

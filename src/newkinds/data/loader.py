@@ -127,7 +127,7 @@ class CentreViews(Dataset[tuple[int, Tensor | str]]):
 
 def evaluation_batches(
     table: Table, preprocessing: Preprocessing, batch_size: int, workers: int
-) -> DataLoader[list[tuple[int, Tensor | str]]]:
+) -> DataLoader[tuple[int, Tensor | str]]:
     """All rows in order, as lists of (row, view or reason)."""
     return DataLoader(
         CentreViews(table, preprocessing), batch_size=batch_size, num_workers=workers, collate_fn=list

@@ -10,9 +10,9 @@
     decoding      X_refined = X + MLP₂(A · MLP₁(P2))
     feature       CLS* = CLS + mean X_refined
 
-Shapes: B images, N patch tokens, D features, M primitives, H heads of d = D/H features. M is far smaller than N and D, so
-every product is taken in the order that keeps M in it: no token is ever multiplied by a D × D matrix. The results are
-those of the formulas above, exactly; only the brackets differ.
+Shapes: B images, N patch tokens, D features, M primitives, H heads of d = D/H features. M is far smaller than N
+and D, so every product is taken in the order that keeps M in it: no token is ever multiplied by a D × D matrix.
+The results are those of the formulas above, exactly; only the brackets differ.
 """
 
 from __future__ import annotations
@@ -82,20 +82,24 @@ class CPF(Organizer):
 
     - `primitives`, `heads`: M and H; the paper takes 12 of each on fine-grained data, 16 on coarse data.
     - `phi_rank`: inner width of Φ; "auto" is dim // 8, None makes Φ one full matrix (2D × M·D).
-    - `readout`: "literal" CLS + mean X_refined; "delta" CLS + mean (X_refined − X), without the pooled patches themselves;
-      "gated" CLS + g ⊙ mean X_refined, g learned, for backbones whose class and patch tokens do not share a space.
-    - `learn_alpha=False` keeps both α at 1; `use_prior=False`, `use_data=False` leave that assignment out of the fusion
-      (A_prior still pools P0, the attention still updates P1).
-    - `data_temperature`: what the mean attention is divided by inside A_data. Attention weights are about 1/N, so at 1, the
-      paper's formula, A_data is nearly uniform; 1/N brings it to the scale of the prior.
+    - `readout`: "literal" CLS + mean X_refined; "delta" CLS + mean (X_refined − X), without the pooled patches;
+      "gated" CLS + g ⊙ mean X_refined with g learned. The last two are for backbones whose class and patch tokens
+      do not share a space.
+    - `learn_alpha=False` keeps both α at 1. `use_prior=False`, `use_data=False` leave that assignment out of the
+      fusion; A_prior still pools P0, and the attention still updates P1.
+    - `data_temperature`: what the mean attention is divided by inside A_data. Attention weights are about 1/N, so
+      at 1, the paper's formula, A_data is nearly uniform; 1/N brings it to the scale of the prior.
     """
+
+    alpha_prior: Tensor  # (1,)
+    alpha_data: Tensor  # (1,)
 
     def __init__(
         self,
         dim: int,
         primitives: int = 12,
         heads: int = 12,
-        phi_rank: int | None | Literal["auto"] = "auto",
+        phi_rank: int | Literal["auto"] | None = "auto",
         readout: Readout = "literal",
         learn_alpha: bool = True,
         use_prior: bool = True,
@@ -121,7 +125,7 @@ class CPF(Organizer):
         self.gamma = nn.Parameter(torch.ones(1))
         self._set_alpha("alpha_prior", use_prior, learn_alpha)
         self._set_alpha("alpha_data", use_data, learn_alpha)
-        if readout == "gated":
+        if readout == "gated":  # near the class token alone, but not at 0, where nothing behind the gate would learn
             self.gate = nn.Parameter(torch.full((dim,), 0.1))
         self._initialise()
 
@@ -133,11 +137,21 @@ class CPF(Organizer):
             self.register_buffer(name, torch.full((1,), float(used)))
 
     def _initialise(self) -> None:
+        """Every map keeps the size of what passes through it, whatever D is, and scores start with a std near 1.
+
+        Tokens leave a LayerNorm with features of size about 1. P_base gets that size, each linear map the std
+        1/√inputs, and Φ's last map a tenth of it, so that an image shifts the codebook only a little. The std of
+        0.02 customary in vision transformers shrinks each map's output by 0.02·√D (0.2 at D = 96): all primitives
+        then start as one, their gradients vanish, and training does not part them.
+        """
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
-            elif parameter.ndim == 2:
-                nn.init.trunc_normal_(parameter, std=0.02)
+            elif name.endswith("weight"):
+                nn.init.trunc_normal_(parameter, std=parameter.shape[1] ** -0.5)
+        *_, shift = self.phi.parameters()  # (M·D, rank)
+        nn.init.trunc_normal_(shift, std=0.1 * shift.shape[1] ** -0.5)
+        nn.init.trunc_normal_(self.base)
 
     def codebook(self, x: Tensor) -> Tensor:
         """P: the shared primitives, shifted for each image. (B, N, D) → (B, M, D)"""
@@ -164,8 +178,8 @@ class CPF(Organizer):
 
         z = self.alpha_prior * log_prior + self.alpha_data * self.log_data(weights)  # (B, N, M)
         assignment = z.softmax(dim=2)  # (B, N, M)
-        decoded = assignment @ (F.gelu(self.mlp1(p2)) @ self.mlp2.weight.T)  # (B, N, D): A (MLP₁(P2) W₂) instead of (A MLP₁(P2)) W₂
-        message = F.gelu(decoded + self.mlp2.bias)  # (B, N, D) = X_refined − X
+        decoded = F.gelu(self.mlp1(p2)) @ self.mlp2.weight.T  # (B, M, D): MLP₂'s matrix meets M rows, not N
+        message = F.gelu(assignment @ decoded + self.mlp2.bias)  # (B, N, D) = X_refined − X
         feature = self.read_out(cls, x.mean(dim=1), message.mean(dim=1))  # (B, D)
         return Field(feature, x + message, assignment, p2) if return_field else feature
 
@@ -187,17 +201,18 @@ class CPF(Organizer):
 def _check(
     dim: int, primitives: int, heads: int, phi_rank: int | None, readout: str, fused: bool, data_temperature: float
 ) -> None:
-    """Refuse settings that make no CPF, saying which would."""
+    """Refuse settings that make no CPF, and say which would."""
     if primitives < 1:
-        raise NewkindsError(f"CPF needs at least one primitive, not {primitives}")
+        raise NewkindsError(f"CPF needs at least one primitive, not {primitives}.")
     if heads < 1 or dim % heads:
-        divisors = ", ".join(str(h) for h in range(1, min(dim, 32) + 1) if dim % h == 0)
-        raise NewkindsError(f"CPF cannot share {dim} features among {heads} heads; heads can be {divisors}")
+        divisors = ", ".join(str(count) for count in range(1, min(dim, 32) + 1) if dim % count == 0)
+        raise NewkindsError(f"CPF cannot share {dim} features among {heads} heads; heads can be {divisors}.")
     if phi_rank is not None and phi_rank < 1:
-        raise NewkindsError(f"phi_rank={phi_rank}: take 1 or more, 'auto' for dim // 8, or None for a full matrix")
+        raise NewkindsError(f"phi_rank={phi_rank}: give 1 or more, 'auto' for dim // 8, or null for one full matrix.")
     if readout not in get_args(Readout):
-        raise NewkindsError(f"CPF has no readout '{readout}', only {', '.join(get_args(Readout))}.{nearest(readout, get_args(Readout))}")
+        hint = nearest(readout, get_args(Readout)) or f" There are: {', '.join(get_args(Readout))}."
+        raise NewkindsError(f"CPF has no readout called '{readout}'.{hint}")
     if not fused:
-        raise NewkindsError("use_prior=False and use_data=False together leave CPF nothing to assign tokens by; drop one")
-    if not data_temperature > 0:
-        raise NewkindsError(f"data_temperature={data_temperature}: it divides the attention, so it must be above 0")
+        raise NewkindsError("use_prior=false with use_data=false leaves CPF nothing to assign tokens by; drop one.")
+    if not 0 < data_temperature < math.inf:
+        raise NewkindsError(f"data_temperature={data_temperature} divides the attention: give a number above 0.")

@@ -44,7 +44,7 @@ class CategoryRow:
     size: int  # images assigned to it, shown or not
     confidence: float  # mean over its images, 0…1
     thumbnails: list[Thumbnail] = field(default_factory=list)
-    truth: str | None = None  # the true class it was matched with, where the truth is known
+    truth: str | None = None  # its commonest true class, where the truth is known
 
 
 @dataclass
@@ -117,7 +117,7 @@ def render(page: Page) -> str:
         verdict=_verdict,
         css=Markup(resources.files(__name__).joinpath("page.css").read_text("utf-8")),
     )
-    return _writable(html)
+    return _writable(html.strip() + "\n")  # the template begins with its macros
 
 
 def _data_uri(image: Image.Image | np.ndarray, side: int = THUMBNAIL_SIDE) -> str:

@@ -45,13 +45,13 @@ def page_of(discovery: Discovery, model: Model, table: Table, run: Run) -> Page:
         ("new categories", str(len(discovery.new))),
         ("images in new categories", f"{sum(c.size for c in discovery.new):,}"),
     ]
-    command = f"newkinds discover --recipe {shlex.quote(str(run.path('config.yaml')))} --out {shlex.quote(str(run.folder))}"
+    recipe, out = shlex.quote(str(run.path("config.yaml"))), shlex.quote(str(run.folder))
     return Page(
         title=f"{len(discovery.new)} new categories",
         subtitle=f"beside {len(discovery.known)} known ones, in {len(discovery.members):,} images",
         summary=summary,
         categories=rows,
-        command=command,
+        command=f"newkinds discover --recipe {recipe} --out {out}",
         version=__version__,
         comparison=Comparison(columns=[], rows=[], protocol=describe_protocol(run)),
         fields=_field_pictures(discovery, model, table, row_of),
@@ -80,7 +80,7 @@ def _thumbnails(
 
 
 def _majority_truths(discovery: Discovery, table: Table) -> dict[str, str]:
-    """Category → "mostly X (72 %)", where the truth is known."""
+    """Category → its commonest true class and that one's share of it, where the truth is known."""
     if table.truth is None:
         return {}
     truth_of = dict(zip(table.paths, table.truth, strict=True))
@@ -88,7 +88,7 @@ def _majority_truths(discovery: Discovery, table: Table) -> dict[str, str]:
     for member in discovery.members:
         counts.setdefault(member.category, Counter())[truth_of[member.path]] += 1
     return {
-        name: f"{truth} ({share / sum(counter.values()):.0%})"
+        name: f"{truth} ({100 * share / sum(counter.values()):.0f} %)"
         for name, counter in counts.items()
         for truth, share in counter.most_common(1)
     }
@@ -105,4 +105,4 @@ def _field_pictures(
     fields = model.fields(table, [row_of[path] for path in paths])
     if fields is None:
         return None
-    return FieldPictures(captions=paths, drawn=field_overlays(list(fields.views), list(fields.shares), fields.grid))
+    return FieldPictures(paths, field_overlays(list(fields.views), list(fields.shares), fields.grid))
