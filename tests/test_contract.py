@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import TINY_TRAINING, save_image
 
 import newkinds
+from conftest import TINY_TRAINING, save_image
 from newkinds.methods import METHODS
 from newkinds.organizers import ORGANIZERS
 from newkinds.run import Run

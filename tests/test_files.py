@@ -53,3 +53,10 @@ def test_a_file_in_the_way_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     with pytest.raises(NewkindsError, match="cannot create the folder"):
         make_folder(tmp_path / "a" / "b")
+
+
+@pytest.mark.parametrize("name", ["file.txt/p.csv", "n" * 300, "nowhere/p.csv"])
+def test_places_that_cannot_be_written_are_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file.txt").write_text("")
+    with pytest.raises(NewkindsError, match="cannot write"):
+        write_whole(tmp_path / name, "x")

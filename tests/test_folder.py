@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,14 @@ def test_a_link_to_the_parent_is_not_followed_for_ever(tmp_path: Path) -> None:
     assert len(read_folder(str(tmp_path))) == 1
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_cannot_be_read_is_listed(photos: Path) -> None:
+    (photos / "red").chmod(0)
+    table = read_folder(str(photos))
+    (photos / "red").chmod(0o755)
+    assert [s.path for s in table.skipped] == ["red"]
+
+
 def test_images_in_are_images_kept_plus_skipped(photos: Path) -> None:
     (photos / "red" / "broken.png").write_bytes(b"nope")
     (photos / "notes.txt").write_text("not an image")
@@ -88,12 +97,13 @@ def test_csv_encodings(tmp_path: Path, encoding: str, capfd: pytest.CaptureFixtu
 def test_csv_missing_files_duplicates_and_unknown_columns(photos: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text = (
         "path,label,photographer\nred/0.png,red,ann\nred/0.png,red,ann\n./red/0.png,green,bob\n"
-        "gone.png,,ann\nunlabeled/blue0.jpg,,ann\n,,ann\n"
+        "gone.png,,ann\nunlabeled/blue0.jpg,,ann\n,,ann\nloose.png,cat, domestic,ann\n"
     )
     table = readable(read_csv(write_csv(photos, text)))
     assert table.paths == ["red/0.png", "unlabeled/blue0.jpg"]
     reasons = {s.path: s.reason for s in table.skipped}
-    assert len(table.skipped) == 4
+    assert len(table.skipped) == 5
+    assert "more fields than columns" in reasons["list.csv line 8"]
     assert reasons["gone.png"] == "file not found"
     assert "line 3 repeats line 2" in reasons["red/0.png"]
     assert "'red', which is kept" in reasons["./red/0.png"]
@@ -106,6 +116,8 @@ def test_csv_missing_files_duplicates_and_unknown_columns(photos: Path, capfd: p
         ("pth,label\na.png,\n", "no column 'path'"),
         ("path,lable\na.png,\n", "Did you mean 'lable'"),
         ("", "empty"),
+        ("path,label,path\na.png,,b\n", "names a column twice"),
+        ('path,label\n"a.png,cat\nb.png,\n', "is not CSV"),
         ("path,label\n", "lists no image"),
     ],
 )

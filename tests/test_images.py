@@ -100,6 +100,14 @@ def test_huge_images_are_refused_before_they_are_decoded(tmp_path: Path, monkeyp
         open_image(tmp_path / "a.png")
 
 
+def test_a_large_jpeg_is_decoded_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "ENOUGH", 100)
+    Image.new("RGB", (900, 600), "red").save(tmp_path / "a.jpg")
+    opened = open_image(tmp_path / "a.jpg")
+    assert opened.size == (225, 150)
+    assert opened.getpixel((10, 10))[0] > 250  # type: ignore[index]
+
+
 def test_decompression_bomb(tmp_path: Path) -> None:
     Image.new("1", (14000, 14000)).save(tmp_path / "bomb.png")  # 196 megapixels in a few kilobytes
     with pytest.raises(BadImage, match="smaller"):

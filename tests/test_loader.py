@@ -10,7 +10,7 @@ import torch
 
 from newkinds.data import Table, load_table
 from newkinds.data.images import BadImage
-from newkinds.data.loader import BalancedBatches, TrainingBatches, evaluation_batches
+from newkinds.data.loader import PURPOSES, BalancedBatches, TrainingBatches, evaluation_batches, seed_for
 from newkinds.data.views import Preprocessing
 from newkinds.errors import NewkindsError
 
@@ -18,6 +18,11 @@ from newkinds.errors import NewkindsError
 @pytest.fixture(scope="module")
 def table() -> Table:
     return load_table({"name": "creatures", "categories": 4, "per_category": 10, "seed": 0})
+
+
+def test_no_two_random_streams_share_a_seed() -> None:
+    seeds = [seed_for(purpose, seed, epoch) for purpose in PURPOSES for seed in range(5) for epoch in range(5)]
+    assert len(set(seeds)) == len(seeds)
 
 
 def test_labelled_and_unlabelled_are_drawn_equally_often() -> None:
@@ -53,7 +58,6 @@ def test_rows_are_view_major_and_labelled(table: Table) -> None:
     assert batch.views.shape == (16, 3, 64, 64)
     assert batch.views.dtype == torch.uint8
     assert batch.labels.tolist() == table.targets[batch.index.numpy()].tolist()
-    assert batch.is_labelled.tolist() == [label >= 0 for label in batch.labels.tolist()]
     resized = Preprocessing(64).resize(table.open(int(batch.index[3])))  # (3, 73, 73)
     windows = resized.unfold(1, 64, 1).unfold(2, 64, 1)
     for row in (3, 8 + 3):  # row and partner show the same image
@@ -72,14 +76,17 @@ def test_an_epoch_is_the_same_with_any_number_of_reading_processes(table: Table,
         assert torch.equal(ours.index, theirs.index)
 
 
-def test_an_image_that_vanishes_during_training_is_named(table: Table) -> None:
-    def gone(row: int) -> None:
-        raise BadImage("file not found")
+def never(row: int) -> None:
+    raise BadImage("file not found")
 
-    broken = replace(table, open=gone)
-    batches = TrainingBatches(broken, Preprocessing(64), batch_size=8, seed=0, workers=0)
-    with pytest.raises(NewkindsError, match=r"creature-\d+\.png could be read when the run began"):
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_image_that_vanishes_during_training_is_named(table: Table, workers: int) -> None:
+    broken = replace(table, open=never)
+    batches = TrainingBatches(broken, Preprocessing(64), batch_size=8, seed=0, workers=workers)
+    with pytest.raises(NewkindsError, match=r"^creature-\d+\.png could be read when the run began") as error:
         next(iter(batches(0)))
+    assert "Traceback" not in str(error.value)
 
 
 def test_evaluation_keeps_the_order_and_says_what_is_missing(table: Table) -> None:

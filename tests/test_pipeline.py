@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,6 +108,38 @@ def test_truth_given_afterwards(photos: Path, tmp_path: Path) -> None:
     assert newkinds.evaluate(out, truth=tmp_path / "truth.csv")["metrics"] == by_folder["metrics"]
 
 
+def test_truth_folder_that_also_holds_the_known_classes(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    newkinds.discover(photos, out, k=3, settings=ONE_EPOCH)
+    for file in sorted((photos / "unlabeled").iterdir()):  # the user sorts everything, in place
+        target = photos / file.name[:-5] / file.name
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(file.read_bytes())
+    assert newkinds.evaluate(out, truth=photos)["evaluated"] == 12
+
+
+def test_truth_column_may_be_incomplete_and_does_not_decide_k(photos: Path, tmp_path: Path) -> None:
+    lines = ["path,label,truth", "red/0.png,red,red", "green/0.png,green,", "unlabeled/blue0.jpg,,blue"]
+    lines += ["unlabeled/red0.jpg,,red", "loose.png,,"]
+    (photos / "list.csv").write_text("\n".join(lines))
+    out = tmp_path / "run"
+    with pytest.raises(NewkindsError, match="say how many categories"):
+        newkinds.discover(photos / "list.csv", out, settings=ONE_EPOCH)
+    newkinds.discover(photos / "list.csv", out, k=3, settings=[ONE_EPOCH, {"train": {"eval_every": 1}}])
+    assert newkinds.evaluate(out)["evaluated"] == 2
+
+
+def test_a_split_without_images_is_none(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    newkinds.discover(photos, out, k=3, settings=ONE_EPOCH)
+    (tmp_path / "truth.csv").write_text("path,label\nunlabeled/blue0.jpg,blue\nunlabeled/blue1.jpg,blue\n")
+    evaluation = newkinds.evaluate(out, truth=tmp_path / "truth.csv")
+    assert evaluation["metrics"]["acc_old"] is None
+    assert evaluation["metrics"]["acc_new"] is not None
+    assert "Old accuracy is NaN" in capfd.readouterr().err
+    json.loads((out / "evaluation.json").read_text(), parse_constant=pytest.fail)  # NaN is not JSON
+
+
 def test_predict_images_never_seen(trained_run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     save_image(tmp_path / "more" / "a.png")
     save_image(tmp_path / "b.jpg", size=(300, 200))
@@ -134,6 +168,38 @@ def test_renamed_categories_are_used_by_predict(trained_run: Path, tmp_path: Pat
     (copy / "categories.json").write_text(json.dumps(categories[:-1]))
     with pytest.raises(NewkindsError, match="has 3 categories, the model has 4"):
         newkinds.load(copy)
+
+
+def test_renamed_categories_survive_another_discover_and_eval(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    newkinds.discover(photos, out, k=3, settings=ONE_EPOCH)
+    text = (out / "categories.json").read_text()
+    (out / "categories.json").write_text(text.replace('"new-1"', '"bluebird"').replace('"red"', '"robin"'))
+    (tmp_path / "truth.csv").write_text("path,label\nunlabeled/blue0.jpg,blue\nunlabeled/red0.jpg,red\n")
+    assert newkinds.evaluate(out, truth=tmp_path / "truth.csv")["evaluated"] == 2
+    found = newkinds.discover(photos, out, k=3, settings=ONE_EPOCH)
+    assert [c.name for c in found.categories] == ["green", "robin", "bluebird"]
+    assert [c.is_new for c in found.categories] == [False, False, True]
+    (out / "categories.json").write_text((out / "categories.json").read_text().replace("bluebird", "robin"))
+    with pytest.raises(NewkindsError, match="same name"):
+        newkinds.load(out)
+
+
+def test_an_image_that_vanishes_after_training_is_counted(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from newkinds import pipeline
+
+    def train_then_lose(*arguments: Any) -> Any:
+        model = original(*arguments)
+        (photos / "loose.png").unlink()
+        return model
+
+    original = pipeline._train
+    monkeypatch.setattr(pipeline, "_train", train_then_lose)
+    found = newkinds.discover(photos, tmp_path / "run", k=3, organizer="cpf", settings=ONE_EPOCH)
+    assert len(found.members) == 20
+    assert [(s.path, s.reason) for s in found.skipped] == [("loose.png", "file not found")]
 
 
 def test_a_model_needs_no_file_but_its_own(trained_run: Path, tmp_path: Path) -> None:
@@ -209,12 +275,16 @@ def test_a_full_disk_keeps_what_was_there(
     assert (out / "report.html").is_file()
 
 
-def test_file_names_cannot_break_the_page(photos: Path, tmp_path: Path) -> None:
-    evil = "<img src=x onerror=alert(1)>"
-    save_image(photos / evil / f"{evil[:10]}.png")
-    newkinds.discover(photos, tmp_path / "run", k=4, settings=ONE_EPOCH)
-    assert "<img src=x" not in (tmp_path / "run" / "report.html").read_text()
-    assert "<img src=x" not in (tmp_path / "run" / "README.md").read_text()
+def test_file_names_are_text_and_nothing_else(photos: Path, tmp_path: Path) -> None:
+    for evil in ("<img src=x onerror=alert(1)>", "![x](javascript:1)", r"a\|b", "{{ 7*7 }}"):
+        save_image(photos / evil / f"{evil[:8]}.png")
+    os.rename(photos / "loose.png", os.fsencode(photos) + b"/\xff\xfe.png")  # not UTF-8
+    newkinds.discover(photos, tmp_path / "run", k=7, settings=ONE_EPOCH)
+    page, card = ((tmp_path / "run" / name).read_text() for name in ("report.html", "README.md"))
+    assert "<img src=x" not in page + card
+    assert r"\!\[x\]\(javascript\:1\)" in card
+    assert r"a\\\|b" in card
+    assert r"\xff\xfe.png" in (tmp_path / "run" / "assignments.csv").read_text()
 
 
 def test_odd_images_are_assigned(photos: Path, tmp_path: Path) -> None:

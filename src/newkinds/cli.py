@@ -1,10 +1,11 @@
-"""The command line. Each verb calls the Python function of the same name; torch is imported only then."""
+"""The command line. Each verb is a Python function of `newkinds` with the same options; torch is imported only then."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--out", default="newkinds-demo", metavar="FOLDER", help="where to write (default: %(default)s)")
     demo.add_argument("--seed", type=int, default=0, metavar="N", help="seed of training (default: %(default)s)")
-    demo.add_argument("--epochs", type=int, default=None, metavar="N", help="epochs of each run")
+    demo.add_argument("--epochs", type=int, metavar="N", help="epochs of each run")
 
     train = verb(
         "train",
@@ -128,6 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.verb is None:
         parser().print_help()
         return 2
+    _prepare_process()
     try:
         return VERBS[options.verb](options)
     except KeyboardInterrupt:
@@ -154,6 +156,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
+def _prepare_process() -> None:
+    """Names of files may hold anything, and Pillow's remarks on odd files are not for the user."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    warnings.filterwarnings("ignore", module="PIL")
+
+
 def _choices(options: argparse.Namespace) -> dict[str, Any]:
     from .config import parse_assignment
 
@@ -176,7 +186,8 @@ def _choices(options: argparse.Namespace) -> dict[str, Any]:
 def _demo(options: argparse.Namespace) -> int:
     from .demo import demo
 
-    print(demo(options.out, seed=options.seed, epochs=options.epochs))
+    chosen = {} if options.epochs is None else {"epochs": options.epochs}
+    print(demo(options.out, seed=options.seed, **chosen))
     return 0
 
 
@@ -210,15 +221,21 @@ def _eval(options: argparse.Namespace) -> int:
 def _predict(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from .files import csv_text, write_csv
+    from .files import csv_text, make_folder, write_csv
     from .pipeline import load
 
+    if options.out:
+        make_folder(Path(options.out).parent)  # before the work, not after it
     predictions, skipped = load(options.run, options.device).predict_or_skip(options.images)
     columns = ("path", "category", "is_new", "confidence")
     rows = [(p.path, p.category, str(p.is_new).lower(), f"{p.confidence:.4f}") for p in predictions]
     if options.out:
         write_csv(Path(options.out), columns, rows)
-        print(f"{len(rows)} predictions in {options.out}, {len(skipped)} image(s) passed over", file=sys.stderr)
+        print(f"{len(rows)} predictions in {options.out}", file=sys.stderr)
+        if skipped:
+            beside = Path(options.out).with_suffix(".skipped.csv")
+            write_csv(beside, ("path", "reason"), [(s.path, s.reason) for s in skipped])
+            print(f"{len(skipped)} image(s) passed over, listed in {beside}", file=sys.stderr)
     else:
         print(csv_text(columns, rows), end="")
     return 0 if predictions else 1

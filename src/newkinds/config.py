@@ -141,7 +141,7 @@ def _merge(layers: tuple[Mapping[str, Any], ...]) -> dict[str, Any]:
         for key, value in layer.items():
             if key not in merged:
                 raise NewkindsError(
-                    f"there is no section '{key}' among the settings.{nearest(key, merged)} "
+                    f"there is no section '{key}' among the settings.{nearest(str(key), merged)} "
                     f"There are: {', '.join(merged)}."
                 )
             if key == "k":

@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 # soft_wrap: a path in a message must stay in one piece; width is the terminal's business
 console = Console(stderr=True, soft_wrap=True, highlight=False)
+_bar_shown = False
 
 
 def say(message: str) -> None:
@@ -27,7 +28,7 @@ def warn(message: str) -> None:
 
 @contextmanager
 def progress_bar(description: str, total: int, done: int = 0) -> Iterator[ProgressBar]:
-    """A bar with the time left; on a log file (no terminal) only its last state is written."""
+    """A bar with the time left; in a log file (no terminal) there is none."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -36,9 +37,16 @@ def progress_bar(description: str, total: int, done: int = 0) -> Iterator[Progre
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}", markup=False),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(description, total=total, completed=done, note="")
-        yield ProgressBar(progress, task)
+    global _bar_shown
+    shown = console.is_terminal and not _bar_shown  # a terminal holds one moving bar: an inner one stays hidden
+    _bar_shown = _bar_shown or shown
+    try:
+        with Progress(*columns, console=console, disable=not shown) as progress:
+            task = progress.add_task(description, total=total, completed=done, note="")
+            yield ProgressBar(progress, task)
+    finally:
+        if shown:
+            _bar_shown = False
 
 
 class ProgressBar:
@@ -48,8 +56,8 @@ class ProgressBar:
         self._progress = progress
         self._task = task
 
-    def advance(self, note: str = "", steps: int = 1) -> None:
-        self._progress.update(self._task, advance=steps, note=note)  # type: ignore[arg-type]
+    def advance(self, note: str = "") -> None:
+        self._progress.update(self._task, advance=1, note=note)  # type: ignore[arg-type]
 
 
 def track(items: Iterable[T], description: str, total: int) -> Iterator[T]:

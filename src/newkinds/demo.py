@@ -7,13 +7,14 @@ from pathlib import Path
 from .config import resolve
 from .console import say
 from .data import load_table
+from .figures import fields_figure
 from .files import make_folder, write_whole
 from .methods import METHODS
 from .pipeline import discover_with, evaluate, train
-from .report import Column, Comparison, render
-from .report.build import page_of, with_comparison
+from .report import Column, Comparison, difference, number, render
+from .report.build import page_of, typical_fields, with_comparison
 from .run import Run
-from .tables import percent, protocol_lines, text_table
+from .tables import protocol_lines, text_table
 
 HOST = "simgcd"
 ORGANIZERS_COMPARED = ("none", "cpf")
@@ -21,18 +22,18 @@ EPOCHS = 20
 PARTS = ("all", "old", "new")
 
 
-def demo(out: str | Path = "newkinds-demo", seed: int = 0, epochs: int | None = None) -> str:
+def demo(out: str | Path = "newkinds-demo", seed: int = 0, epochs: int = EPOCHS) -> str:
     """Train SimGCD with and without CPF on creatures (same seed, same schedule); the table, and index.html in `out`.
 
     Interrupted, the same call goes on.
     """
     folder = make_folder(Path(out))
-    settings = {"train": {"epochs": epochs or EPOCHS, "seed": seed}}
+    settings = {"train": {"epochs": epochs, "seed": seed}}
     table = load_table(resolve({"data": {"name": "creatures"}}, settings).data)
     rows: list[tuple[str, list[float | None]]] = []
     for organizer in ORGANIZERS_COMPARED:
         name = _title(organizer)
-        say(f"{name} on creatures, {settings['train']['epochs']} epochs")
+        say(f"{name} on creatures, {epochs} epochs")
         run = Run(folder / f"{HOST}-{organizer}")
         loaded = train("creatures", run.folder, method=HOST, organizer=organizer, settings=settings)
         discovery = discover_with(loaded.model, table, run)
@@ -57,9 +58,12 @@ def demo(out: str | Path = "newkinds-demo", seed: int = 0, epochs: int | None = 
         comparison,
         title="Does CPF help to discover new kinds?",
         subtitle=f"{METHODS[HOST].__name__} with and without CPF on creatures drawn by code",
-        command=f"newkinds demo --out {folder} --seed {seed} --epochs {settings['train']['epochs']}",
+        command=f"newkinds demo --out {folder} --seed {seed} --epochs {epochs}",
     )
     write_whole(folder / "index.html", render(page))
+    if (found := typical_fields(discovery, loaded.model, table)) is not None:
+        fields = found[1]
+        fields_figure(list(fields.views), list(fields.shares), fields.grid, folder / "fields.png")
     return "\n\n".join([_text(columns, rows), note, protocol_lines(protocol), f"look at {folder / 'index.html'}"])
 
 
@@ -69,17 +73,9 @@ def _title(organizer: str) -> str:
 
 
 def _text(columns: list[Column], rows: list[tuple[str, list[float | None]]]) -> str:
-    cells = [[name, *(_number(v, c) for v, c in zip(values, columns, strict=True))] for name, values in rows]
+    """The comparison for the terminal, with the last row's differences from the first."""
+    cells = [[name, *(number(v, c) for v, c in zip(values, columns, strict=True))] for name, values in rows]
     host, other = rows[0][1], rows[-1][1]
-    difference = [
-        "–" if a is None or b is None else f"{b - a:+.{column.decimals}f}"
-        for a, b, column in zip(host, other, columns, strict=True)
-    ]
+    gains = [difference(b, a, column) for a, b, column in zip(host, other, columns, strict=True)]
     titles = [f"{column.name} {column.unit}".strip() for column in columns]
-    return text_table(["", *titles], [*cells, ["Δ", *difference]])
-
-
-def _number(value: float | None, column: Column) -> str:
-    if value is None:
-        return "–"
-    return percent(value / 100) if column.unit == "%" else f"{value:.{column.decimals}f}"
+    return text_table(["", *titles], [*cells, ["Δ", *gains]])

@@ -81,11 +81,12 @@ def category_names(known: Sequence[str], k: int) -> list[str]:
     return [*known, *(f"{word}-{i:0{width}d}" for i in range(1, k - len(known) + 1))]
 
 
-def gather(run: Run, table: Table, embedded: Embedded, assignment: Assignment, names: Sequence[str]) -> Discovery:
-    """Members and categories from an assignment of the embedded images."""
+def gather(
+    run: Run, table: Table, embedded: Embedded, assignment: Assignment, names: Sequence[str], known: int
+) -> Discovery:
+    """Members and categories from an assignment of the embedded images; the first `known` categories are known."""
     category = assignment.category.cpu().numpy()
     confidence = assignment.confidence.cpu().numpy()
-    known = len(table.known)
     members = [
         Member(table.paths[row], table.labels[row], names[c], bool(c >= known), round(float(p), 4))
         for row, c, p in zip(embedded.rows, category, confidence, strict=True)
@@ -105,7 +106,9 @@ def gather(run: Run, table: Table, embedded: Embedded, assignment: Assignment, n
 
 
 def write(discovery: Discovery, run: Run) -> None:
-    """`assignments.csv`, `categories.json` and `skipped.csv`."""
+    """`skipped.csv`, `categories.json` and, last, `assignments.csv`: where that is, the others are."""
+    write_skipped(discovery.skipped, run)
+    run.write_json("categories.json", [asdict(category) for category in discovery.categories])
     run.write_table(
         "assignments.csv",
         ASSIGNMENT_COLUMNS,
@@ -114,8 +117,6 @@ def write(discovery: Discovery, run: Run) -> None:
             for m in discovery.members
         ],
     )
-    run.write_json("categories.json", [asdict(category) for category in discovery.categories])
-    write_skipped(discovery.skipped, run)
 
 
 def write_skipped(skipped: Sequence[Skipped], run: Run) -> None:
@@ -130,6 +131,8 @@ def read_names(run: Run, known: Sequence[str], k: int) -> list[str]:
         names = [str(entry["name"]) for entry in run.read_json("categories.json")]
     except (TypeError, KeyError):
         raise NewkindsError(f"{run.path('categories.json')} is not a list of categories with names.") from None
+    if len(set(names)) < len(names):
+        raise NewkindsError(f"{run.path('categories.json')} gives two categories the same name: make them differ.")
     if len(names) != k:
         raise NewkindsError(f"{run.path('categories.json')} has {len(names)} categories, the model has {k}.")
     return names

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import os
+import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,9 @@ def write_whole(path: Path, content: bytes | str) -> None:
     """Replace `path` by `content` in one step; after a crash or on a full disk the old file is still there."""
     # backslashreplace: a file name that is not valid Unicode must not cost the user the whole table
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -29,7 +31,8 @@ def write_whole(path: Path, content: bytes | str) -> None:
             "make room or choose another folder, then run the same command again."
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
     _sync_folder(path.parent)
 
 
@@ -64,13 +67,9 @@ def remove_leftovers(folder: Path) -> None:
 
 def _sync_folder(folder: Path) -> None:
     """Make the rename itself survive a power cut, where the system allows a folder to be opened."""
-    try:
+    with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

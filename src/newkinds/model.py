@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from .backbones import build_backbone
 from .config import Config
 from .console import track
-from .data.loader import evaluation_batches, mixed_seed
+from .data.loader import evaluation_batches, seed_for
 from .data.table import Skipped, Table
 from .device import choose_workers
 from .encoder import Encoder
@@ -107,9 +107,9 @@ def build_model(config: Config, known: list[str], k: int, load_weights: bool = T
     """
     seed = config.train.seed
     backbone = build_backbone(**config.backbone, load_weights=load_weights)
-    torch.manual_seed(mixed_seed(seed, 1))
+    torch.manual_seed(seed_for("organizer", seed))
     organizer = ORGANIZERS[config.organizer["name"]](backbone.dim, **_settings(config.organizer))
-    torch.manual_seed(mixed_seed(seed, 2))
+    torch.manual_seed(seed_for("head", seed))
     method_class = METHODS[config.method["name"]]
     method = method_class(method_class.Config(**_settings(config.method)), backbone.dim, len(known), k)
     return Model(Encoder(backbone, organizer), method, known, k)

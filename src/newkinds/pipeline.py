@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
-import numpy as np
 import torch
 from PIL import Image
 from safetensors.torch import save
@@ -21,17 +21,18 @@ from . import metrics
 from .config import Config, read_recipe, resolve
 from .console import say, warn
 from .data import load_table, source_of
-from .data.folder import read_csv, read_folder
+from .data.folder import read_folder
 from .data.images import open_image
 from .data.table import Skipped, Table, readable, require_discoverable
 from .device import choose_device
 from .discovery import Discovery
 from .errors import NewkindsError
 from .files import write_whole
+from .methods import Assignment
 from .model import Embedded, Model, build_model, load_model
 from .protocol import describe_protocol, record_protocol, run_card
 from .run import Run
-from .train import fit
+from .training import fit
 
 
 class Choices(TypedDict, total=False):
@@ -125,8 +126,8 @@ def discover_with(model: Model, table: Table, run: Run) -> Discovery:
 
     embedded = model.embed(table)
     assignment = assign(model, embedded)
-    names = found.category_names(model.known, model.k)
-    result = found.gather(run, table, embedded, assignment, names)
+    names = found.read_names(run, model.known, model.k)
+    result = found.gather(run, table, embedded, assignment, names, len(model.known))
     write_whole(run.path("features.safetensors"), save({"features": embedded.features}))
     found.write(result, run)
     write_whole(run.path("report.html"), render(page_of(result, model, table, run)))
@@ -142,43 +143,41 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     """
     opened = Run(run)
     config = opened.config()
-    table = load_table(config.data)
-    truth_of = _truth(table, truth)
     if not opened.path("assignments.csv").is_file():
-        loaded = LoadedRun(run)
-        discover_with(loaded.model, readable(table), opened)
-    categories = {entry["name"]: entry["id"] for entry in opened.read_json("categories.json")}
-    true, predicted, missing = [], [], 0
-    for row in _rows_of(opened.path("assignments.csv")):
-        if row["given_label"]:
-            continue
-        if not truth_of.get(row["path"]):
-            missing += 1
-            continue
-        true.append(truth_of[row["path"]])
-        predicted.append(categories[row["category"]])
+        discover_with(LoadedRun(run).model, readable(load_table(config.data)), opened)
+    rows = _rows_of(opened.path("assignments.csv"))
+    unlabelled = [row for row in rows if not row["given_label"]]
+    given = load_table(config.data if truth is None else source_of(truth))
+    if truth is None and given.truth is None:
+        raise NewkindsError("the true classes of these images are not known: give them with --truth FOLDER or CSV.")
+    truth_of = _truth([row["path"] for row in unlabelled], given)
+    true = [truth_of[row["path"]] for row in unlabelled if row["path"] in truth_of]
+    predicted = [row["category"] for row in unlabelled if row["path"] in truth_of]
+    missing = len(unlabelled) - len(true)
     if not true:
         raise NewkindsError(f"the truth of none of the unlabelled images in {run} is known: give it with --truth.")
     if missing:
         warn(f"{missing} unlabelled image(s) have no true class and are left out of the evaluation.")
-    result = score(true, predicted, table.known)
+    result = score(true, predicted, {row["given_label"] for row in rows} - {""})
     evaluation = {
         "evaluated": len(true),
-        "metrics": {name: None if np.isnan(value) else value for name, value in result.items()},
+        "metrics": result,
         "protocol": dict(describe_protocol(opened, len(true))),
     }
     opened.write_json("evaluation.json", evaluation)
-    return {**evaluation, "metrics": result}
+    return evaluation
 
 
-def score(true: list[str], predicted: list[int], known: list[str]) -> dict[str, float]:
-    """All metrics; an empty split is said in a line."""
+def score(
+    true: Sequence[str], predicted: Sequence[str] | Sequence[int], known: Iterable[str]
+) -> dict[str, float | None]:
+    """All metrics; None, and a warning, where a split is empty."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        result = metrics.evaluate(true, predicted, known)
+        result = metrics.evaluate(true, predicted, set(known))
     for message in caught:
         warn(str(message.message))
-    return result
+    return {name: None if math.isnan(value) else value for name, value in result.items()}
 
 
 def predict(run: str | Path, images: str | Path | Iterable[str | Path]) -> list[Prediction]:
@@ -187,7 +186,8 @@ def predict(run: str | Path, images: str | Path | Iterable[str | Path]) -> list[
 
 
 @torch.inference_mode()
-def assign(model: Model, embedded: Embedded) -> Any:
+def assign(model: Model, embedded: Embedded) -> Assignment:
+    """The categories of embedded images."""
     return model.method.assign(embedded.features.to(model.device))
 
 
@@ -202,7 +202,7 @@ def _prepare(data: str | Path | None, out: str | Path, choices: Choices) -> tupl
         if (name := choices.get(section)) is not None:
             layers.append({section: {"name": name}})
     if (weights := choices.get("weights")) is not None:
-        layers.append({"backbone": {"weights": str(weights)}})
+        layers.append({"backbone": {"weights": str(Path(weights).expanduser().resolve())}})
     if (k := choices.get("k")) is not None:
         layers.append({"k": k})
     settings = choices.get("settings", {})
@@ -220,12 +220,12 @@ def _prepare(data: str | Path | None, out: str | Path, choices: Choices) -> tupl
 def _category_count(k: int | None, table: Table) -> int:
     known = len(table.known)
     if k is None:
-        if table.truth is None:
+        if table.categories is None:
             raise NewkindsError(
                 f"say how many categories you expect in all, the {known} known ones included: --k N. "
                 "A generous guess is better than a tight one; superfluous categories stay empty."
             )
-        k = len(set(table.truth))
+        k = table.categories
     if k < known:
         raise NewkindsError(f"{k} categories were asked for, but {known} are known already: --k counts those too.")
     if k > len(table):
@@ -236,47 +236,53 @@ def _category_count(k: int | None, table: Table) -> int:
 
 
 def _train(run: Run, table: Table, config: Config) -> Model:
+    device = choose_device(config.train.device)
+    record_protocol(run, config, table, device)
     if run.model_file.is_file():
         say(f"{run.folder} has been trained already")
-        return load_model(config, run.model_file, choose_device(config.train.device))
-    assert config.k is not None
-    model = build_model(config, table.known, config.k)
-    record_protocol(run, config, table, choose_device(config.train.device))
-    evaluator = partial(_score_unlabelled, table=table) if table.truth is not None else None
-    fit(model, table, config.train, run, evaluator)
-    write_whole(run.path("README.md"), run_card(run, model, None))
+        model = load_model(config, run.model_file, device)
+    else:
+        assert config.k is not None
+        model = build_model(config, table.known, config.k)
+        fit(model, table, config.train, run, partial(_score_unlabelled, table=table))
+    if not run.path("README.md").is_file():
+        write_whole(run.path("README.md"), run_card(run, model, None))
     return model
 
 
-def _score_unlabelled(model: Model, table: Table) -> dict[str, float]:
-    """All/Old/New of the unlabelled images, for the curve in metrics.jsonl."""
-    assert table.truth is not None
-    unlabelled = table.rows([row for row, label in enumerate(table.labels) if label is None])
-    embedded = model.embed(unlabelled)
-    true = [unlabelled.truth[row] for row in embedded.rows]  # type: ignore[index]
+def _score_unlabelled(model: Model, table: Table) -> dict[str, float | None]:
+    """All/Old/New of the unlabelled images whose truth is known, for the curve in metrics.jsonl."""
+    truth = table.truth or [None] * len(table)
+    judged = table.rows([i for i, label in enumerate(table.labels) if label is None and truth[i] is not None])
+    embedded = model.embed(judged)
+    true = [str((judged.truth or [])[row]) for row in embedded.rows]
     result = score(true, assign(model, embedded).category.tolist(), table.known)
     return {name: value for name, value in result.items() if name in ("acc_all", "acc_old", "acc_new")}
 
 
-def _truth(table: Table, truth: str | Path | None) -> dict[str, str]:
-    """Path → true class, from the data set itself or from what the user gives."""
-    if truth is None:
-        if table.truth is None:
-            raise NewkindsError("the true classes of these images are not known: give them with --truth FOLDER or CSV.")
-        return dict(zip(table.paths, table.truth, strict=True))
-    given = read_folder(str(truth)) if Path(truth).is_dir() else read_csv(str(truth))
-    labels = given.truth if given.truth is not None else [label or "" for label in given.labels]
-    by_path = {path: label for path, label in zip(given.paths, labels, strict=True) if label}
-    if not set(by_path) & set(table.paths):
-        # a folder sorted by class has other sub-folders than the one that was trained on: go by file name
-        by_name = {Path(path).name: label for path, label in by_path.items()}
-        if len(by_name) < len(by_path):
-            raise NewkindsError(f"{truth}: file names repeat, so paths must be the same as in the run.")
-        return {path: by_name[Path(path).name] for path in table.paths if Path(path).name in by_name}
-    return by_path
+def _truth(paths: Sequence[str], given: Table) -> dict[str, str]:
+    """True classes of images by their path, or else by their file name: a folder that was sorted has other paths."""
+    classes = given.truth if given.truth is not None else given.labels
+    by_path = {path: label for path, label in zip(given.paths, classes, strict=True) if label is not None}
+    if any(path in by_path for path in paths):
+        return by_path
+    wanted: dict[str, list[str]] = {}
+    for path in paths:
+        wanted.setdefault(Path(path).name, []).append(path)
+    truth_of: dict[str, str] = {}
+    for path, label in by_path.items():
+        same_name = wanted.get(Path(path).name, [])
+        if len(same_name) > 1 or any(truth_of.get(image, label) != label for image in same_name):
+            raise NewkindsError(
+                f"several images are called {Path(path).name}, so their true classes cannot be told apart by name: "
+                "give the same paths as in the run, e.g. in a CSV file with path and label."
+            )
+        truth_of.update(dict.fromkeys(same_name, label))
+    return truth_of
 
 
 def _rows_of(file: Path) -> list[dict[str, str]]:
+    """A table that newkinds wrote."""
     with open(file, encoding="utf-8", newline="") as text:
         return list(csv.DictReader(text))
 

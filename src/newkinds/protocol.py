@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 import torch
 
@@ -14,6 +14,7 @@ from .backbones import weights_file
 from .config import Config
 from .data.table import Table
 from .discovery import Discovery
+from .errors import NewkindsError
 from .model import Model
 from .run import Run
 
@@ -23,7 +24,22 @@ SELECTION = "last epoch; nothing is chosen by test labels"
 
 
 def record_protocol(run: Run, config: Config, table: Table, device: torch.device) -> None:
-    """Write down, when training begins, what cannot be seen from the settings later."""
+    """Write down, when training begins, what cannot be seen from the settings later.
+
+    When a run goes on, images and weights must be those it was begun with.
+    """
+    if run.path("protocol.json").is_file():
+        record = run.read_json("protocol.json")
+        if record["split"] != split_checksum(table):
+            raise NewkindsError(
+                f"the images or labels changed since {run.folder} was begun: choose another --out for them."
+            )
+        if not run.model_file.is_file() and record["weights"] != _weights(config):
+            raise NewkindsError(
+                f"the backbone's weight file changed since {run.folder} was begun (it was {record['weights']}): "
+                "restore it or choose another --out."
+            )
+        return
     labelled = sum(label is not None for label in table.labels)
     run.write_json(
         "protocol.json",
@@ -31,13 +47,18 @@ def record_protocol(run: Run, config: Config, table: Table, device: torch.device
             "images": len(table),
             "labelled": labelled,
             "known_classes": len(table.known),
-            "split": table.fingerprint()[:16],
+            "split": split_checksum(table),
             "weights": _weights(config),
             "versions": package_versions(),
             "device": describe_device(device),
             "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         },
     )
+
+
+def split_checksum(table: Table) -> str:
+    """Short, to stand beside results: the same images with the same labels give the same one."""
+    return table.fingerprint()[:16]
 
 
 def describe_protocol(run: Run, evaluated: int | None = None) -> list[tuple[str, str]]:
@@ -71,7 +92,7 @@ def describe_protocol(run: Run, evaluated: int | None = None) -> list[tuple[str,
 def run_card(run: Run, model: Model, discovery: Discovery | None) -> str:
     """README.md of a run directory: what this model is and how to use it."""
     lines = [
-        f"# {run.folder.name}",
+        f"# {_cell(run.folder.resolve().name)}",
         "",
         "A model that sorts images into known and new categories, made by newkinds.",
         "",
@@ -115,9 +136,9 @@ def describe_device(device: torch.device) -> str:
 
 def _weights(config: Config) -> str:
     file = weights_file(config.backbone["name"], config.backbone["weights"])
-    return f"{file.name}, sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:16]}"
+    return f"{config.backbone['name']}: {file.name}, sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:16]}"
 
 
-def _cell(text: Any) -> str:
-    """Names come from files: keep them from breaking out of a Markdown table."""
-    return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+def _cell(text: str) -> str:
+    """Names come from files: in Markdown they are text and nothing else, neither table nor link nor tag."""
+    return re.sub(r"([\\`*_{}\[\]()<>#!|&~:])", r"\\\1", " ".join(text.split()))

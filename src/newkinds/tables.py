@@ -37,9 +37,9 @@ def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(columns), rule, *map(line, rows)])
 
 
-def percent(share: float) -> str:
-    """`0.612` → "61.2"; not-a-number, for a split without images, is a dash."""
-    return "–" if share != share else f"{100 * share:.1f}"
+def percent(share: float | None) -> str:
+    """`0.612` → "61.2"; a split without images is a dash."""
+    return "–" if share is None else f"{100 * share:.1f}"
 
 
 def protocol_lines(protocol: Sequence[tuple[str, str]]) -> str:

@@ -7,19 +7,27 @@ from functools import partial
 import numpy as np
 from PIL import Image
 
+from ..errors import NewkindsError
 from . import creatures
 from .splits import gcd_split
 from .table import DATASETS, Table
+
+MOST_KINDS = 1000  # far more can be composed, but telling them apart would need larger images
 
 
 @DATASETS.register("creatures")
 def creatures_table(categories: int = 20, per_category: int = 40, seed: int = 0) -> Table:
     """Drawn animals: the first half of the kinds is known, half of the known kinds' images are labelled."""
+    if not 2 <= categories <= MOST_KINDS or per_category < 2 or seed < 0:
+        raise NewkindsError(
+            f"creatures need 2 to {MOST_KINDS} categories, at least 2 images of each and a seed from 0 on, "
+            f"not categories={categories}, per_category={per_category}, seed={seed}."
+        )
     drawn = creatures.make(categories, per_category, seed)
     names = [kind.name for kind in drawn.kinds]
     known = names[: categories // 2]
     labelled, _ = gcd_split(drawn.categories, range(len(known)))
-    truth = [names[category] for category in drawn.categories]
+    truth: list[str | None] = [names[category] for category in drawn.categories]
     labels: list[str | None] = [None] * len(truth)
     for row in labelled:
         labels[row] = truth[row]
@@ -29,6 +37,7 @@ def creatures_table(categories: int = 20, per_category: int = 40, seed: int = 0)
         open=partial(_open_drawn, drawn.images),
         truth=truth,
         known_first=known,
+        categories=categories,
     )
 
 

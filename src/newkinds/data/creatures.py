@@ -144,22 +144,15 @@ def patch_parts(parts: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
     return votes.reshape(count, rows, cols, len(PARTS)).argmax(axis=-1).astype(np.uint8)
 
 
-def draw(
-    kind: Kind, rng: np.random.Generator, size: int, posture: np.random.Generator | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """One image (size, size, 3) of a kind and its part map (size, size), both uint8.
-
-    `posture` decides proportions, pose and place, `rng` colours, background, clutter and what hides a piece: with
-    two streams the same animal can be drawn again, in another coat before another scene.
-    """
-    posture = posture or rng
+def draw(kind: Kind, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """One image (size, size, 3) of a kind and its part map (size, size), both uint8."""
     palette = _Palette(rng)
     canvas = Canvas(_background(rng, palette, size), size)
     _clutter(canvas, rng, palette)
-    centre = size * (0.5 + posture.uniform(-0.07, 0.07, 2))
-    scale = size * posture.uniform(0.19, 0.25)
-    canvas.place(posture.normal(0, 10), scale, bool(posture.random() < 0.5), centre)
-    _creature(canvas, kind, posture, palette)
+    centre = size * (0.5 + rng.uniform(-0.07, 0.07, 2))
+    scale = size * rng.uniform(0.19, 0.25)
+    canvas.place(rng.normal(0, 10), scale, bool(rng.random() < 0.5), centre)
+    _creature(canvas, kind, rng, palette)
     if rng.random() < 0.4:
         _occluder(canvas, rng, palette, centre, scale)
     return canvas.finish()

@@ -29,18 +29,20 @@ def read_folder(path: str) -> Table:
         raise NewkindsError(f"there is no folder {root}.")
     names: list[str] = []
     labels: list[str | None] = []
-    for file in _files_below(root):
+    closed: list[Skipped] = []
+    for file in _files_below(root, closed):
         inside = file.relative_to(root)
         top = inside.parts[0] if len(inside.parts) > 1 else None
         names.append(str(inside))
-        labels.append(None if top is None or top.lower() in UNLABELLED else top)
+        labels.append(None if top is None or top.lower() in UNLABELLED else _printable(top))
     if not names:
         raise NewkindsError(f"there is no file in the folder {root}.")
     classes = {entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")}
-    for name in sorted(classes - set(labels)):
+    for name in sorted({_printable(name) for name in classes} - set(labels)):
         if name.lower() not in UNLABELLED:
             warn(f"the class folder '{name}' is empty and is not counted as a known class.")
-    return Table(paths=names, labels=labels, open=partial(_open_row, root, names))
+    paths = [_printable(name) for name in names]
+    return Table(paths=paths, labels=labels, open=partial(_open_row, root, names), skipped=closed)
 
 
 @DATASETS.register("csv")
@@ -66,10 +68,13 @@ def read_csv(path: str) -> Table:
         warn(f"{file}: ignoring the columns {', '.join(unknown)} (known: {', '.join(COLUMNS)}).")
     names: list[str] = []
     labels: list[str | None] = []
-    truth: list[str] = []
+    truth: list[str | None] = []
     skipped: list[Skipped] = []
     first_row: dict[str, tuple[int, str | None]] = {}
     for line, row in rows:
+        if row is None:
+            skipped.append(Skipped(f"{file.name} line {line}", "more fields than columns: quote a text with commas"))
+            continue
         name = row.get("path", "").strip()
         label = row.get("label", "").strip() or None
         if not name:
@@ -86,7 +91,7 @@ def read_csv(path: str) -> Table:
         first_row[same_file] = (line, label)
         names.append(name)
         labels.append(label)
-        truth.append(row.get("truth", "").strip())
+        truth.append(row.get("truth", "").strip() or None)
     if not names:
         raise NewkindsError(f"{file} lists no image.")
     return Table(
@@ -102,10 +107,22 @@ def _open_row(root: Path, names: list[str], row: int) -> Image.Image:
     return open_image(root / names[row])
 
 
-def _files_below(root: Path) -> Iterator[Path]:
-    """All files that are not hidden, in a fixed order; links are followed, but no folder is entered twice."""
+def _printable(name: str) -> str:
+    """A file name as text that can be written anywhere: bytes that are not UTF-8 become \\xff."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _files_below(root: Path, closed: list[Skipped]) -> Iterator[Path]:
+    """All files that are not hidden, in a fixed order; links are followed, but no folder is entered twice.
+
+    Folders that cannot be read are added to `closed`.
+    """
+
+    def note(error: OSError) -> None:
+        closed.append(Skipped(os.path.relpath(error.filename, root), f"cannot read the folder: {error.strerror}"))
+
     entered: set[str] = set()
-    for folder, subfolders, files in os.walk(root, followlinks=True):
+    for folder, subfolders, files in os.walk(root, followlinks=True, onerror=note):
         real = os.path.realpath(folder)
         if real in entered:
             subfolders.clear()
@@ -117,19 +134,28 @@ def _files_below(root: Path) -> Iterator[Path]:
                 yield Path(folder) / name
 
 
-def _csv_rows(file: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
-    """Column names, and each row with its line number; the delimiter may be a comma, semicolon or tab."""
+def _csv_rows(file: Path) -> tuple[list[str], list[tuple[int, dict[str, str] | None]]]:
+    """Column names, and each row with its line number; the delimiter may be a comma, semicolon or tab.
+
+    A row with more fields than there are columns is None: which of them is which cannot be told.
+    """
     text = _decoded(file)
     first_line = text.split("\n", 1)[0]
     delimiter = max(",;\t", key=first_line.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         header = [name.strip().lower() for name in next(reader, [])]
-        rows = [(reader.line_num, dict(zip(header, row, strict=False))) for row in reader if any(row)]
+        rows = [
+            (reader.line_num, dict(zip(header, row, strict=False)) if len(row) <= len(header) else None)
+            for row in reader
+            if any(row)
+        ]
     except csv.Error as error:
         raise NewkindsError(f"{file} line {reader.line_num} is not CSV: {error}.") from None
     if not header:
         raise NewkindsError(f"{file} is empty: its first line must name the columns path and label.")
+    if len(set(header)) < len(header):
+        raise NewkindsError(f"{file} names a column twice: {', '.join(header)}.")
     return header, rows
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ from PIL import Image, ImageOps
 
 SMALLEST_SIDE = 4  # px; below that there is nothing to recognise
 LONGEST_SHAPE = 50  # sides' ratio; the shorter side is resized to ~256, so a sliver would grow without bound
+ENOUGH = 2048  # px; no network here sees more
 MOST_PIXELS = 178_956_970  # Pillow's own limit against decompression bombs
 
 
@@ -25,12 +25,13 @@ def open_image(path: str | Path) -> Image.Image:
     try:
         if Path(path).stat().st_size == 0:
             raise BadImage("the file is empty (0 bytes)")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a large image is judged below, odd EXIF data does not matter
-            with Image.open(path) as image:
-                _check_shape(*image.size)
-                image.load()
-                return _as_rgb(ImageOps.exif_transpose(image))
+        with Image.open(path) as image:
+            if image.format == "JPEG" and min(image.size) > 2 * ENOUGH:
+                image.draft("RGB", (ENOUGH, ENOUGH))  # decoded at a half, a quarter or an eighth
+            _check_shape(*image.size)
+            image.load()
+            ImageOps.exif_transpose(image, in_place=True)
+            return _as_rgb(image)
     except BadImage:
         raise
     except FileNotFoundError:
@@ -59,6 +60,8 @@ def _check_shape(width: int, height: int) -> None:
 def _as_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F" or image.mode.startswith("I"):
         return _scaled_to_8_bit(image).convert("RGB")
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
     if "A" in image.getbands() or "transparency" in image.info:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")

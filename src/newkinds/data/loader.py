@@ -14,17 +14,21 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..errors import NewkindsError
-from ..methods.base import Batch
+from .batch import Batch
 from .images import BadImage
-from .table import Table
+from .table import Skipped, Table
 from .views import Preprocessing
 
 Key = tuple[int, int, int]  # row of the table, epoch, position in the epoch
+Sample = tuple[Tensor | str, int, int]  # two views or why there are none, class or -1, row of the table
+
+PURPOSES = ("rows of an epoch", "organizer", "head", "training")
 
 
-def mixed_seed(*numbers: int) -> int:
-    """One seed from several numbers, such that neighbours have nothing in common."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+def seed_for(purpose: str, seed: int, epoch: int = 0) -> int:
+    """A seed of its own for each purpose and epoch, such that no two random streams are the same."""
+    key = (PURPOSES.index(purpose) + 1, seed, epoch)  # +1: trailing zeros would not count
+    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 class BalancedBatches(Sampler[list[Key]]):
@@ -46,13 +50,13 @@ class BalancedBatches(Sampler[list[Key]]):
         return len(self.weight) // self.batch_size
 
     def __iter__(self) -> Iterator[list[Key]]:
-        generator = torch.Generator().manual_seed(mixed_seed(self.seed, self.epoch))
+        generator = torch.Generator().manual_seed(seed_for("rows of an epoch", self.seed, self.epoch))
         rows = torch.multinomial(self.weight, len(self.weight), replacement=True, generator=generator).tolist()
         for start in range(0, len(self) * self.batch_size, self.batch_size):
             yield [(rows[i], self.epoch, i) for i in range(start, start + self.batch_size)]
 
 
-class RandomViews(Dataset[tuple[Tensor, int, int]]):
+class RandomViews(Dataset[Sample]):
     """Two random views of an image: (2, 3, size, size) uint8, its class or -1, its row."""
 
     def __init__(self, table: Table, preprocessing: Preprocessing, seed: int) -> None:
@@ -61,24 +65,26 @@ class RandomViews(Dataset[tuple[Tensor, int, int]]):
         self.preprocessing = preprocessing
         self.seed = seed
 
-    def __getitem__(self, key: Key) -> tuple[Tensor, int, int]:
+    def __getitem__(self, key: Key) -> Sample:
         row, epoch, position = key
         try:
             image = self.table.open(row)
         except BadImage as error:
-            raise NewkindsError(
-                f"{self.table.paths[row]} could be read when the run began, but no longer: {error}. "
-                "Restore it and run the same command again; training goes on from the last epoch."
-            ) from None
+            return str(error), -1, row  # raised in the main process, where it can be shown without a traceback
         rng = np.random.default_rng((self.seed, epoch, position))
         views = self.preprocessing.random_views(self.preprocessing.resize(image), 2, rng)
         return views, int(self.targets[row]), row
 
 
-def _view_major(samples: list[tuple[Tensor, int, int]]) -> Batch:
-    views = torch.stack([views for views, _, _ in samples], dim=1)  # (V, B, 3, H, W) uint8
+def _view_major(samples: list[Sample]) -> Batch | Skipped:
+    """One batch, or the first image that could not be read."""
+    views = []
+    for seen, _, row in samples:
+        if isinstance(seen, str):
+            return Skipped(str(row), seen)
+        views.append(seen)
     return Batch(
-        views=views.flatten(0, 1),
+        views=torch.stack(views, dim=1).flatten(0, 1),  # (V·B, 3, H, W) uint8
         labels=torch.tensor([target for _, target, _ in samples]),
         index=torch.tensor([row for _, _, row in samples]),
     )
@@ -90,6 +96,7 @@ class TrainingBatches:
     def __init__(
         self, table: Table, preprocessing: Preprocessing, batch_size: int, seed: int, workers: int
     ) -> None:
+        self.paths = table.paths
         self.sampler = BalancedBatches(table.targets >= 0, batch_size, seed)
         self.loader = DataLoader(
             RandomViews(table, preprocessing, seed),
@@ -104,7 +111,13 @@ class TrainingBatches:
 
     def __call__(self, epoch: int) -> Iterator[Batch]:
         self.sampler.epoch = epoch
-        return iter(self.loader)
+        for batch in self.loader:
+            if isinstance(batch, Skipped):
+                raise NewkindsError(
+                    f"{self.paths[int(batch.path)]} could be read when the run began, but no longer: {batch.reason}. "
+                    "Restore it and run the same command again; training goes on from the last epoch."
+                )
+            yield batch
 
 
 class CentreViews(Dataset[tuple[int, Tensor | str]]):

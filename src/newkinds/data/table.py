@@ -37,9 +37,10 @@ class Table:
     paths: list[str]  # the name of each image in all results; unique
     labels: list[str | None]  # None = unlabelled
     open: Callable[[int], Image.Image]  # row → RGB image, or BadImage
-    truth: list[str] | None = None  # every image's class, for evaluation only; training never reads it
+    truth: list[str | None] | None = None  # true classes, for evaluation only; training never reads them
     skipped: list[Skipped] = field(default_factory=list)
     known_first: list[str] | None = None  # order of the known classes where a benchmark fixes it
+    categories: int | None = None  # how many there are in all, where a benchmark says so
 
     def __len__(self) -> int:
         return len(self.paths)

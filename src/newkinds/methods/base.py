@@ -8,20 +8,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from ..data.batch import Batch
 from ..registry import Registry
-
-
-@dataclass(frozen=True)
-class Batch:
-    """B images in V random views. Rows of `views` are view-major: partner of row i is (i + B) mod 2B."""
-
-    views: Tensor  # (V·B, 3, H, W), normalised
-    labels: Tensor  # (B,) known class 0..C-1, or -1 where there is no label
-    index: Tensor  # (B,) row of the table
-
-    @property
-    def is_labelled(self) -> Tensor:  # (B,) bool
-        return self.labels >= 0
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def render(page: Page) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        data_uri=_data_uri, bar_width=_bar_width, percent=_percent, number=_number, difference=_difference
+        data_uri=_data_uri, bar_width=_bar_width, percent=_percent, number=number, difference=difference
     )
     html = environment.get_template("page.html").render(
         page=page,
@@ -139,18 +139,18 @@ def _percent(fraction: float) -> str:
     return f"{100 * fraction:.0f} %" if math.isfinite(fraction) else "–"
 
 
-def _number(value: float | None, column: Column) -> str:
+def number(value: float | None, column: Column) -> str:
     """A value with the column's decimals and a true minus sign; a dash where nothing was measured."""
     if value is None or not math.isfinite(value):
         return "–"
     return f"{value:,.{column.decimals}f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _difference(value: float | None, base: float | None, column: Column) -> str:
+def difference(value: float | None, base: float | None, column: Column) -> str:
     """`value` − `base`, always signed."""
     if value is None or base is None or not math.isfinite(value - base):
         return "–"
-    text = _number(round(value - base, column.decimals) + 0.0, column)  # + 0.0: no negative zero
+    text = number(round(value - base, column.decimals) + 0.0, column)  # + 0.0: no negative zero
     return text if text.startswith("\N{MINUS SIGN}") else f"+{text}"
 
 

@@ -11,7 +11,7 @@ from ..data.images import BadImage
 from ..data.table import Table
 from ..discovery import Category, Discovery, Member
 from ..figures import field_overlays
-from ..model import Model
+from ..model import Fields, Model
 from ..protocol import describe_protocol
 from ..run import Run
 from . import CategoryRow, Comparison, FieldPictures, Page, Thumbnail
@@ -54,7 +54,7 @@ def page_of(discovery: Discovery, model: Model, table: Table, run: Run) -> Page:
         command=f"newkinds discover --recipe {recipe} --out {out}",
         version=__version__,
         comparison=Comparison(columns=[], rows=[], protocol=describe_protocol(run)),
-        fields=_field_pictures(discovery, model, table, row_of),
+        fields=_field_pictures(discovery, model, table),
         skipped=[(s.path, s.reason) for s in discovery.skipped],
     )
 
@@ -86,7 +86,8 @@ def _majority_truths(discovery: Discovery, table: Table) -> dict[str, str]:
     truth_of = dict(zip(table.paths, table.truth, strict=True))
     counts: dict[str, Counter[str]] = {}
     for member in discovery.members:
-        counts.setdefault(member.category, Counter())[truth_of[member.path]] += 1
+        if (truth := truth_of[member.path]) is not None:
+            counts.setdefault(member.category, Counter())[truth] += 1
     return {
         name: f"{truth} ({100 * share / sum(counter.values()):.0f} %)"
         for name, counter in counts.items()
@@ -94,15 +95,21 @@ def _majority_truths(discovery: Discovery, table: Table) -> dict[str, str]:
     }
 
 
-def _field_pictures(
-    discovery: Discovery, model: Model, table: Table, row_of: dict[str, int]
-) -> FieldPictures | None:
-    """Primitive fields of the most typical images of the largest categories, new ones first."""
+def typical_fields(discovery: Discovery, model: Model, table: Table) -> tuple[list[str], Fields] | None:
+    """Primitive fields of the most typical images of the largest categories, new ones first, with the images' paths."""
+    row_of = {path: row for row, path in enumerate(table.paths)}
     largest = [*discovery.new, *sorted(discovery.known, key=lambda c: -c.size)]
     paths = [category.exemplars[0] for category in largest if category.exemplars][:FIELD_IMAGES]
-    if not paths:
+    try:
+        fields = model.fields(table, [row_of[path] for path in paths]) if paths else None
+    except BadImage:  # an image has vanished since it was embedded: a page without this picture is better than none
         return None
-    fields = model.fields(table, [row_of[path] for path in paths])
-    if fields is None:
+    return None if fields is None else (paths, fields)
+
+
+def _field_pictures(discovery: Discovery, model: Model, table: Table) -> FieldPictures | None:
+    found = typical_fields(discovery, model, table)
+    if found is None:
         return None
+    paths, fields = found
     return FieldPictures(paths, field_overlays(list(fields.views), list(fields.shares), fields.grid))

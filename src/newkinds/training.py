@@ -14,16 +14,18 @@ from torch.optim import SGD, Optimizer
 
 from .config import TrainConfig
 from .console import console, progress_bar, say
-from .data.loader import TrainingBatches, mixed_seed
+from .data.batch import Batch
+from .data.loader import TrainingBatches, seed_for
 from .data.table import Table
-from .device import Precision, choose_device, choose_workers
+from .device import choose_device, choose_workers
 from .errors import NewkindsError
-from .methods.base import Batch, Progress
+from .methods.base import Progress
 from .model import Model
+from .precision import Precision
 from .run import Run
 from .schedules import cosine_lr
 
-Evaluator = Callable[[Model], dict[str, float]]
+Evaluator = Callable[[Model], dict[str, float | None]]
 
 
 def fit(model: Model, table: Table, config: TrainConfig, run: Run, evaluate: Evaluator | None = None) -> Model:
@@ -39,7 +41,7 @@ def fit(model: Model, table: Table, config: TrainConfig, run: Run, evaluate: Eva
         model.encoder.organizer.requires_grad_(False)
     say(trainable_parameters(model, allow_frozen_organizer=config.freeze_organizer))
     optimizer = SGD(parameter_groups(model, config), lr=config.lr, momentum=config.momentum)
-    first_epoch = _restore(model, optimizer, precision, table, run)
+    first_epoch = _restore(model, optimizer, precision, run)
     preprocessing = model.encoder.backbone.preprocessing
     batches = TrainingBatches(
         table, preprocessing, config.batch_size, config.seed, choose_workers(config.workers, device)
@@ -48,7 +50,7 @@ def fit(model: Model, table: Table, config: TrainConfig, run: Run, evaluate: Eva
     with progress_bar("training", config.epochs * len(batches), done=first_epoch * len(batches)) as bar:
         for epoch in range(first_epoch, config.epochs):
             started = time.perf_counter()
-            torch.manual_seed(mixed_seed(config.seed, 3, epoch))
+            torch.manual_seed(seed_for("training", config.seed, epoch))
             lr = cosine_lr(epoch, config.epochs, config.lr, config.min_lr_ratio)
             for group in optimizer.param_groups:
                 group["lr"] = lr * group["lr_ratio"]
@@ -64,9 +66,9 @@ def fit(model: Model, table: Table, config: TrainConfig, run: Run, evaluate: Eva
                     sums[name] += value
                 bar.advance(note=f"epoch {epoch + 1}/{config.epochs}")
             means = {name: value.item() / len(batches) for name, value in sums.items()}
-            if not math.isfinite(means["loss"]):
+            if not (math.isfinite(means["loss"]) and _all_finite(model)):
                 raise NewkindsError(
-                    f"the loss became {means['loss']} in epoch {epoch + 1}: lower the learning rate "
+                    f"training diverged in epoch {epoch + 1} (loss {means['loss']:.3g}): lower the learning rate "
                     f"(train.lr is {config.lr}). The epochs before are kept in {run.folder}."
                 )
             row: dict[str, Any] = {"epoch": epoch, "lr": lr, **means}
@@ -76,7 +78,7 @@ def fit(model: Model, table: Table, config: TrainConfig, run: Run, evaluate: Eva
             rows.append(row)
             _tell(row, config.epochs)
             run.write_metrics(rows)
-            run.save_state(_state(model, optimizer, precision, table, epoch + 1))
+            run.save_state(_state(model, optimizer, precision, epoch + 1))
     model.save(run.model_file)
     return model.eval()
 
@@ -99,14 +101,15 @@ def step(
 def parameter_groups(model: Model, config: TrainConfig) -> list[dict[str, Any]]:
     """Trainable parameters with their decay and their share of the learning rate.
 
-    Biases and other one-dimensional parameters (norms, scalar gates) are not decayed unless asked for.
+    Biases and other one-dimensional parameters are not decayed unless the method's authors do.
     """
     groups: dict[tuple[float, float], list[nn.Parameter]] = defaultdict(list)
     for component, module in model.components().items():
         lr_ratio = config.organizer_lr_ratio if component == "organizer" else 1.0
         for parameter in module.parameters():
             if parameter.requires_grad:
-                decayed = config.decay_biases or parameter.ndim > 1
+                # an organizer's scalars are gates, never decayed, whatever the host does with its biases
+                decayed = parameter.ndim > 1 or (config.decay_biases and component != "organizer")
                 groups[config.weight_decay if decayed else 0.0, lr_ratio].append(parameter)
     return [
         {"params": parameters, "weight_decay": decay, "lr_ratio": lr_ratio}
@@ -129,35 +132,48 @@ def trainable_parameters(model: Model, allow_frozen_organizer: bool = False) -> 
     return "trainable parameters: " + " · ".join(parts)
 
 
-def _state(
-    model: Model, optimizer: Optimizer, precision: Precision, table: Table, epochs_done: int
-) -> dict[str, Any]:
+def _state(model: Model, optimizer: Optimizer, precision: Precision, epochs_done: int) -> dict[str, Any]:
     """What training changes; frozen weights come from their file again."""
-    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    trained |= {name for name, _ in model.named_buffers()}
+    trained = _trained_names(model)
     return {
         "epochs_done": epochs_done,
         "model": {name: value for name, value in model.state_dict().items() if name in trained},
         "optimizer": optimizer.state_dict(),
         "scaler": precision.scaler.state_dict(),
-        "table": table.fingerprint(),
     }
 
 
-def _restore(model: Model, optimizer: Optimizer, precision: Precision, table: Table, run: Run) -> int:
+def _trained_names(model: Model) -> set[str]:
+    """Entries of the state that training changes."""
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return trained | {name for name, _ in model.named_buffers()}
+
+
+def _all_finite(model: Model) -> bool:
+    return all(bool(torch.isfinite(p).all()) for p in model.parameters() if p.requires_grad)
+
+
+def _restore(model: Model, optimizer: Optimizer, precision: Precision, run: Run) -> int:
     """Load the last complete epoch, if there is one; the number of epochs done."""
     state = run.load_state()
     if state is None:
         return 0
-    if state["table"] != table.fingerprint():
+    try:
+        loaded = model.load_state_dict(state["model"], strict=False)
+        forgotten = set(loaded.missing_keys) & _trained_names(model)
+        if forgotten or loaded.unexpected_keys:
+            raise ValueError(f"{next(iter([*forgotten, *loaded.unexpected_keys]))} does not belong to it")
+        optimizer.load_state_dict(state["optimizer"])
+        precision.scaler.load_state_dict(state["scaler"])
+        epochs_done = int(state["epochs_done"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
         raise NewkindsError(
-            f"the images or labels changed since {run.folder} was begun: choose another --out to train on them."
-        )
-    model.load_state_dict(state["model"], strict=False)
-    optimizer.load_state_dict(state["optimizer"])
-    precision.scaler.load_state_dict(state["scaler"])
-    say(f"going on after epoch {state['epochs_done']}")
-    return int(state["epochs_done"])
+            f"{run.state_file} is not a checkpoint of this model ({reason}): delete it to train from the beginning, "
+            "or choose another --out."
+        ) from None
+    say(f"going on after epoch {epochs_done}")
+    return epochs_done
 
 
 def _tell(row: dict[str, Any], epochs: int) -> None:

@@ -1,0 +1,37 @@
+"""The demonstration, in small."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from newkinds import demo as module
+from newkinds.data import benchmarks
+from newkinds.data.table import DATASETS
+
+
+@pytest.fixture
+def small_creatures(monkeypatch: pytest.MonkeyPatch) -> None:
+    def few(categories: int = 4, per_category: int = 8, seed: int = 0) -> object:
+        return benchmarks.creatures_table(categories, per_category, seed)
+
+    monkeypatch.setitem(DATASETS._entries, "creatures", few)
+
+
+@pytest.mark.usefixtures("small_creatures")
+def test_demo_compares_the_host_with_and_without_cpf(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text = module.demo(tmp_path / "demo", epochs=1)
+    assert re.search(r"^\| SimGCD +\|", text, re.MULTILINE)
+    assert re.search(r"^\| SimGCD \+ CPF +\|", text, re.MULTILINE)
+    assert re.search(r"^\| Δ +\| +[+−]", text, re.MULTILINE)
+    assert "last epoch" in text
+    page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
+    assert "SimGCD + CPF" in page
+    assert page.count("<img") > 10
+    assert "http" not in re.sub(r"data:[^\"']+", "", page)
+    assert (tmp_path / "demo" / "fields.png").is_file()
+    capfd.readouterr()
+    assert module.demo(tmp_path / "demo", epochs=1).splitlines()[2:4] == text.splitlines()[2:4]
+    assert capfd.readouterr().err.count("has been trained already") == 2

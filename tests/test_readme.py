@@ -1,0 +1,60 @@
+"""What the README promises."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import newkinds
+from newkinds import losses
+from newkinds.backbones import weights_file
+from newkinds.heads import PrototypeClassifier
+from newkinds.methods import METHODS, Assignment, Method
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def code_after(mark: str) -> str:
+    found = re.search(re.escape(mark) + r".*?```\w*\n(.*?)```", README, re.DOTALL)
+    assert found, mark
+    return found.group(1)
+
+
+def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    monkeypatch.chdir(tmp_path)
+    example = code_after("<!-- example: python -->")
+    assert len([line for line in example.splitlines() if line and not line.startswith("#")]) <= 10
+    exec(compile(example, "README.md", "exec"), {})
+    assert (tmp_path / "runs" / "example" / "report.html").is_file()
+
+
+def test_the_example_method_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import dataclass
+
+    monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))  # registered for this test only
+    scope = {
+        "METHODS": METHODS, "Method": Method, "Assignment": Assignment, "dataclass": dataclass,
+        "PrototypeClassifier": PrototypeClassifier, "losses": losses,
+    }  # fmt: skip
+    exec(compile(code_after("## Adding a method"), "README.md", "exec"), scope)
+    settings = {"data": {"categories": 4, "per_category": 6}, "train": {"epochs": 1, "batch_size": 12}}
+    found = newkinds.discover("creatures", tmp_path / "run", method="mine", organizer="cpf", settings=settings)
+    assert len(found.members) == 24
+
+
+def test_the_bundled_backbone_is_complete_and_small() -> None:
+    weights = weights_file("tiny")
+    assert weights.stat().st_size <= 6_000_000
+    card = weights.with_name("tiny.md").read_text(encoding="utf-8")
+    done, planned = re.search(r"([\d,]+) of ([\d,]+) steps", card).groups()  # type: ignore[union-attr]
+    assert done == planned
+
+
+def test_no_placeholder_is_left() -> None:
+    assert "RESULTS_HERE" not in README
+    for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
+        assert (ROOT / picture).is_file()
