@@ -30,7 +30,7 @@ def test_demo_compares_the_host_with_and_without_cpf(tmp_path: Path, capfd: pyte
     page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
     assert "SimGCD + CPF" in page
     assert page.count("<img") > 10
-    assert "http" not in re.sub(r"data:[^\"']+", "", page)
+    assert "://" not in page
     assert (tmp_path / "demo" / "fields.png").is_file()
     capfd.readouterr()
     assert module.demo(tmp_path / "demo", epochs=1).splitlines()[2:4] == text.splitlines()[2:4]

@@ -157,7 +157,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _prepare_process() -> None:
-    """Names of files may hold anything, and Pillow's remarks on odd files are not for the user."""
+    """What suits a command but not a library that is imported."""
+    # threads that spin while they wait starve each other where the cores are shared
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # names of files may hold anything, and Pillow's remarks on odd files are not for the user
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from .config import resolve
 from .console import say
@@ -18,7 +19,10 @@ from .tables import protocol_lines, text_table
 
 HOST = "simgcd"
 ORGANIZERS_COMPARED = ("none", "cpf")
-EPOCHS = 20
+EPOCHS = 15
+# The published batch of 128 and learning rate of 0.1 are for data sets and backbones a hundred times as large. These
+# were chosen for the host alone, once, on creatures of another data seed (RESULTS.md says among which).
+SETTINGS: dict[str, Any] = {"train": {"batch_size": 32, "lr": 0.02}, "method": {"memax_weight": 2.0}}
 PARTS = ("all", "old", "new")
 
 
@@ -28,8 +32,8 @@ def demo(out: str | Path = "newkinds-demo", seed: int = 0, epochs: int = EPOCHS)
     Interrupted, the same call goes on.
     """
     folder = make_folder(Path(out))
-    settings = {"train": {"epochs": epochs, "seed": seed}}
-    table = load_table(resolve({"data": {"name": "creatures"}}, settings).data)
+    settings = [SETTINGS, {"train": {"epochs": epochs, "seed": seed}}]
+    table = load_table(resolve({"data": {"name": "creatures"}}).data)
     rows: list[tuple[str, list[float | None]]] = []
     for organizer in ORGANIZERS_COMPARED:
         name = _title(organizer)
@@ -48,8 +52,8 @@ def demo(out: str | Path = "newkinds-demo", seed: int = 0, epochs: int = EPOCHS)
     ]
     columns = [
         *(Column(part.capitalize(), "%", "higher") for part in PARTS),
-        Column("encoder parameters", "M", decimals=2),
-        Column("training", "s", decimals=0),
+        Column("params", "M", decimals=2),
+        Column("time", "s", decimals=0),
     ]
     note = "One seed on a small drawn data set: differences of a few points are within chance. "
     comparison = Comparison(columns, rows, protocol, note)

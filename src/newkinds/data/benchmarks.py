@@ -16,7 +16,7 @@ MOST_KINDS = 1000  # far more can be composed, but telling them apart would need
 
 
 @DATASETS.register("creatures")
-def creatures_table(categories: int = 20, per_category: int = 40, seed: int = 0) -> Table:
+def creatures_table(categories: int = 16, per_category: int = 36, seed: int = 0) -> Table:
     """Drawn animals: the first half of the kinds is known, half of the known kinds' images are labelled."""
     if not 2 <= categories <= MOST_KINDS or per_category < 2 or seed < 0:
         raise NewkindsError(

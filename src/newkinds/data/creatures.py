@@ -38,6 +38,9 @@ FACTORS: dict[str, tuple[str, ...]] = {
 }
 """What a kind is made of: the six parts, then the arrangement."""
 
+KINSHIP: dict[Pool, int] = {"evaluated": 3, "pretraining": 2}
+"""In how many factors the closest kinds of a pool differ: two are often a matter of a few pixels at this size."""
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -81,10 +84,11 @@ def differences(a: Kind, b: Kind) -> int:
 def kinds(count: int, seed: int, pool: Pool) -> list[Kind]:
     """`count` different kinds of one pool, in an order that says nothing.
 
-    They grow as families: a quarter are founders, every other kind is a relative of an earlier one with two
-    or three factors changed, so that telling neighbours apart takes more than a glance at one part.
+    They grow as families: a quarter are founders, every other kind is a relative of an earlier one with a few
+    factors changed (`KINSHIP`), so that telling neighbours apart takes more than a glance at one part.
     """
     rng = _stream(seed, ("evaluated", "pretraining").index(pool), 0)
+    fewest = KINSHIP[pool]
     found: list[Kind] = []
     while len(found) < count:
         if len(found) < 1 + count // 4:
@@ -92,10 +96,10 @@ def kinds(count: int, seed: int, pool: Pool) -> list[Kind]:
         else:
             parent = found[rng.integers(len(found))]
             choices = {factor: getattr(parent, factor) for factor in FACTORS}
-            for factor in rng.choice(list(FACTORS), size=rng.integers(2, 4), replace=False):
+            for factor in rng.choice(list(FACTORS), size=rng.integers(fewest, fewest + 2), replace=False):
                 choices[factor] = rng.choice([other for other in FACTORS[factor] if other != choices[factor]])
         candidate = _canonical({factor: str(choice) for factor, choice in choices.items()})
-        if candidate.pool == pool and all(differences(candidate, other) >= 2 for other in found):
+        if candidate.pool == pool and all(differences(candidate, other) >= fewest for other in found):
             found.append(candidate)
     return [found[i] for i in rng.permutation(count)]
 
