@@ -396,15 +396,16 @@ def test_another_architecture_is_named(tmp_path: Path) -> None:
     message = str(caught.value)
     assert str(file) in message
     wanted = set(backbones.tiny_vit().state_dict())
-    missing = wanted - set(parity_state())
-    assert f"{len(missing)} of {len(wanted)} tensors are missing (blocks.2.norm1.weight," in message
+    counted = {name for name in wanted if not name.endswith("num_batches_tracked")}  # counters may be absent
+    missing = counted - set(parity_state())
+    assert f"{len(missing)} of {len(wanted)} tensors are missing (patch_embed.backbone.0.conv.weight," in message
     assert "cls_token is (1, 1, 24), not (1, 1, 96)" in message
     assert "newkinds list backbones" in message
 
 
 def test_a_cnn_file_for_a_vit(tmp_path: Path) -> None:
     file = saved(timm.create_model("test_resnet").state_dict(), tmp_path / "resnet.pth")
-    with pytest.raises(NewkindsError, match=r"78 of 78 tensors are missing .*; 90 are unknown"):
+    with pytest.raises(NewkindsError, match=r"69 of 72 tensors are missing .*; 90 are unknown"):
         build_backbone("tiny", weights=str(file))
 
 

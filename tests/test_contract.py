@@ -13,11 +13,11 @@ from newkinds.methods import METHODS
 from newkinds.organizers import ORGANIZERS
 from newkinds.run import Run
 
-EPOCHS = {"train": {"epochs": 3, "lr": 0.05}}
+EPOCHS = {"train": {"epochs": 5, "lr": 0.02, "batch_size": 32}}
 
 
-@pytest.mark.parametrize("organizer", ORGANIZERS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("organizer", list(ORGANIZERS))
+@pytest.mark.parametrize("method", list(METHODS))
 def test_a_method_trains_saves_loads_and_predicts(method: str, organizer: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     found = newkinds.discover(
@@ -37,7 +37,7 @@ def test_a_method_trains_saves_loads_and_predicts(method: str, organizer: str, t
     assert len(loaded.predict(save_image(tmp_path / "never-seen.png"))) == 1
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", list(METHODS))
 def test_no_method_knows_an_organizer(method: str) -> None:
     module = __import__(METHODS[method].__module__, fromlist=["_"])
     source = Path(module.__file__ or "").read_text(encoding="utf-8").lower()

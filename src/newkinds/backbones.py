@@ -23,6 +23,7 @@ from .errors import NewkindsError, nearest
 
 TINY = "tiny"
 TINY_SIZE = 64
+TINY_PATCH = 8
 TINY_MEAN = TINY_STD = (0.5, 0.5, 0.5)  # what scripts/pretrain_tiny.py trained it with
 
 USUAL_SIZE = 224  # what the published runs use, also for ViTs that were finished at a larger size
@@ -181,8 +182,8 @@ def train_last_blocks(network: nn.Module, count: int) -> None:
 
 def _tiny(image_size: int | None) -> tuple[nn.Module, Preprocessing]:
     size = image_size or TINY_SIZE
+    _check_size(TINY, size, TINY_PATCH)
     network = tiny_vit(size)
-    _check_size(TINY, size, network)
     return network, Preprocessing(size, mean=TINY_MEAN, std=TINY_STD)
 
 
@@ -195,7 +196,7 @@ def _from_timm(name: str, image_size: int | None) -> tuple[nn.Module, Preprocess
         network = timm.create_model(name, num_classes=0, **shape)
     except Exception as error:  # each family checks its sizes in its own way
         raise NewkindsError(f"timm cannot build '{name}' for images of {size} pixels: {error}") from error
-    _check_size(name, size, network)
+    _check_size(name, size, _patch_size(network))
     mean, std = published.get("mean", IMAGENET_MEAN), published.get("std", IMAGENET_STD)
     return network, Preprocessing(size, mean=tuple(mean), std=tuple(std))
 
@@ -236,8 +237,7 @@ def _patch_size(network: nn.Module) -> int | None:
     return patch_embed.feat_ratio() if hasattr(patch_embed, "feat_ratio") else None
 
 
-def _check_size(name: str, size: int, network: nn.Module) -> None:
-    patch = _patch_size(network)
+def _check_size(name: str, size: int, patch: int | None) -> None:
     if patch and size % patch:
         below = size - size % patch
         choices = f"{below} or {below + patch}" if below else str(patch)

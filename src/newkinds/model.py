@@ -97,7 +97,8 @@ class Model(nn.Module):
     def save(self, path: Path) -> None:
         """All weights, frozen ones too: a run needs no other file to be used."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
-        write_whole(path, save(tensors, {"known": json.dumps(self.known), "k": str(self.k)}))
+        # one entry: safetensors writes several in a random order, and equal models must be equal files
+        write_whole(path, save(tensors, {"newkinds": json.dumps({"known": self.known, "k": self.k})}))
 
 
 def build_model(config: Config, known: list[str], k: int, load_weights: bool = True) -> Model:
@@ -119,12 +120,12 @@ def load_model(config: Config, path: Path, device: torch.device) -> Model:
     """The model of a run directory, from its own files alone."""
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
+            metadata = json.loads((file.metadata() or {})["newkinds"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        known, k = json.loads(metadata["known"]), int(metadata["k"])
+        known, k = list(metadata["known"]), int(metadata["k"])
     except FileNotFoundError:
         raise NewkindsError(f"there is no {path}: training has not finished. Run the same command again.") from None
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise NewkindsError(f"{path} is damaged or not a newkinds model: {error}.") from None
     model = build_model(config, known, k, load_weights=False)
     try:

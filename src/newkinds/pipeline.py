@@ -237,13 +237,14 @@ def _category_count(k: int | None, table: Table) -> int:
 
 def _train(run: Run, table: Table, config: Config) -> Model:
     device = choose_device(config.train.device)
-    record_protocol(run, config, table, device)
     if run.model_file.is_file():
+        record_protocol(run, config, table, device)
         say(f"{run.folder} has been trained already")
         model = load_model(config, run.model_file, device)
     else:
         assert config.k is not None
         model = build_model(config, table.known, config.k)
+        record_protocol(run, config, table, device)
         fit(model, table, config.train, run, partial(_score_unlabelled, table=table))
     if not run.path("README.md").is_file():
         write_whole(run.path("README.md"), run_card(run, model, None))

@@ -66,7 +66,8 @@ def fit(model: Model, table: Table, config: TrainConfig, run: Run, evaluate: Eva
                     sums[name] += value
                 bar.advance(note=f"epoch {epoch + 1}/{config.epochs}")
             means = {name: value.item() / len(batches) for name, value in sums.items()}
-            if not (math.isfinite(means["loss"]) and _all_finite(model)):
+            last = epoch + 1 == config.epochs  # no further step would show that the last one went wrong
+            if not (math.isfinite(means["loss"]) and _sound(model, on_device.views if last else None)):
                 raise NewkindsError(
                     f"training diverged in epoch {epoch + 1} (loss {means['loss']:.3g}): lower the learning rate "
                     f"(train.lr is {config.lr}). The epochs before are kept in {run.folder}."
@@ -149,8 +150,14 @@ def _trained_names(model: Model) -> set[str]:
     return trained | {name for name, _ in model.named_buffers()}
 
 
-def _all_finite(model: Model) -> bool:
-    return all(bool(torch.isfinite(p).all()) for p in model.parameters() if p.requires_grad)
+@torch.no_grad()
+def _sound(model: Model, views: torch.Tensor | None) -> bool:
+    """Whether all weights are finite and, if views are given, also what comes out for them."""
+    values: list[torch.Tensor] = [p for p in model.parameters() if p.requires_grad]
+    if views is not None:
+        feature = model.encoder(views).feature.float()
+        values += [feature, model.method.assign(feature).confidence]
+    return all(bool(torch.isfinite(value).all()) for value in values)
 
 
 def _restore(model: Model, optimizer: Optimizer, precision: Precision, run: Run) -> int:
