@@ -43,7 +43,8 @@ def arrays():
 def test_distillation_with_divergence_published(arrays, epoch):
     expected = EXPECTED["distill"]
     logits = arrays["distill_e0/logits"].clone().requires_grad_()
-    loss = losses.self_distillation(logits, expected["schedule"][epoch]) + view_divergence(logits, published=True)
+    distillation = losses.self_distillation(logits, expected["schedule"][epoch])
+    loss = distillation + view_divergence(logits, published=True)
     assert loss.item() == pytest.approx(expected["loss"][epoch], abs=1e-9)
     if epoch in ("0", "199"):
         (gradient,) = torch.autograd.grad(loss, logits)
