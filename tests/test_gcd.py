@@ -109,6 +109,13 @@ def test_categories_are_clusters_with_known_classes_first():
     assert torch.equal(loaded.assign(features).category, found.category)
 
 
+def test_a_known_class_without_labels_does_not_move_the_others():
+    features, labels, truth = blobs()
+    gcd = method(known=2)
+    gcd.on_fit_end(features, labels.where(labels != 0, -1))
+    assert (gcd.assign(features).category[truth == 1] == 1).all()
+
+
 def test_the_same_seed_finds_the_same_centres():
     features, labels, _ = blobs(noise=3)
     centres = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -58,7 +59,10 @@ class KMeansMethod(Method):
 
     def on_fit_end(self, features: Tensor, labels: Tensor) -> None:
         found = self.clustering().fit(F.normalize(features.float(), dim=1), labels)
-        self.classifier.keep(torch.from_numpy(found.cluster_centers_))  # known classes come first
+        # Clusters of classes come first. A known class of which no image has a label takes a new cluster.
+        others = np.setdiff1d(np.arange(self.categories), found.classes_)
+        cluster_of = np.argsort(np.concatenate([found.classes_, others]))  # (K,)
+        self.classifier.keep(torch.from_numpy(found.cluster_centers_[cluster_of]))
 
     @torch.no_grad()
     def assign(self, features: Tensor) -> Assignment:

@@ -72,15 +72,15 @@ class SelEx(KMeansMethod):
 
     def hierarchy(self, unit: Tensor, labels: NDArray, random: np.random.RandomState) -> list[Level]:
         """Levels of unit features (n, D) with labels (n,; -1: none), finest first. They are not nested."""
-        known, new = self.known, self.categories - self.known
         found = self._balanced_kmeans(self.categories, 1, random).fit(unit, labels)
-        finest, centres = found.labels_, found.cluster_centers_
-        is_known = finest < self.known  # clusters of known classes come first
-        levels = [(finest, centres)]
+        known, new = len(found.classes_), self.categories - len(found.classes_)
+        finest, known_centres = found.labels_, found.cluster_centers_[:known]
+        is_known = finest < known  # clusters of known classes come first
+        levels = [(finest, found.cluster_centers_)]
         while known > 1:
             known, new = max(known // 2, 1), max(new // 2, 1)
-            group = KMeans(known, n_init=10, random_state=0).fit_predict(centres[: self.known])
-            coarse = np.where(is_known, group[finest.clip(max=self.known - 1)], -1)
+            group = KMeans(known, n_init=10, random_state=0).fit_predict(known_centres)
+            coarse = np.where(is_known, group[finest.clip(max=len(group) - 1)], -1)
             found = self._balanced_kmeans(known + new, 1, random).fit(unit, coarse)
             cluster = found.labels_
             if self.config.published_label_order:
