@@ -38,7 +38,7 @@ def plain_kmeans(
             centres[k] = torch.cat([labelled[targets == k], unlabelled[labels == k]]).mean(dim=0)
         if best is None or inertia < best.inertia:
             best = PlainResult(labels, centres, inertia, iteration + 1)
-        if (centres - before).norm(dim=1).sum() ** 2 < tol:
+        if (centres - before).norm(dim=1).sum() ** 2 <= tol:
             break
     assert best is not None
     return best

@@ -19,6 +19,7 @@ class Members:
     """Free points choose their cluster. Labelled ones stay with their class, so its sums say all of them."""
 
     free: Tensor  # (u, D)
+    free_squares: Tensor  # (u,) their ‖x‖²
     class_sums: Tensor  # (C, D) float64
     class_sizes: Tensor  # (C,)
     labelled_squares: Tensor  # () sum of ‖x‖² over labelled points, float64
@@ -27,9 +28,10 @@ class Members:
     def of(cls, points: Tensor, classes: Tensor) -> Self:
         """From points (n, D) and the class of each (n,): 0..C-1, or -1 for a free one."""
         labelled = classes != UNLABELLED
-        theirs, classes = points[labelled].double(), classes[labelled]
+        free, theirs, classes = points[~labelled], points[labelled].double(), classes[labelled]
         sizes = classes.bincount()
-        return cls(points[~labelled], _sums(theirs, classes, len(sizes)), sizes, theirs.square().sum())
+        sums = _sums(theirs, classes, len(sizes))
+        return cls(free, free.square().sum(dim=1), sums, sizes, theirs.square().sum())
 
     def class_means(self) -> Tensor:  # (C, D)
         return (self.class_sums / self.class_sizes[:, None]).to(self.free.dtype)
@@ -97,14 +99,14 @@ def lloyd(
     fixed: int = 0,
     rearrange: Rearrange | None = None,
 ) -> Run:
-    """Assign and average in turn, until all centres together move by less than √tol.
+    """Assign and average in turn, until all centres together move by no more than √tol.
 
     The first `fixed` centres stay. `rearrange` may change the assignment before centres move. A cluster
     without points gets the point farthest from its centre, or with `reseed=False` a centre of NaN.
     """
     best: Run | None = None
     for iteration in range(max_iter):
-        labels, squared = nearest_centre(members.free, centres)
+        labels, squared = nearest_centre(members.free, centres, members.free_squares)
         if reseed:
             _fill_empty(members, labels, squared, len(centres))
         inertia = members.inertia(squared, centres)
@@ -119,7 +121,7 @@ def lloyd(
         if best is None or inertia < best.inertia:
             best = Run(labels, centres, inertia, centres)
         best.last_centres, best.iterations = centres, iteration + 1
-        if moved < tol:
+        if moved <= tol:
             break
     assert best is not None  # max_iter is at least 1
     return best

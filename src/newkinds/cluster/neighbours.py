@@ -18,16 +18,19 @@ ENTRIES_AT_ONCE = 2**23  # of a block of the matrix: 32 MB in float32
 GATHERED_AT_ONCE = 1024  # rows whose neighbours are looked up: k × D numbers each
 
 
-def nearest_centre(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest of `centres` (K, D) for each of `points` (n, D), and its squared distance: both (n,)."""
-    squares = centres.square().sum(dim=1)  # (K,)
+def nearest_centre(points: Tensor, centres: Tensor, squares: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The nearest of `centres` (K, D) for each of `points` (n, D), and its squared distance: both (n,).
+
+    `squares` (n,) are the ‖x‖² of the points, for those who search again and again.
+    """
+    squares_of_centres = centres.square().sum(dim=1)  # (K,)
     labels = torch.empty(len(points), dtype=torch.long, device=points.device)
     squared = torch.empty(len(points), dtype=points.dtype, device=points.device)
     rows = max(1, ENTRIES_AT_ONCE // len(centres))
     for block, label, distance in zip(points.split(rows), labels.split(rows), squared.split(rows), strict=True):
         # ‖x - c‖² without its ‖x‖², which is the same for every centre
-        torch.min(torch.addmm(squares, block, centres.T, alpha=-2), dim=1, out=(distance, label))
-    squared += torch.einsum("nd,nd->n", points, points)
+        torch.min(torch.addmm(squares_of_centres, block, centres.T, alpha=-2), dim=1, out=(distance, label))
+    squared += points.square().sum(dim=1) if squares is None else squares
     return labels, squared.clamp_(min=0)  # rounding may have gone below
 
 
