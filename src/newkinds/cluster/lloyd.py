@@ -11,12 +11,12 @@ from torch import Tensor
 from typing_extensions import Self
 
 from .neighbours import nearest_centre
-from .points import UNLABELLED
+from .points import UNLABELLED, squared_norms
 
 
 @dataclass(frozen=True)
 class Members:
-    """Free points choose their cluster. Labelled ones stay with their class, so its sums say all of them."""
+    """Free points choose their cluster. Labelled ones stay with their class, of which only sums are needed."""
 
     free: Tensor  # (u, D)
     free_squares: Tensor  # (u,) their ‖x‖²
@@ -31,7 +31,7 @@ class Members:
         free, theirs, classes = points[~labelled], points[labelled].double(), classes[labelled]
         sizes = classes.bincount()
         sums = _sums(theirs, classes, len(sizes))
-        return cls(free, free.square().sum(dim=1), sums, sizes, theirs.square().sum())
+        return cls(free, squared_norms(free), sums, sizes, theirs.square().sum())
 
     def class_means(self) -> Tensor:  # (C, D)
         return (self.class_sums / self.class_sizes[:, None]).to(self.free.dtype)
@@ -51,7 +51,7 @@ class Members:
     def inertia(self, squared: Tensor, centres: Tensor) -> float:
         """Sum of squared distances of all points from their `centres` (K, D); of the free ones they are given."""
         centres = centres[: len(self.class_sums)].double()
-        towards = 2 * (centres * self.class_sums).sum() - centres.square().sum(dim=1) @ self.class_sizes.double()
+        towards = 2 * (centres * self.class_sums).sum() - squared_norms(centres) @ self.class_sizes.double()
         return float(squared.sum(dtype=torch.float64) + (self.labelled_squares - towards).clamp(min=0))
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import NewkindsError
-from .points import as_features, whole_number
+from .points import as_features, squared_norms, whole_number
 
 ArrayOrTensor = TypeVar("ArrayOrTensor", NDArray, Tensor)
 
@@ -23,14 +23,14 @@ def nearest_centre(points: Tensor, centres: Tensor, squares: Tensor | None = Non
 
     `squares` (n,) are the ‖x‖² of the points, for those who search again and again.
     """
-    squares_of_centres = centres.square().sum(dim=1)  # (K,)
+    squares_of_centres = squared_norms(centres)  # (K,)
     labels = torch.empty(len(points), dtype=torch.long, device=points.device)
     squared = torch.empty(len(points), dtype=points.dtype, device=points.device)
     rows = max(1, ENTRIES_AT_ONCE // len(centres))
     for block, label, distance in zip(points.split(rows), labels.split(rows), squared.split(rows), strict=True):
         # ‖x - c‖² without its ‖x‖², which is the same for every centre
         torch.min(torch.addmm(squares_of_centres, block, centres.T, alpha=-2), dim=1, out=(distance, label))
-    squared += points.square().sum(dim=1) if squares is None else squares
+    squared += squared_norms(points) if squares is None else squares
     return labels, squared.clamp_(min=0)  # rounding may have gone below
 
 

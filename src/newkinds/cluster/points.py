@@ -25,14 +25,18 @@ def as_features(X: Features) -> Tensor:
         raise NewkindsError(f"features are one row a point and one column a feature, not of shape {tuple(X.shape)}.")
     if X.dtype not in (torch.float32, torch.float64):
         X = X.float()
-    squares = torch.einsum("nd,nd->n", X, X)  # one pass finds NaN, infinity and what would overflow later
-    bad = (~squares.isfinite()).nonzero()[:, 0].tolist()
+    bad = (~(4 * len(X) * squared_norms(X)).isfinite()).nonzero()[:, 0].tolist()  # sums of distances must be finite too
     if bad:
         raise NewkindsError(
-            f"features are NaN, infinite or too large to be squared in {_rows(bad)} of {len(X)}: "
+            f"features are NaN, infinite or too large to be squared and summed in {_rows(bad)} of {len(X)}: "
             "leave these rows out, or look at how their features were made."
         )
     return X
+
+
+def squared_norms(rows: Tensor) -> Tensor:  # (n,)
+    """‖x‖² of each row, without a second (n, D) matrix for the squares."""
+    return torch.einsum("nd,nd->n", rows, rows)
 
 
 def _as_tensor(X: ArrayLike) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from ..errors import NewkindsError
-from .points import Features, as_features, whole_number
+from .points import Features, as_features, squared_norms, whole_number
 
 DISTANCES_AT_ONCE = 2**23  # entries of a block of the distance matrix: 32 MB in float32
 FEWEST_SEARCHES = 32  # a product with fewer rows takes as long: it waits for memory
@@ -109,8 +109,8 @@ class _Clusters:
 
     def __init__(self, centres: Tensor, sizes: Tensor, nodes: Tensor) -> None:
         m = len(centres)
-        self.centres = centres.clone()  # (m, D)
-        self.squares = centres.square().sum(dim=1)  # (m,) infinite for a row that has been joined to another
+        self.centres = centres  # (m, D) overwritten by unions
+        self.squares = squared_norms(centres)  # (m,) infinite for a row that has been joined to another
         self.sizes = sizes.to(centres.dtype)  # (m,)
         self.nodes = nodes  # (m,) in the tree
         self.heights = torch.zeros(m, dtype=torch.float64, device=centres.device)
@@ -137,11 +137,11 @@ class _Clusters:
             distances = torch.addmm(self.squares, self.centres[some], self.centres.T, alpha=-2)  # (some, m)
             distances += self.squares[some, None]
             distances /= 1 / self.sizes[some, None] + 1 / self.sizes
-            distances[torch.arange(len(some)), some] = torch.inf  # itself
+            distances.scatter_(1, some[:, None], torch.inf)  # itself
             nearest = distances.argmin(dim=1)
             self.nearest[some] = nearest
             # The product has chosen; how far it really is, is a difference of two centres.
-            squared = (self.centres[some] - self.centres[nearest]).double().square().sum(dim=1)
+            squared = squared_norms((self.centres[some] - self.centres[nearest]).double())
             self.gaps[some] = 2 * squared / (1 / self.sizes[some] + 1 / self.sizes[nearest]).double()
 
     def merge(self, tree: _Tree) -> None:
@@ -160,7 +160,7 @@ class _Clusters:
         sizes = self.sizes[a] + self.sizes[b]
         share = (self.sizes[b] / sizes)[:, None]
         self.centres[a] = torch.lerp(self.centres[a], self.centres[b], share)
-        self.squares[a] = self.centres[a].square().sum(dim=1)
+        self.squares[a] = squared_norms(self.centres[a])
         self.sizes[a] = sizes
         # Rounding must not put a union below its parts.
         self.heights[a] = self.gaps[a].sqrt().maximum(self.heights[a]).maximum(self.heights[b])
