@@ -1,4 +1,4 @@
-"""Heads on image features: the projection for contrastive losses and the prototype classifier."""
+"""Heads on image features: projections for contrastive losses, and categories as prototypes or centres."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .errors import NewkindsError
 from .precision import full_precision
 
 
@@ -48,3 +49,51 @@ class PrototypeClassifier(nn.Module):
         with full_precision(features) as x:  # (n, D): cosines are divided by small temperatures later
             prototypes = F.normalize(self.prototypes.to(x.dtype), dim=1)
             return F.normalize(x, dim=1) @ prototypes.T  # (n, K)
+
+
+class UnitProjectionHead(nn.Module):
+    """Feature → point on the unit sphere: a projection, and its cosines with many learnable directions.
+
+    Linear layers and a last one under weight normalisation, as in DINO's head. What comes out has a length
+    of one, so that dot products are cosines.
+
+    >>> UnitProjectionHead(768, out=65536)(torch.randn(4, 768)).shape
+    torch.Size([4, 65536])
+    """
+
+    def __init__(self, dim: int, hidden: int = 2048, bottleneck: int = 256, out: int = 65536) -> None:
+        super().__init__()
+        self.projection = ProjectionHead(dim, hidden, bottleneck)
+        self.directions = PrototypeClassifier(bottleneck, out)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.normalize(self.directions(self.projection(features)), dim=1)  # (n, out)
+
+
+class CentreClassifier(nn.Module):
+    """Categories as fixed centres that clustering has found: a feature belongs to the nearest one.
+
+    >>> classifier = CentreClassifier(768, categories=200)
+    >>> classifier.keep(centres)                       # (200, 768)
+    >>> classifier(features).argmax(dim=1)
+    """
+
+    centres: Tensor
+
+    def __init__(self, dim: int, categories: int) -> None:
+        super().__init__()
+        self.register_buffer("centres", torch.zeros(categories, dim))  # (K, D); all zero: not found yet
+
+    def keep(self, centres: Tensor) -> None:
+        self.centres.copy_(centres)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(n, K) minus half the squared distances, up to a constant a row; for unit vectors, cosines."""
+        if not self.centres.any():
+            raise NewkindsError(
+                "this method finds its categories by clustering after the last epoch, which has not "
+                "happened yet: finish the training first."
+            )
+        with full_precision(features) as x:
+            centres = self.centres.to(x.dtype)
+            return x @ centres.T - centres.square().sum(dim=1) / 2

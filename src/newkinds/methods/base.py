@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from ..data.batch import Batch
+from ..errors import NewkindsError
 from ..registry import Registry
+
+# `embed(views)`: features (views, n, D) of all n training images in as many random views each, or
+# (1, n, D) of their evaluation view for views = 0, and their labels (n,; -1: none). Rows are those of the
+# table (`Batch.index`), the model is in evaluation mode, nothing has a gradient.
+Embed = Callable[[int], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,12 @@ class Assignment:
     category: Tensor  # (n,) int64
     confidence: Tensor  # (n,) in [0, 1]
 
+    @classmethod
+    def of_logits(cls, logits: Tensor, temperature: float = 0.1) -> Assignment:
+        """The largest of the logits (n, K); its share in their softmax is the confidence."""
+        shares = (logits / temperature).softmax(dim=1)
+        return cls(category=logits.argmax(dim=1), confidence=shares.amax(dim=1))
+
 
 class Method(nn.Module, ABC):
     """A discovery head with its loss. It sees features only: nothing here knows how they were made."""
@@ -34,6 +47,17 @@ class Method(nn.Module, ABC):
     @dataclass
     class Config:
         """Settings of the method (`--set method.name=value`)."""
+
+        shares: ClassVar[tuple[str, ...]] = ("sup_weight",)  # settings, where they exist, between 0 and 1
+
+        def __post_init__(self) -> None:
+            for name, value in vars(self).items():
+                if name in self.shares and not 0 <= value <= 1:
+                    raise NewkindsError(f"method.{name} lies between 0 and 1, not at {value}.")
+                if name.endswith("_temp") and not value > 0:
+                    raise NewkindsError(f"method.{name} is a temperature and must be above 0, not {value}.")
+                if type(value) is int and value < 1 and not name.endswith("_epochs"):
+                    raise NewkindsError(f"method.{name} must be at least 1, not {value}.")
 
     # What the method's authors train with, where it differs from TrainConfig's defaults.
     train_defaults: ClassVar[dict[str, Any]] = {}
@@ -48,6 +72,19 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def loss(self, batch: Batch, features: Tensor, progress: Progress) -> dict[str, Tensor]:
         """Losses of a step, from features (V·B, D): "loss" is minimised, the rest is logged."""
+
+    def on_epoch_start(self, epoch: int, embed: Embed) -> None:
+        """Before an epoch: gather what its losses need of the whole training set.
+
+        What is gathered is not saved: a resumed run gathers it again, from the same weights and, as
+        torch's generator has just been seeded by (seed, epoch), with the same random numbers.
+        """
+
+    def on_fit_end(self, features: Tensor, labels: Tensor) -> None:
+        """After training: features (n, D) of the training images' evaluation views, labels (n,; -1: none).
+
+        Methods that find categories by clustering do so here, and keep what `assign` needs in buffers.
+        """
 
     @abstractmethod
     def assign(self, features: Tensor) -> Assignment:

@@ -1,0 +1,8 @@
+"""Clustering of features, in the manner of scikit-learn: `fit(X, y)`, and y = -1 where there is no label."""
+
+from .balanced import BalancedSemiSupervisedKMeans
+from .kmeans import KMeans, SemiSupervisedKMeans
+from .neighbours import mean_shift_step, most_similar
+from .ward import Ward
+
+__all__ = ["BalancedSemiSupervisedKMeans", "KMeans", "SemiSupervisedKMeans", "Ward", "mean_shift_step", "most_similar"]

@@ -1,0 +1,111 @@
+"""Semi-supervised k-means that steers its new clusters towards equal sizes."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from ..errors import NewkindsError
+from .kmeans import SemiSupervisedKMeans
+from .lloyd import Members, Run, lloyd
+from .neighbours import nearest_centre
+from .points import whole_number
+
+
+class BalancedSemiSupervisedKMeans(SemiSupervisedKMeans):
+    """The clustering of SelEx (Rastegar et al., ECCV 2024): clusters are first spread out by their sizes.
+
+    In up to `max_iter` iterations only new clusters move, and clusters of more than `cluster_size` points
+    ("even": n / n_clusters, rounded up; None: no limit) pass their farthest unlabelled ones on to the nearest
+    cluster that has room: not at all in the first iteration, once in the second, twice in the third ... Then
+    as many iterations of plain semi-supervised k-means follow, in which all clusters move. The state of least
+    inertia is kept: sizes are steered, not guaranteed.
+
+    `published_behaviour=True` repeats what the published code gets wrong: a cluster with a single unlabelled
+    point always counts as one with room; one with more labelled points than `cluster_size` passes on only as
+    many as it is over; and empty clusters are not filled (see `KMeans`).
+    """
+
+    def __init__(
+        self,
+        n_clusters: int,
+        n_init: int = 10,
+        random_state: int | np.random.RandomState | None = None,
+        *,
+        cluster_size: int | str | None = "even",
+        max_iter: int = 10,
+        tol: float = 1e-4,
+        init: str | ArrayLike = "k-means++",
+        published_behaviour: bool = False,
+    ) -> None:
+        super().__init__(
+            n_clusters,
+            n_init,
+            random_state,
+            max_iter=max_iter,
+            tol=tol,
+            init=init,
+            published_behaviour=published_behaviour,
+        )
+        self.cluster_size = cluster_size
+
+    def _run(self, members: Members, centres: Tensor) -> Run:
+        reseed = not self.published_behaviour
+        known = len(members.class_sizes)
+        spread = None if self.cluster_size is None else partial(self._spread, members, self._room(members))
+        spreading = lloyd(members, centres, self.max_iter, self.tol, reseed, fixed=known, rearrange=spread)
+        settling = lloyd(members, spreading.last_centres, self.max_iter, self.tol, reseed)
+        best = settling if settling.inertia < spreading.inertia else spreading
+        best.iterations = spreading.iterations + settling.iterations
+        return best
+
+    def _room(self, members: Members) -> Tensor:  # (K,)
+        """How many unlabelled points each cluster may have."""
+        size = self.cluster_size
+        if size == "even":
+            size = math.ceil((len(members.free) + int(members.class_sizes.sum())) / self.n_clusters)
+        room = torch.full((self.n_clusters,), whole_number("cluster_size", size), device=members.free.device)
+        room[: len(members.class_sizes)] -= members.class_sizes
+        if self.published_behaviour:
+            return room
+        room = room.clamp(min=0)
+        if room.sum() < len(members.free):
+            raise NewkindsError(
+                f"{self.n_clusters} clusters of at most {size} points have room for {int(room.sum())} of the "
+                f"{len(members.free)} unlabelled ones: raise cluster_size, or leave it at 'even'."
+            )
+        return room
+
+    def _spread(
+        self, members: Members, room: Tensor, rounds: int, labels: Tensor, squared: Tensor, centres: Tensor
+    ) -> Tensor:
+        """Labels (u,) after `rounds` in which overfull clusters pass on their farthest points, all at once."""
+        labels, squared = labels.clone(), squared.clone()
+        for _ in range(rounds):
+            sizes = labels.bincount(minlength=len(room))
+            has_room, keeps = sizes < room, room
+            if self.published_behaviour:
+                has_room = has_room | (sizes == 1)
+                keeps = room.where(room >= 0, sizes + room)  # a Python slice that starts below 0
+            passed_on = (_rank(labels, squared, sizes) >= keeps[labels]) & ~has_room[labels]
+            if not has_room.any() or not passed_on.any():
+                break
+            receivers = has_room.nonzero()[:, 0]
+            choice, squared[passed_on] = nearest_centre(members.free[passed_on], centres[receivers])
+            labels[passed_on] = receivers[choice]
+        return labels
+
+
+def _rank(labels: Tensor, squared: Tensor, sizes: Tensor) -> Tensor:  # (u,)
+    """The place of each point in its cluster, 0 for the nearest to the centre."""
+    nearest_first = squared.argsort(stable=True)
+    order = nearest_first[labels[nearest_first].argsort(stable=True)]  # cluster after cluster
+    starts = sizes.cumsum(dim=0) - sizes
+    rank = torch.empty_like(labels)
+    rank[order] = torch.arange(len(labels), device=labels.device) - starts[labels[order]]
+    return rank

@@ -1,0 +1,170 @@
+"""k-means, and k-means in which labelled points stay with their class."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+from typing_extensions import Self
+
+from ..errors import NewkindsError
+from .lloyd import Members, Run, k_means_plus_plus, lloyd
+from .neighbours import nearest_centre
+from .points import UNLABELLED, Features, as_features, as_labels, whole_number
+
+
+class KMeans(ClusterMixin, BaseEstimator):
+    """k-means from k-means++ starts, in the arithmetic and with the random draws of the published GCD code.
+
+    Features may be tensors: the work is done where they are, on a GPU for instance. The best of `n_init`
+    starts is kept, and each ends when the distances that the centres move sum up to no more than √tol.
+    `init` can be given instead of drawn: centres (n_clusters, D). A cluster that loses all its points starts
+    again at the point farthest from its centre. `published_behaviour=True` leaves its centre at NaN, as the
+    published code does: the next assignment then puts every unlabelled point there.
+
+    >>> import numpy as np
+    >>> KMeans(2, random_state=0).fit(np.array([[0.0], [1.0], [9.0], [10.0]])).cluster_centers_
+    array([[0.5],
+           [9.5]])
+    """
+
+    labels_: NDArray[np.int64]  # (n,) 0..n_clusters-1
+    cluster_centers_: NDArray  # (n_clusters, D)
+    inertia_: float  # sum of squared distances from the centres that gave `labels_`
+    n_iter_: int
+    n_features_in_: int
+
+    def __init__(
+        self,
+        n_clusters: int,
+        n_init: int = 10,
+        random_state: int | np.random.RandomState | None = None,
+        *,
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        init: str | ArrayLike = "k-means++",
+        published_behaviour: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_init = n_init
+        self.random_state = random_state
+        self.max_iter = max_iter
+        self.tol = tol
+        self.init = init
+        self.published_behaviour = published_behaviour
+
+    def fit(self, X: Features, y: ArrayLike | Tensor | None = None) -> Self:
+        """Find the clusters of X (n, D). `y` is ignored."""
+        features = as_features(X)
+        return self._fit(features, np.full(len(features), UNLABELLED))
+
+    def fit_predict(self, X: Features, y: ArrayLike | Tensor | None = None) -> NDArray[np.int64]:
+        """The clusters of the points themselves: `fit(X, y).labels_`."""
+        return self.fit(X, y).labels_  # scikit-learn's own would drop y
+
+    def predict(self, X: Features) -> NDArray[np.int64]:
+        """The nearest centre of points (m, D) that need not have been seen before."""
+        check_is_fitted(self)
+        features = as_features(X)
+        if features.shape[1] != self.n_features_in_:
+            raise NewkindsError(f"points of {features.shape[1]} features, but the centres have {self.n_features_in_}.")
+        centres = torch.as_tensor(self.cluster_centers_).to(features)
+        middle = centres.mean(dim=0)
+        return nearest_centre(features - middle, centres - middle)[0].cpu().numpy()
+
+    def _fit(self, features: Tensor, classes: NDArray[np.int64]) -> Self:
+        """`classes` (n,) are 0..C-1 and get the clusters of these numbers; -1 is free."""
+        self._check(classes)
+        # Distances are ‖x‖² - 2xc + ‖c‖²: far from the origin they would be differences of large numbers.
+        middle = features.mean(dim=0)
+        target = torch.from_numpy(classes).to(features.device)
+        members = Members.of(features - middle, target)
+        rng = check_random_state(self.random_state)
+        best: Run | None = None
+        for _ in range(self.n_init if isinstance(self.init, str) else 1):
+            run = self._run(members, self._start(members, middle, rng))
+            if best is None or run.inertia < best.inertia:
+                best = run
+        assert best is not None  # n_init is at least 1
+        filled = int((members.sizes(best.labels, self.n_clusters) > 0).sum())
+        if filled < self.n_clusters:
+            warnings.warn(
+                f"only {filled} of {self.n_clusters} clusters have points: too few points differ from each other",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        target[target == UNLABELLED] = best.labels
+        self.labels_ = target.cpu().numpy()
+        self.cluster_centers_ = (best.centres + middle).cpu().numpy()
+        self.inertia_ = best.inertia
+        self.n_iter_ = best.iterations
+        self.n_features_in_ = features.shape[1]
+        return self
+
+    def _run(self, members: Members, centres: Tensor) -> Run:
+        """One start, until it settles."""
+        return lloyd(members, centres, self.max_iter, self.tol, reseed=not self.published_behaviour)
+
+    def _check(self, classes: NDArray[np.int64]) -> None:
+        for name in ("n_clusters", "n_init", "max_iter"):
+            whole_number(name, getattr(self, name))
+        known, free = int(classes.max()) + 1, int((classes == UNLABELLED).sum())
+        if self.n_clusters < known:
+            raise NewkindsError(
+                f"n_clusters is {self.n_clusters}, but the labels name {known} classes, "
+                f"each of which keeps a cluster of its own: ask for {known} or more."
+            )
+        if self.n_clusters - known > free:
+            which = f"{free} unlabelled points" if known else f"{free} points"
+            raise NewkindsError(
+                f"{which} cannot make {self.n_clusters - known} {'new ' if known else ''}clusters: "
+                f"set n_clusters to {known + free} or fewer."
+            )
+
+    def _start(self, members: Members, middle: Tensor, rng: np.random.RandomState) -> Tensor:  # (K, D)
+        """Means of the classes, then new centres: the given ones, or drawn by k-means++."""
+        means = members.class_means()
+        if isinstance(self.init, str):
+            if self.init != "k-means++":
+                raise NewkindsError(f"init is 'k-means++' or an array of centres, not {self.init!r}.")
+            return k_means_plus_plus(members.free, means, self.n_clusters, rng)
+        given = as_features(self.init).to(means)
+        if given.shape != (self.n_clusters - len(means), means.shape[1]):
+            raise NewkindsError(
+                f"init has shape {tuple(given.shape)}, but {self.n_clusters - len(means)} centres "
+                f"of {means.shape[1]} features are to be placed."
+            )
+        return torch.cat([means, given - middle])
+
+
+class SemiSupervisedKMeans(KMeans):
+    """k-means for generalized category discovery (Vaze et al., CVPR 2022): labelled points keep their class.
+
+    Clusters 0..C-1 are the C classes among the labels, ascending (`classes_`): they start at the means of
+    their labelled points, which never leave. The other clusters are new and start at unlabelled points,
+    drawn by k-means++ or given as `init` (n_clusters - C, D). Everything else is as in `KMeans`.
+
+    >>> import numpy as np
+    >>> X = np.array([[0.0], [1.0], [5.0], [6.0], [9.0], [10.0]])
+    >>> model = SemiSupervisedKMeans(3, random_state=0).fit(X, y=[7, -1, 3, -1, -1, -1])
+    >>> model.labels_, model.classes_
+    (array([1, 1, 0, 0, 2, 2]), array([3, 7]))
+    """
+
+    classes_: NDArray[np.int64]  # (C,) the label of each known cluster
+
+    def fit(self, X: Features, y: ArrayLike | Tensor | None = None) -> Self:
+        """Cluster X (n, D) given labels y (n,): whole numbers, -1 where there is none."""
+        features = as_features(X)
+        labels = as_labels(y, len(features))
+        labelled = labels != UNLABELLED
+        self.classes_, classes = np.unique(labels[labelled], return_inverse=True)
+        labels[labelled] = classes
+        return self._fit(features, labels)

@@ -1,0 +1,139 @@
+"""Lloyd's iteration with points that may choose their cluster and points that may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import Self
+
+from .neighbours import nearest_centre
+from .points import UNLABELLED, squared_norms
+
+
+@dataclass(frozen=True)
+class Members:
+    """Free points choose their cluster. Labelled ones stay with their class, of which only sums are needed."""
+
+    free: Tensor  # (u, D)
+    free_squares: Tensor  # (u,) their ‖x‖²
+    class_sums: Tensor  # (C, D) float64
+    class_sizes: Tensor  # (C,)
+    labelled_squares: Tensor  # () sum of ‖x‖² over labelled points, float64
+
+    @classmethod
+    def of(cls, points: Tensor, classes: Tensor) -> Self:
+        """From points (n, D) and the class of each (n,): 0..C-1, or -1 for a free one."""
+        labelled = classes != UNLABELLED
+        free, theirs, classes = points[~labelled], points[labelled].double(), classes[labelled]
+        sizes = classes.bincount()
+        sums = _sums(theirs, classes, len(sizes))
+        return cls(free, squared_norms(free), sums, sizes, theirs.square().sum())
+
+    def class_means(self) -> Tensor:  # (C, D)
+        return (self.class_sums / self.class_sizes[:, None]).to(self.free.dtype)
+
+    def sizes(self, labels: Tensor, clusters: int) -> Tensor:  # (K,)
+        """The points in each cluster, labelled ones included, if `labels` (u,) are those of the free ones."""
+        sizes = labels.bincount(minlength=clusters)
+        sizes[: len(self.class_sizes)] += self.class_sizes
+        return sizes
+
+    def means(self, labels: Tensor, clusters: int) -> Tensor:  # (K, D)
+        """The mean of each cluster; NaN where it has no points."""
+        sums = _sums(self.free, labels, clusters)
+        sums[: len(self.class_sums)] += self.class_sums.to(sums.dtype)
+        return sums / self.sizes(labels, clusters)[:, None]
+
+    def inertia(self, squared: Tensor, centres: Tensor) -> float:
+        """Sum of squared distances of all points from their `centres` (K, D); of the free ones they are given."""
+        centres = centres[: len(self.class_sums)].double()
+        towards = 2 * (centres * self.class_sums).sum() - squared_norms(centres) @ self.class_sizes.double()
+        return float(squared.sum(dtype=torch.float64) + (self.labelled_squares - towards).clamp(min=0))
+
+
+def _sums(points: Tensor, labels: Tensor, clusters: int) -> Tensor:  # (K, D)
+    return points.new_zeros(clusters, points.shape[1]).index_add_(0, labels, points)
+
+
+def k_means_plus_plus(free: Tensor, centres: Tensor, clusters: int, rng: np.random.RandomState) -> Tensor:
+    """Add points of `free` (u, D) to `centres` until there are K, far ones more likely: by squared distance."""
+    chosen = [*centres]
+    if not chosen:
+        chosen = [free[rng.randint(0, len(free))]]
+    squared = nearest_centre(free, torch.stack(chosen))[1].double()  # (u,)
+    while len(chosen) < clusters:
+        # Every point on a centre already: any will do, and none will be missed.
+        shares = squared / squared.sum() if squared.any() else torch.full_like(squared, 1 / len(squared))
+        drawn = int(torch.searchsorted(shares.cumsum(dim=0), rng.rand()))
+        chosen.append(free[min(drawn, len(free) - 1)])  # rounding may leave the sum of shares below 1
+        distance = torch.cdist(free, chosen[-1][None], compute_mode="donot_use_mm_for_euclid_dist")[:, 0]
+        squared = squared.minimum(distance.double().square())
+    return torch.stack(chosen)
+
+
+@dataclass
+class Run:
+    """What an iteration came to: its best state, and where it stopped."""
+
+    labels: Tensor  # (u,) of the free points
+    centres: Tensor  # (K, D) means of their members
+    inertia: float  # before the centres moved there
+    last_centres: Tensor  # (K, D)
+    iterations: int = 0
+
+
+# (iteration, labels, squared distances, centres) -> labels
+Rearrange = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+
+
+def lloyd(
+    members: Members,
+    centres: Tensor,
+    max_iter: int,
+    tol: float,
+    reseed: bool = True,
+    fixed: int = 0,
+    rearrange: Rearrange | None = None,
+) -> Run:
+    """Assign and average in turn, until all centres together move by no more than √tol.
+
+    The first `fixed` centres stay. `rearrange` may change the assignment before centres move. A cluster
+    without points gets the point farthest from its centre, or with `reseed=False` a centre of NaN.
+    """
+    best: Run | None = None
+    for iteration in range(max_iter):
+        labels, squared = nearest_centre(members.free, centres, members.free_squares)
+        if reseed:
+            _fill_empty(members, labels, squared, len(centres))
+        inertia = members.inertia(squared, centres)
+        if rearrange:
+            labels = rearrange(iteration, labels, squared, centres)
+        means = members.means(labels, len(centres))
+        if reseed:  # too few distinct points to fill all clusters: the rest stay where they are
+            means = means.where(means.isfinite(), centres)
+        means[:fixed] = centres[:fixed]
+        moved = (means - centres).norm(dim=1).sum() ** 2
+        centres = means
+        if best is None or inertia < best.inertia:
+            best = Run(labels, centres, inertia, centres)
+        best.last_centres, best.iterations = centres, iteration + 1
+        if moved <= tol:
+            break
+    assert best is not None  # max_iter is at least 1
+    return best
+
+
+def _fill_empty(members: Members, labels: Tensor, squared: Tensor, clusters: int) -> None:
+    """Give each empty cluster a point that is far from its centre and not the last of its cluster."""
+    sizes = members.sizes(labels, clusters)
+    empty = (sizes == 0).nonzero()[:, 0]
+    if len(empty) == 0:
+        return
+    distance, point = squared.where(sizes[labels] > 1, 0).topk(min(len(empty), len(labels)))
+    point = point[distance > 0]
+    labels[point] = empty[: len(point)]
+    squared[point] = 0

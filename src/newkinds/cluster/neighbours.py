@@ -1,0 +1,73 @@
+"""Nearest-neighbour searches in blocks of rows: no n × n matrix is ever held."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import NewkindsError
+from .points import as_features, squared_norms, whole_number
+
+ArrayOrTensor = TypeVar("ArrayOrTensor", NDArray, Tensor)
+
+ENTRIES_AT_ONCE = 2**23  # of a block of the matrix: 32 MB in float32
+GATHERED_AT_ONCE = 1024  # rows whose neighbours are looked up: k × D numbers each
+
+
+def nearest_centre(points: Tensor, centres: Tensor, squares: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The nearest of `centres` (K, D) for each of `points` (n, D), and its squared distance: both (n,).
+
+    `squares` (n,) are the ‖x‖² of the points, for those who search again and again.
+    """
+    squares_of_centres = squared_norms(centres)  # (K,)
+    labels = torch.empty(len(points), dtype=torch.long, device=points.device)
+    squared = torch.empty(len(points), dtype=points.dtype, device=points.device)
+    rows = max(1, ENTRIES_AT_ONCE // len(centres))
+    for block, label, distance in zip(points.split(rows), labels.split(rows), squared.split(rows), strict=True):
+        # ‖x - c‖² without its ‖x‖², which is the same for every centre
+        torch.min(torch.addmm(squares_of_centres, block, centres.T, alpha=-2), dim=1, out=(distance, label))
+    squared += squared_norms(points) if squares is None else squares
+    return labels, squared.clamp_(min=0)  # rounding may have gone below
+
+
+def most_similar(queries: Tensor, bank: Tensor, k: int, itself: Tensor | None = None) -> Tensor:
+    """Rows (q, k) of `bank` (n, D) with the largest dot products with `queries` (q, D), the best first.
+
+    Of unit vectors these are the nearest. `itself` (q,) are rows of the bank that a query must not find.
+    """
+    found = []
+    rows = max(1, ENTRIES_AT_ONCE // len(bank))
+    for start in range(0, len(queries), rows):
+        similarities = queries[start : start + rows] @ bank.T  # (rows, n)
+        if itself is not None:
+            similarities.scatter_(1, itself[start : start + rows, None], -torch.inf)
+        found.append(similarities.topk(k, dim=1).indices)
+    return torch.cat(found)
+
+
+def mean_shift_step(
+    X: ArrayOrTensor, k: int = 8, alpha: float = 0.5, *, overwrite_every: int | None = None
+) -> ArrayOrTensor:
+    """Move unit rows (n, D) towards the mean of their k most similar others, by `alpha`; unit rows again.
+
+    All rows move at once: neighbours are taken where they were before the step. The published code of
+    contrastive mean-shift writes into the rows it still reads from (from its second step on), so that later
+    batches find the rows of earlier ones already moved and not yet normalised; `overwrite_every` is the batch
+    size with which to get its numbers.
+    """
+    rows = as_features(X)
+    n = len(rows)
+    if whole_number("k", k) >= n:
+        raise NewkindsError(f"a mean-shift step over {k} neighbours needs more than {k} points, not {n}.")
+    moved = rows.clone()
+    source = rows if overwrite_every is None else moved
+    index = torch.arange(n, device=rows.device)
+    for batch in index.split(overwrite_every or GATHERED_AT_ONCE):
+        neighbours = most_similar(source[batch], source, k, itself=batch)  # (batch, k)
+        moved[batch] = torch.lerp(source[batch], source[neighbours].mean(dim=1), alpha)
+    moved = F.normalize(moved, dim=1)
+    return moved if isinstance(X, Tensor) else moved.numpy()

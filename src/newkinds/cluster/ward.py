@@ -1,0 +1,205 @@
+"""Ward's agglomeration in memory that grows with n, not n²: a cluster is its centre and its size."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+from typing_extensions import Self
+
+from ..errors import NewkindsError
+from .points import Features, as_features, squared_norms, whole_number
+
+DISTANCES_AT_ONCE = 2**23  # entries of a block of the distance matrix: 32 MB in float32
+FEWEST_SEARCHES = 32  # a product with fewer rows takes as long: it waits for memory
+FULL_ENOUGH = 7 / 8  # share of rows in use, below which the others are dropped
+UNKNOWN = -1
+
+
+class Ward(BaseEstimator):
+    """Joins the two clusters whose union adds least to the sum of squares, until one is left.
+
+    `linkage_` is the tree as `scipy.cluster.hierarchy.linkage(X, "ward")` gives it: a row a merge, lowest
+    first, with its two nodes, its height and its number of points. SciPy holds all n² / 2 distances; here
+    they come from the centres when they are asked for, in blocks. Time still grows with n².
+    Features may be a tensor: the work is done where it is, on a GPU for instance.
+
+    >>> import numpy as np
+    >>> tree = Ward(n_clusters=2).fit(np.array([[0.0], [1.0], [10.0], [12.0]]))
+    >>> tree.labels_, tree.labels_at(3)
+    (array([0, 0, 1, 1]), array([0, 0, 1, 2]))
+    """
+
+    linkage_: NDArray[np.float64]  # (n - 1, 4)
+    labels_: NDArray[np.int64]  # (n,) if n_clusters is given
+
+    def __init__(self, n_clusters: int | None = None) -> None:
+        self.n_clusters = n_clusters
+
+    def fit(self, X: Features, y: object = None) -> Self:
+        """Build the tree over X (n, D), whole whatever `n_clusters` is. `y` is ignored."""
+        features = as_features(X)
+        tree = _Tree(len(features))
+        rows, sizes, nodes = _join_duplicates(features, tree)
+        # Distances are ‖a‖² - 2ab + ‖b‖²: far from the origin they would be differences of large numbers.
+        clusters = _Clusters(rows - rows.mean(dim=0), sizes, nodes)
+        while len(clusters) > 1:
+            clusters.search()
+            clusters.merge(tree)
+        self.linkage_ = tree.linkage()
+        if self.n_clusters is not None:
+            self.labels_ = self.labels_at(self.n_clusters)
+        return self
+
+    def labels_at(self, n_clusters: int) -> NDArray[np.int64]:
+        """Cut the tree into exactly `n_clusters`, numbered in the order of their first points."""
+        check_is_fitted(self)
+        points = len(self.linkage_) + 1
+        merges = points - whole_number("n_clusters", n_clusters)
+        if merges < 0:
+            raise NewkindsError(f"{points} points cannot make {n_clusters} clusters: ask for {points} at most.")
+        children = self.linkage_[:merges, :2].astype(np.int64).ravel()
+        parents = np.arange(points, points + merges).repeat(2)
+        shape = (points + merges, points + merges)
+        edges = coo_array((np.ones(len(parents), dtype=bool), (children, parents)), shape=shape)
+        component = connected_components(edges, directed=False)[1][:points]
+        _, first, label = np.unique(component, return_index=True, return_inverse=True)
+        return first.argsort().argsort()[label]
+
+
+class _Tree:
+    """The merges in the order they are found. Nodes 0..n-1 are the points, node n + i is merge i."""
+
+    def __init__(self, points: int) -> None:
+        self.points = points
+        self.merges = 0
+        self.rounds: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+
+    def add(self, left: Tensor, right: Tensor, heights: Tensor, sizes: Tensor) -> Tensor:
+        """Record merges of which none contains another; returns their nodes."""
+        self.rounds.append((left, right, heights, sizes))
+        first = self.points + self.merges
+        self.merges += len(left)
+        return torch.arange(first, first + len(left), device=left.device)
+
+    def linkage(self) -> NDArray[np.float64]:
+        """One row a merge, lowest first, as SciPy numbers and sorts them."""
+        if not self.rounds:
+            return np.empty((0, 4))
+        left, right, heights, sizes = (torch.cat(column).cpu().numpy() for column in zip(*self.rounds, strict=True))
+        order = heights.argsort(kind="stable")  # at equal height parts stay before their union
+        number = np.arange(self.points + self.merges)
+        number[self.points + order] = np.arange(self.points, self.points + self.merges)
+        nodes = np.sort(number[np.stack([left, right], axis=1)[order]], axis=1)
+        return np.column_stack([nodes, heights[order], sizes[order]]).astype(np.float64)
+
+
+class _Clusters:
+    """The clusters not yet joined, one a row, and the nearest other of each where it is known.
+
+    A union is never nearer to a third cluster than the nearer of its parts was (Ward's criterion is
+    "reducible"). So two clusters that are each other's nearest will be joined sooner or later, whatever
+    happens elsewhere: all such pairs are joined at once, and nobody searches again before its nearest is gone.
+    """
+
+    def __init__(self, centres: Tensor, sizes: Tensor, nodes: Tensor) -> None:
+        m = len(centres)
+        self.centres = centres  # (m, D) overwritten by unions
+        self.squares = squared_norms(centres)  # (m,) infinite for a row that has been joined to another
+        self.sizes = sizes.to(centres.dtype)  # (m,)
+        self.nodes = nodes  # (m,) in the tree
+        self.heights = torch.zeros(m, dtype=torch.float64, device=centres.device)
+        self.nearest = torch.full_like(nodes, UNKNOWN)  # (m,) row of the nearest other cluster
+        self.gaps = torch.zeros_like(self.heights)  # (m,) its squared distance; if it is unknown, a lower bound
+        self.count = m
+        self.searches = m  # that the next round may make
+
+    def __len__(self) -> int:
+        return self.count
+
+    def search(self) -> None:
+        """Find the nearest other of clusters that have lost theirs.
+
+        Not of all of them: should everybody's nearest be the same cluster, then every merge of that one would
+        send all to search again. Those that somebody waits for come first, then those that may be nearest.
+        """
+        lost = (self.squares.isfinite() & (self.nearest == UNKNOWN)).nonzero()[:, 0]
+        awaited = torch.zeros_like(self.nearest, dtype=torch.bool)
+        awaited[self.nearest[self.nearest != UNKNOWN]] = True
+        urgency = self.gaps[lost].where(~awaited[lost], -1.0)
+        rows = lost[urgency.argsort(stable=True)[: self.searches]]
+        for some in rows.split(max(1, DISTANCES_AT_ONCE // len(self.nearest))):
+            distances = torch.addmm(self.squares, self.centres[some], self.centres.T, alpha=-2)  # (some, m)
+            distances += self.squares[some, None]
+            distances /= 1 / self.sizes[some, None] + 1 / self.sizes
+            distances.scatter_(1, some[:, None], torch.inf)  # itself
+            nearest = distances.argmin(dim=1)
+            self.nearest[some] = nearest
+            # The product has chosen; how far it really is, is a difference of two centres.
+            squared = squared_norms((self.centres[some] - self.centres[nearest]).double())
+            self.gaps[some] = 2 * squared / (1 / self.sizes[some] + 1 / self.sizes[nearest]).double()
+
+    def merge(self, tree: _Tree) -> None:
+        """Join all pairs that are each other's nearest."""
+        known = (self.nearest != UNKNOWN).nonzero()[:, 0]
+        closest = known[self.gaps[known].argmin()]
+        partner = self.nearest[closest]
+        if self.nearest[partner] != UNKNOWN:
+            # Equal distances could point round in a circle for ever.
+            self.nearest[partner], self.gaps[partner] = closest, self.gaps[closest]
+        mutual = (self.nearest[self.nearest[known]] == known) & (known < self.nearest[known])
+        a = known[mutual]
+        b = self.nearest[a]
+        self.searches = max(FEWEST_SEARCHES, len(a))
+
+        sizes = self.sizes[a] + self.sizes[b]
+        share = (self.sizes[b] / sizes)[:, None]
+        self.centres[a] = torch.lerp(self.centres[a], self.centres[b], share)
+        self.squares[a] = squared_norms(self.centres[a])
+        self.sizes[a] = sizes
+        # Rounding must not put a union below its parts.
+        self.heights[a] = self.gaps[a].sqrt().maximum(self.heights[a]).maximum(self.heights[b])
+        self.nodes[a] = tree.add(self.nodes[a], self.nodes[b], self.heights[a], sizes.long())
+        self.squares[b] = torch.inf
+        self.count -= len(a)
+
+        joined = torch.zeros_like(self.nearest, dtype=torch.bool)
+        joined[a] = joined[b] = True
+        self.nearest[joined | joined[self.nearest]] = UNKNOWN
+        if self.count < FULL_ENOUGH * len(self.nearest):
+            self._close_ranks()
+
+    def _close_ranks(self) -> None:
+        """Drop the rows that have been joined to others: every search would go past them."""
+        kept = self.squares.isfinite().nonzero()[:, 0]
+        row = torch.full_like(self.nearest, UNKNOWN)
+        row[kept] = torch.arange(len(kept), device=kept.device)
+        self.nearest = row[self.nearest].where(self.nearest != UNKNOWN, UNKNOWN)
+        for name, values in vars(self).items():
+            if isinstance(values, Tensor):
+                setattr(self, name, values[kept])
+
+
+def _join_duplicates(features: Tensor, tree: _Tree) -> tuple[Tensor, Tensor, Tensor]:
+    """Join equal points one after the other at height 0; returns distinct rows, their sizes and nodes.
+
+    No search could tell them apart: each would be the nearest of all the others.
+    """
+    rows, group, sizes = features.unique(dim=0, return_inverse=True, return_counts=True)
+    order = group.argsort(stable=True)  # points, group after group
+    start = sizes.cumsum(0) - sizes
+    place = torch.arange(len(group), device=group.device) - start[group[order]]  # of a point in its group
+    later = (place > 0).nonzero()[:, 0]  # each is joined to what stands before it
+    merge_before = torch.arange(tree.points - 1, tree.points - 1 + len(later), device=group.device)
+    left = merge_before.where(place[later] > 1, order[later - 1])
+    nodes = order[start]  # the first point of each group ...
+    if len(later):
+        merged = tree.add(left, order[later], torch.zeros_like(later, dtype=torch.float64), place[later] + 1)
+        last = place[later] + 1 == sizes[group[order[later]]]
+        nodes[group[order[later[last]]]] = merged[last]  # ... or the union of all its points
+    return rows, sizes, nodes

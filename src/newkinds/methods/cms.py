@@ -1,0 +1,200 @@
+"""CMS: contrast between images that have been moved towards their nearest neighbours.
+
+Sua Choi, Dahyun Kang, Minsu Cho: Contrastive Mean-Shift Learning for Generalized Category Discovery.
+CVPR 2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from .. import losses
+from ..cluster import Ward, mean_shift_step
+from ..heads import CentreClassifier, UnitProjectionHead
+from ..precision import full_precision
+from .base import METHODS, Assignment, Batch, Embed, Method, Progress
+
+ROWS_AT_ONCE = 4096  # whose hidden activations are held when the whole training set is embedded
+
+
+@METHODS.register("cms")
+class CMS(Method):
+    """Contrastive mean-shift (Choi et al., CVPR 2024).
+
+    Everything happens in the embedding, the projection of the feature. Before each epoch two random views
+    of every training image go into a bank. In a step each view moves towards the mean of its nearest
+    neighbours in the bank, one step of mean-shift, and the two moved views of an image attract each other.
+    In the end all training images are moved round by round, as long as the labelled ones are clustered
+    better for it, and Ward's clusters are the categories.
+
+    An image belongs to the category with the nearest mean embedding. Training images are no exception, so
+    some get another category than Ward's: mean-shift needs all of them at hand, an unseen image is alone.
+
+    On coarse classes (CIFAR-100, ImageNet-100) the authors take shifted_temp=.3, train.lr=.01 and
+    train.min_lr_ratio=.001.
+    """
+
+    @dataclass
+    class Config(Method.Config):
+        sup_weight: float = 0.35  # share of the supervised term; the unsupervised one gets the rest
+        shift: float = 0.5  # how far a view moves to the mean of its neighbours
+        neighbours: int = 8
+        shifted_temp: float = 0.25
+        sup_con_temp: float = 0.07
+        projection_hidden: int = 2048
+        projection_dim: int = 256  # before the last, weight-normalised layer
+        output_dim: int = 768
+        max_rounds: int = 20  # of mean-shift in the end
+        patience: int = 2  # rounds without gain on the labelled images before it stops
+        published_neighbours: bool = False  # leave out the nearest row, not the views of the image itself
+        published_rounds: bool = False  # batches find the rows of earlier batches of the round moved already
+
+        shares: ClassVar[tuple[str, ...]] = ("sup_weight", "shift")
+
+    config: Config
+    train_defaults: ClassVar[dict[str, Any]] = {"lr": 0.05, "min_lr_ratio": 5e-3, "decay_biases": True}
+    bank: Tensor
+
+    def __init__(self, config: Config, dim: int, known: int, categories: int) -> None:
+        super().__init__(config, dim, known, categories)
+        self.head = UnitProjectionHead(
+            dim, config.projection_hidden, config.projection_dim, config.output_dim
+        )
+        self.classifier = CentreClassifier(config.output_dim, categories)
+        # (2n, P) unit rows, view-major, of the current epoch; gathered anew when training is resumed
+        self.register_buffer("bank", torch.empty(0, config.output_dim), persistent=False)
+
+    def on_epoch_start(self, epoch: int, embed: Embed) -> None:
+        features, _ = embed(2)  # (2, n, D)
+        self.bank = self.embed_all(features.flatten(0, 1))
+
+    def loss(self, batch: Batch, features: Tensor, progress: Progress) -> dict[str, Tensor]:
+        embedding = self.head(features)  # (2B, P)
+        return self.loss_of(embedding, batch.labels, self.bank[self.neighbours(embedding, batch.index)])
+
+    @torch.no_grad()
+    def neighbours(self, embedding: Tensor, index: Tensor) -> Tensor:
+        """(2B, k) nearest rows of the bank, of other images than the row's own, which `index` (B,) names."""
+        if not len(self.bank):
+            raise RuntimeError("the bank is empty: on_epoch_start must be called before an epoch's steps")
+        with full_precision(embedding) as rows:
+            similarity = rows @ self.bank.to(rows.dtype).T  # (2B, 2n), the largest tensor of a step
+        count = min(self.config.neighbours, len(self.bank) - 2)
+        if self.config.published_neighbours:
+            return similarity.topk(count + 1, dim=1).indices[:, 1:]
+        own = index.repeat(2)[:, None]  # (2B, 1), in the first view
+        similarity.scatter_(1, torch.cat([own, own + len(self.bank) // 2], dim=1), float("-inf"))
+        return similarity.topk(count, dim=1).indices
+
+    def loss_of(self, embedding: Tensor, labels: Tensor, neighbours: Tensor) -> dict[str, Tensor]:
+        """The loss and its terms from unit rows (2B, P), labels (B,; -1: none), neighbours (2B, k, P)."""
+        config = self.config
+        labels = labels.repeat(2)  # (2B,), both views
+        labelled = labels >= 0
+        with full_precision(embedding) as rows:
+            shifted = (1 - config.shift) * rows + config.shift * neighbours.mean(dim=1)
+            shifted = shifted / shifted.norm(dim=1, keepdim=True).detach()  # (2B, P)
+        unsupervised = decoupled_contrastive(shifted, config.shifted_temp)
+        supervised = losses.supervised_contrastive(embedding[labelled], labels[labelled], config.sup_con_temp)
+        loss = config.sup_weight * supervised + (1 - config.sup_weight) * unsupervised
+        return {"loss": loss, "supervised_contrastive": supervised, "shifted_contrastive": unsupervised}
+
+    def on_fit_end(self, features: Tensor, labels: Tensor) -> None:
+        config = self.config
+        # Where batches find each other's rows moved, their order matters: there labelled images come first.
+        order = (labels < 0).argsort(stable=True)
+        embedding = self.embed_all(features[order])  # (n, P)
+        rounds = mean_shift_rounds(
+            embedding,
+            config.max_rounds,
+            min(config.neighbours, len(embedding) - 1),
+            config.shift,
+            overwrite_every=128 if config.published_rounds else None,
+        )
+        category = best_clusters(rounds, labels[order], self.known, self.categories, config.patience)
+        means = [embedding[category == c].mean(dim=0) for c in range(self.categories)]  # none is empty
+        self.classifier.keep(torch.stack(means))
+
+    @torch.no_grad()
+    def assign(self, features: Tensor) -> Assignment:
+        return Assignment.of_logits(self.classifier(self.embed_all(features)))
+
+    @torch.no_grad()
+    def embed_all(self, features: Tensor) -> Tensor:
+        """(n, P) unit rows of any number of features (n, D), wherever these are kept."""
+        device = self.classifier.centres.device
+        return torch.cat([self.head(rows.to(device).float()) for rows in features.split(ROWS_AT_ONCE)])
+
+
+def decoupled_contrastive(z: Tensor, temperature: float) -> Tensor:
+    """Find the other view of an image, which itself is not among those it competes with.
+
+    `z` (2B, d), view-major. Without another image there is nothing to compare, and the loss is zero.
+    """
+    n = len(z)
+    if n < 4:
+        return z.sum() * 0.0
+    with full_precision(z) as z:
+        logits = z @ z.T / temperature  # (2B, 2B)
+        row = torch.arange(n, device=z.device)
+        partner = row.roll(n // 2)
+        same_image = (row[:, None] == row) | (partner[:, None] == row)
+        others = logits.masked_fill(same_image, float("-inf")).logsumexp(dim=1)  # (2B,)
+        return (others - logits[row, partner]).mean()
+
+
+def mean_shift_rounds(
+    rows: Tensor, rounds: int, neighbours: int = 8, shift: float = 0.5, overwrite_every: int | None = None
+) -> Iterator[Tensor]:
+    """Unit rows (n, P) as they are, then after one step of mean-shift, two, …: `rounds` in all."""
+    yield rows
+    for step in range(1, rounds):
+        overwrite = overwrite_every if step > 1 else None  # the first published step still writes to a copy
+        rows = mean_shift_step(rows, neighbours, shift, overwrite_every=overwrite)
+        yield rows
+
+
+def best_clusters(
+    rounds: Iterable[Tensor], labels: Tensor, known: int, categories: int, patience: int = 2
+) -> Tensor:
+    """(n,) categories: Ward's clusters in the round of mean-shift that serves the labelled images best.
+
+    Rounds go on until the clustering accuracy of the labelled images alone (`labels`, -1: none) has not
+    risen for `patience` of them; the last of the best rounds counts.
+    """
+    best, waited = -1.0, 0
+    for rows in rounds:
+        cluster = Ward().fit(rows).labels_at(categories)
+        found, accuracy = name_after_known(cluster, labels.cpu().numpy(), known, categories)
+        waited = 0 if accuracy > best else waited + 1
+        if accuracy >= best:
+            best, category = accuracy, torch.from_numpy(found).to(rows.device)
+        if waited == patience:
+            break
+    return category
+
+
+def name_after_known(
+    cluster: NDArray, labels: NDArray, known: int, categories: int
+) -> tuple[NDArray[np.int64], float]:
+    """Clusters (n,) renumbered such that 0..known-1 are the classes they match, and the share that matches.
+
+    The match is one to one, over labelled images (Hungarian algorithm); other clusters follow, largest first.
+    """
+    labelled = labels >= 0
+    pairs = cluster[labelled] * known + labels[labelled]
+    counts = np.bincount(pairs, minlength=categories * known).reshape(categories, known)
+    matched, classes = linear_sum_assignment(counts, maximize=True)  # (known,) each
+    largest_first = np.argsort(-np.bincount(cluster, minlength=categories), kind="stable")
+    number = np.empty(categories, dtype=np.int64)
+    number[matched] = classes
+    number[largest_first[~np.isin(largest_first, matched)]] = np.arange(known, categories)
+    return number[cluster], float(counts[matched, classes].sum() / max(labelled.sum(), 1))

@@ -1,0 +1,105 @@
+"""LegoGCD: SimGCD, with known classes kept from being forgotten.
+
+Xinzi Cao, Xiawu Zheng, Guanhong Wang, Weijiang Yu, Yunhang Shen, Ke Li, Yutong Lu, Yonghong Tian:
+Solving the Catastrophic Forgetting Problem in Generalized Category Discovery. CVPR 2024.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import NewkindsError
+from ..precision import full_precision
+from .base import METHODS, Batch, Progress
+from .simgcd import SimGCD
+
+
+@METHODS.register("legogcd")
+class LegoGCD(SimGCD):
+    """SimGCD with two more terms for the known classes (Cao et al., CVPR 2024).
+
+    Unlabelled views that are surely of a known class sharpen their prediction against a margin that is
+    wider for categories predicted rarely (local entropy regularisation), and the predictions of the two
+    views of an image are drawn together by their Kullback–Leibler divergence.
+
+    The authors take known_threshold .7 on CUB and Herbarium, .8 on ImageNet-100, .85 on Cars and CIFAR-100,
+    .9 on Aircraft, .95 on CIFAR-10; and memax_weight 2 on CUB and CIFAR-100, 1 elsewhere.
+    """
+
+    @dataclass
+    class Config(SimGCD.Config):
+        known_threshold: float = 0.7  # probability from which a view is surely of a known class
+        entropy_weight: float = 2.0  # of the entropy term, beside the supervised and unsupervised shares
+        entropy_temp: float = 0.05
+        margin: float = 0.4  # how far the log of the mean prediction moves the logits
+        mean_momentum: float = 0.999  # of the running mean prediction
+        published_kl: bool = False  # the published code takes a softmax of probabilities in the KL term
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            for name in ("known_threshold", "mean_momentum"):
+                if not 0 <= getattr(self, name) <= 1:
+                    raise NewkindsError(f"method.{name} lies between 0 and 1, not at {getattr(self, name)}.")
+
+    config: Config
+    mean_prediction: Tensor
+
+    def __init__(self, config: Config, dim: int, known: int, categories: int) -> None:
+        super().__init__(config, dim, known, categories)
+        self.register_buffer("mean_prediction", torch.full((categories,), 1 / categories))  # (K,)
+
+    def loss(self, batch: Batch, features: Tensor, progress: Progress) -> dict[str, Tensor]:
+        logits = self.classifier(features)  # (2B, K)
+        terms = self.loss_of(logits, self.projection(features), batch.labels, progress)
+        if self.training:
+            self.follow(logits.detach())  # a step sees the mean of the steps before it
+        return terms
+
+    def loss_of(
+        self, logits: Tensor, projections: Tensor, labels: Tensor, progress: Progress
+    ) -> dict[str, Tensor]:
+        config = self.config
+        terms = super().loss_of(logits, projections, labels, progress)
+        terms["view_divergence"] = view_divergence(logits, config.student_temp, config.published_kl)
+        terms["known_entropy"] = self.known_entropy(logits, labels.repeat(2) < 0).mean()
+        terms["loss"] = (
+            terms["loss"]
+            + (1 - config.sup_weight) * terms["view_divergence"]
+            + config.entropy_weight * terms["known_entropy"]
+        )
+        return terms
+
+    def known_entropy(self, logits: Tensor, unlabelled: Tensor) -> Tensor:
+        """(2B,) cross-entropy of each row with itself under the margin; 0 where it is not surely known."""
+        config = self.config
+        with full_precision(logits) as logits:
+            highest, category = (logits / config.student_temp).softmax(dim=1).max(dim=1)  # (2B,) each
+            surely_known = unlabelled & (highest >= config.known_threshold) & (category < self.known)
+            sharp = logits / config.entropy_temp  # (2B, K)
+            with_margin = sharp + config.margin * self.mean_prediction.to(sharp.dtype).log()
+            # The target is not detached: both sides are sharpened.
+            return -(sharp.softmax(dim=1) * with_margin.log_softmax(dim=1)).sum(dim=1) * surely_known
+
+    def follow(self, logits: Tensor) -> None:
+        """Move the running mean prediction a little towards this step's, at temperature 1."""
+        now = logits.softmax(dim=1).mean(dim=0)  # (K,)
+        self.mean_prediction.lerp_(now.to(self.mean_prediction.dtype), 1 - self.config.mean_momentum)
+
+
+def view_divergence(logits: Tensor, temperature: float = 0.1, published: bool = False) -> Tensor:
+    """KL divergence from each image's prediction in view 1 to that in view 2, averaged over images.
+
+    `logits` (2B, K), view-major; both views have a gradient. The published code takes the logarithms of
+    the softmax of the probabilities instead of the logarithms of the probabilities (`published`): these
+    hardly differ between categories, so the term is several times smaller.
+    """
+    with full_precision(logits) as logits:
+        scaled = logits / temperature
+        probabilities = scaled.softmax(dim=1)  # (2B, K)
+        logs = (probabilities if published else scaled).log_softmax(dim=1)  # (2B, K)
+        images = len(logits) // 2
+        divergence = (probabilities[:images] * (logs[:images] - logs[images:])).sum(dim=1)  # (B,)
+        return divergence.sum() / max(images, 1)

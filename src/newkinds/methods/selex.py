@@ -1,0 +1,199 @@
+"""SelEx: contrast at every level of a hierarchy of categories.
+
+Sarah Rastegar, Mohammadreza Salehi, Yuki M. Asano, Hazel Doughty, Cees G. M. Snoek:
+SelEx: Self-Expertise in Fine-Grained Generalized Category Discovery. ECCV 2024.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from torch import Tensor
+
+from .. import losses
+from ..cluster import BalancedSemiSupervisedKMeans
+from ..precision import full_precision
+from .base import METHODS, Batch, Embed, Progress
+from .gcd import KMeansMethod
+
+Level = tuple[NDArray[np.int64], NDArray]  # cluster of each training image (n,), centres (K_j, D)
+
+
+@METHODS.register("selex")
+class SelEx(KMeansMethod):
+    """Self-expertise on a hierarchy of categories (Rastegar et al., ECCV 2024).
+
+    Before each epoch k-means sorts all training images into the categories, and again into half as many,
+    until one group of known classes is left. Supervised: the clusters of each level serve as labels for a
+    part of the projection, the coarser the shorter. Unsupervised: a share of the contrast's target goes to
+    images that are far away at many levels, so that the effort goes into those that are hard to tell apart.
+
+    The authors smooth by 1 on CUB and Cars, .5 on Aircraft and .1 elsewhere, but with the published feature
+    scale. Without it take little: at 1 the other view of an image, which is near, is no target at all.
+    """
+
+    @dataclass
+    class Config(KMeansMethod.Config):
+        smoothing: float = 0.1  # share of the target that goes to far-away images
+        far: Literal["zero_one", "pair_dist", "pair_cluster"] = "zero_one"  # see `far_away`
+        balanced: bool = True  # steer k-means towards categories of the same size
+        kmeans_iterations: int = 10  # with balancing, then as many without
+        published_label_order: bool = False  # most unlabelled images get the coarse cluster of another
+        published_target_axis: bool = False  # smoothing targets are divided by the sum of the wrong row
+        published_feature_scale: bool = False  # raw features are compared with radii of unit ones
+
+        shares: ClassVar[tuple[str, ...]] = ("sup_weight", "smoothing")
+
+    config: Config
+    train_defaults: ClassVar[dict[str, Any]] = {"weight_decay": 1e-4, "decay_biases": True}
+    cluster: Tensor
+    centres: Tensor
+    radius: Tensor
+
+    def __init__(self, config: Config, dim: int, known: int, categories: int) -> None:
+        super().__init__(config, dim, known, categories)
+        # The hierarchy of the current epoch, made anew when training is resumed; clusters are numbered
+        # through all L levels.
+        self.register_buffer("cluster", torch.empty(0, 0, dtype=torch.long), persistent=False)  # (L, n)
+        self.register_buffer("centres", torch.empty(0, dim), persistent=False)  # (ΣK, D)
+        self.register_buffer("radius", torch.empty(0), persistent=False)  # (ΣK,)
+
+    def on_epoch_start(self, epoch: int, embed: Embed) -> None:
+        features, labels = embed(1)  # (1, n, D), (n,)
+        random = np.random.RandomState(int(torch.randint(2**31, ())))
+        unit = F.normalize(features[0].float(), dim=1)
+        self.keep_hierarchy(self.hierarchy(unit, labels.cpu().numpy(), random))
+
+    def hierarchy(self, unit: Tensor, labels: NDArray, random: np.random.RandomState) -> list[Level]:
+        """Levels of unit features (n, D) with labels (n,; -1: none), finest first. They are not nested."""
+        found = self._balanced_kmeans(self.categories, 1, random).fit(unit, labels)
+        known, new = len(found.classes_), self.categories - len(found.classes_)
+        finest, known_centres = found.labels_, found.cluster_centers_[:known]
+        is_known = finest < known  # clusters of known classes come first
+        levels = [(finest, found.cluster_centers_)]
+        while known > 1:
+            known, new = max(known // 2, 1), max(new // 2, 1)
+            group = KMeans(known, n_init=10, random_state=0).fit_predict(known_centres)
+            coarse = np.where(is_known, group[finest.clip(max=len(group) - 1)], -1)
+            found = self._balanced_kmeans(known + new, 1, random).fit(unit, coarse)
+            cluster = found.labels_
+            if self.config.published_label_order:
+                cluster = _published_order(cluster, is_known, labels >= 0)
+            levels.append((cluster, found.cluster_centers_))
+        return levels
+
+    def keep_hierarchy(self, levels: list[Level]) -> None:
+        device = self.classifier.centres.device
+        first = np.cumsum([0] + [len(centres) for _, centres in levels[:-1]])[:, None]  # (L, 1)
+        self.cluster = torch.from_numpy(first + np.stack([cluster for cluster, _ in levels])).to(device)
+        centres = [torch.from_numpy(centres).to(device) for _, centres in levels]
+        self.centres, self.radius = torch.cat(centres), torch.cat([_radius(c) for c in centres])
+
+    def clustering(self) -> BalancedSemiSupervisedKMeans:
+        seed = int(torch.randint(2**31, ()))
+        return self._balanced_kmeans(self.categories, self.config.kmeans_restarts, seed)
+
+    def _balanced_kmeans(
+        self, clusters: int, restarts: int, random: int | np.random.RandomState
+    ) -> BalancedSemiSupervisedKMeans:
+        return BalancedSemiSupervisedKMeans(
+            clusters,
+            restarts,
+            random,
+            cluster_size="even" if self.config.balanced else None,
+            max_iter=self.config.kmeans_iterations,
+            published_behaviour=self.config.published_kmeans,
+        )
+
+    def loss(self, batch: Batch, features: Tensor, progress: Progress) -> dict[str, Tensor]:
+        cluster = self.cluster[:, batch.index].repeat(1, 2)  # (L, 2B), both views
+        return self.loss_of(self.head(features), batch.labels, features.detach(), cluster)
+
+    def loss_of(
+        self, embedding: Tensor, labels: Tensor, features: Tensor, cluster: Tensor
+    ) -> dict[str, Tensor]:
+        """The loss and its terms from unit rows (2B, P) and labels (B,; -1: none), and for smoothing and
+        hierarchy the features (2B, D) and the clusters (L, 2B) of the rows."""
+        config = self.config
+        labels = labels.repeat(2)
+        labelled = labels >= 0
+        supervised = losses.supervised_contrastive(
+            embedding[labelled], labels[labelled], config.sup_con_temp, "euclidean"
+        )
+        hierarchical = embedding.new_zeros(())
+        for level, of_level in enumerate(cluster):
+            share = 0.5 ** (level + 1)  # of the loss, and of the embedding's coordinates
+            part = embedding[:, : max(int(embedding.shape[1] * share), 1)]
+            hierarchical = hierarchical + share * losses.supervised_contrastive(
+                part, of_level, config.sup_con_temp, "euclidean"
+            )
+        smooth = self.far_away(features, cluster)
+        unsupervised = smoothed_info_nce(embedding, smooth, config.smoothing, config.info_nce_temp)
+        loss = config.sup_weight * (supervised + hierarchical) / 2 + (1 - config.sup_weight) * unsupervised
+        return {
+            "loss": loss,
+            "supervised_contrastive": supervised,
+            "hierarchical_contrastive": hierarchical,
+            "smoothed_info_nce": unsupervised,
+        }
+
+    def far_away(self, features: Tensor, cluster: Tensor) -> Tensor:
+        """(2B, 2B): how a smoothed target is spread over the other rows, the farther the more.
+
+        `features` (2B, D), `cluster` (L, 2B). Far is: beyond the reach of the other row's cluster
+        ("zero_one"), by distance ("pair_dist"), or by distance to the centre of the other row's cluster
+        ("pair_cluster"). A level counts half as much as the next finer one.
+        """
+        config = self.config
+        with full_precision(features) as g:
+            if not config.published_feature_scale:
+                g = F.normalize(g, dim=1)
+            weight = 0.5 ** torch.arange(len(cluster), device=g.device, dtype=g.dtype)  # (L,)
+            distance = _distances(g, g)  # (2B, 2B)
+            if config.far == "zero_one":
+                reach = 2 * self.radius.to(g.dtype)[cluster]  # (L, 2B): to the nearest other centre
+                far = torch.einsum("l,lab->ab", weight, (distance > reach[:, None, :]).to(g.dtype))
+            elif config.far == "pair_dist":
+                far = weight.sum() * distance
+            else:
+                to_centre = _distances(g, self.centres.to(g.dtype))  # (2B, ΣK)
+                far = torch.einsum("l,alb->ab", weight, to_centre[:, cluster])
+            far = (far - far.min()) / (far.max() - far.min() + 1e-7)
+            total = far.sum(dim=1, keepdim=True)  # (2B, 1)
+            total = total.where(total > 0, 1)  # nothing is far from this row
+            return far / (total.T if config.published_target_axis else total)
+
+
+def smoothed_info_nce(z: Tensor, smooth: Tensor, share: float, temperature: float = 1.0) -> Tensor:
+    """InfoNCE by distance, with a share of the target spread over other rows as `smooth` (2B, 2B) says."""
+    n = len(z)
+    with full_precision(z) as z:
+        itself = torch.eye(n, dtype=torch.bool, device=z.device)
+        logits = (-_distances(z, z) / temperature).masked_fill(itself, float("-inf"))
+        log_share = logits.log_softmax(dim=1).masked_fill(itself, 0.0)  # (2B, 2B)
+        partner = itself.roll(n // 2, dims=0).to(z.dtype)
+        target = (1 - share) * partner + share * smooth.to(z.dtype)
+        return -(target * log_share).sum(dim=1).mean()
+
+
+def _distances(a: Tensor, b: Tensor) -> Tensor:  # (n, m), without a matrix product: exact where small too
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _radius(centres: Tensor) -> Tensor:  # (K,) half the distance from each centre to the nearest other one
+    return _distances(centres, centres).fill_diagonal_(float("inf")).amin(dim=1) / 2
+
+
+def _published_order(cluster: NDArray, is_known: NDArray, is_labelled: NDArray) -> NDArray:
+    """Clusters (n,) as the published code misplaces them: it clusters with the images of known clusters
+    first, and reads the result as if it were in the order of its loader, labelled images first."""
+    loader = np.argsort(~is_labelled, kind="stable")  # row of the table at each place
+    misplaced = np.empty_like(cluster)
+    misplaced[loader] = cluster[loader[np.argsort(~is_known[loader], kind="stable")]]
+    return misplaced
