@@ -31,6 +31,7 @@ class TrainConfig:
     min_lr_ratio: float = 1e-3  # the cosine ends at lr · min_lr_ratio
     momentum: float = 0.9
     weight_decay: float = 5e-5
+    draw: Literal["half_labelled", "by_total"] = "half_labelled"  # weight of an unlabelled image: n_l/n_u or n_l/n
     decay_biases: bool = False  # also decay biases and other one-dimensional parameters
     organizer_lr_ratio: float = 1.0  # the organizer's learning rate over the host's
     freeze_organizer: bool = False  # leave the organizer at its random start, as a control
@@ -114,7 +115,7 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     k = _coerced(merged["k"], int | None, "k")
     config = Config(
         data={"name": data_name, **_section("data", DATASETS[data_name], merged["data"])},
-        backbone=_section("backbone", build_backbone, merged["backbone"]),
+        backbone=_section("backbone", build_backbone, {**method.backbone_defaults, **merged["backbone"]}),
         organizer={"name": organizer_name, **_section("organizer", ORGANIZERS[organizer_name], merged["organizer"])},
         method={"name": method_name, **_section("method", method.Config, merged["method"])},
         train=TrainConfig(**_section("train", TrainConfig, train)),

@@ -36,9 +36,7 @@ def supervised_contrastive(
         if similarity == "dot":
             logits = z @ z.T / temperature  # (n, n)
         elif similarity == "euclidean":
-            # The default of cdist goes through a matrix product above 25 rows, whose rounding error is
-            # largest where distances are smallest: exactly at the positives.
-            logits = -torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist") / temperature
+            logits = -euclidean_distances(z) / temperature
         else:
             raise ValueError(f"similarity is 'dot' or 'euclidean', not {similarity!r}")
         itself = torch.eye(n, dtype=torch.bool, device=z.device)
@@ -101,6 +99,23 @@ def mean_entropy_gap(logits: Tensor, student_temp: float = 0.1) -> Tensor:
         log_rows = (logits / student_temp).log_softmax(dim=1)  # (n, K)
         log_mean = log_rows.logsumexp(dim=0) - math.log(n)  # (K,)
         return math.log(categories) + (log_mean.exp() * log_mean).sum()
+
+
+def euclidean_distances(z: Tensor) -> Tensor:
+    """Distances (n, n) between rows (n, d), exact to the precision of `z` also where they are small.
+
+    ‖a‖² − 2ab + ‖b‖² is a matrix product, many times faster than differences in thousands of dimensions,
+    but its rounding error is largest where distances are smallest: exactly at the positives. So it is done
+    in float64, where there is any. Equal rows have distance zero and no gradient.
+    """
+    if z.device.type == "mps":  # has no float64
+        return torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist")
+    wide = z.double()
+    products = wide @ wide.T  # (n, n)
+    squares = products.diagonal()
+    squared = squares[:, None] + squares - 2 * products
+    equal = squared <= 1e-14 * (squares[:, None] + squares)
+    return squared.masked_fill(equal, 1.0).sqrt().masked_fill(equal, 0.0).to(z.dtype)
 
 
 def _partner(n: int, device: torch.device) -> Tensor:

@@ -19,7 +19,7 @@ from .data.loader import TrainingBatches, seed_for
 from .data.table import Table
 from .device import choose_device, choose_workers
 from .errors import NewkindsError
-from .methods.base import Progress
+from .methods.base import Embed, Method, Progress
 from .model import Model
 from .precision import Precision
 from .run import Run
@@ -44,7 +44,7 @@ def fit(model: Model, table: Table, config: TrainConfig, run: Run, evaluate: Eva
     first_epoch = _restore(model, optimizer, precision, run)
     preprocessing = model.encoder.backbone.preprocessing
     batches = TrainingBatches(
-        table, preprocessing, config.batch_size, config.seed, choose_workers(config.workers, device)
+        table, preprocessing, config.batch_size, config.seed, choose_workers(config.workers, device), config.draw
     )
     rows = run.metrics()[:first_epoch]
     with progress_bar("training", config.epochs * len(batches), done=first_epoch * len(batches)) as bar:
@@ -54,6 +54,7 @@ def fit(model: Model, table: Table, config: TrainConfig, run: Run, evaluate: Eva
             lr = cosine_lr(epoch, config.epochs, config.lr, config.min_lr_ratio)
             for group in optimizer.param_groups:
                 group["lr"] = lr * group["lr_ratio"]
+            model.method.on_epoch_start(epoch, _embedder(model, table, batches, precision, epoch))
             model.train()
             sums: dict[str, torch.Tensor] = defaultdict(lambda: torch.zeros((), device=device))
             for batch in batches(epoch):
@@ -74,14 +75,54 @@ def fit(model: Model, table: Table, config: TrainConfig, run: Run, evaluate: Eva
                 )
             row: dict[str, Any] = {"epoch": epoch, "lr": lr, **means}
             if evaluate is not None and config.eval_every and (epoch + 1) % config.eval_every == 0:
+                find_categories(model, table, config)
                 row |= evaluate(model)
             row["seconds"] = round(time.perf_counter() - started, 3)
             rows.append(row)
             _tell(row, config.epochs)
             run.write_metrics(rows)
             run.save_state(_state(model, optimizer, precision, epoch + 1))
+    find_categories(model, table, config)
     model.save(run.model_file)
     return model.eval()
+
+
+def find_categories(model: Model, table: Table, config: TrainConfig) -> None:
+    """Let a method that finds its categories by clustering do so, on the training images as they are now."""
+    if type(model.method).on_fit_end is Method.on_fit_end:
+        return  # nothing would look at the features
+    embedded = model.embed(table, config.batch_size, config.workers)
+    if embedded.skipped:
+        first = embedded.skipped[0]
+        raise NewkindsError(
+            f"{first.path} could be read when the run began, but no longer: {first.reason}. "
+            "Restore it and run the same command again."
+        )
+    torch.manual_seed(seed_for("categories", config.seed))
+    labels = torch.from_numpy(table.targets)
+    model.method.on_fit_end(embedded.features.to(model.device), labels.to(model.device))
+
+
+def _embedder(
+    model: Model, table: Table, batches: TrainingBatches, precision: Precision, epoch: int
+) -> Embed:
+    """What `Method.on_epoch_start` is given: nothing is computed before it is called."""
+    preprocessing = model.encoder.backbone.preprocessing
+
+    @torch.no_grad()
+    def embed(views: int) -> tuple[torch.Tensor, torch.Tensor]:
+        labels = torch.from_numpy(table.targets)
+        if views == 0:
+            return model.embed(table).features[None], labels
+        model.eval()
+        features = []
+        for batch in batches.of_all_rows(epoch):
+            with precision.autocast():
+                encoded = model.encoder(preprocessing.normalise(batch.views.to(model.device)))
+            features.append(encoded.feature.float().cpu().unflatten(0, (2, -1)))  # (2, b, D)
+        return torch.cat(features, dim=1)[:views], labels
+
+    return embed
 
 
 def step(

@@ -22,7 +22,7 @@ from .views import Preprocessing
 Key = tuple[int, int, int]  # row of the table, epoch, position in the epoch
 Sample = tuple[Tensor | str, int, int]  # two views or why there are none, class or -1, row of the table
 
-PURPOSES = ("rows of an epoch", "organizer", "head", "training")
+PURPOSES = ("rows of an epoch", "organizer", "head", "training", "categories")
 
 
 def seed_for(purpose: str, seed: int, epoch: int = 0) -> int:
@@ -34,13 +34,14 @@ def seed_for(purpose: str, seed: int, epoch: int = 0) -> int:
 class BalancedBatches(Sampler[list[Key]]):
     """Rows of a batch, drawn with replacement: labelled and unlabelled images equally often, on average.
 
+    With `draw="by_total"` labelled ones somewhat more often: n / (n + n_u) of the draws.
     An epoch is as many draws as there are images; an incomplete last batch is dropped.
     """
 
-    def __init__(self, is_labelled: np.ndarray, batch_size: int, seed: int) -> None:
+    def __init__(self, is_labelled: np.ndarray, batch_size: int, seed: int, draw: str = "half_labelled") -> None:
         labelled = int(is_labelled.sum())
-        unlabelled = len(is_labelled) - labelled
-        weight = np.where(is_labelled, 1.0, labelled / max(unlabelled, 1))
+        divisor = len(is_labelled) if draw == "by_total" else len(is_labelled) - labelled
+        weight = np.where(is_labelled, 1.0, labelled / max(divisor, 1))
         self.weight = torch.from_numpy(weight)
         self.batch_size = min(batch_size, len(is_labelled))  # a small folder is one batch, not none
         self.seed = seed
@@ -94,12 +95,20 @@ class TrainingBatches:
     """`for batch in batches(epoch)`: uint8 views, normalised later on the device."""
 
     def __init__(
-        self, table: Table, preprocessing: Preprocessing, batch_size: int, seed: int, workers: int
+        self,
+        table: Table,
+        preprocessing: Preprocessing,
+        batch_size: int,
+        seed: int,
+        workers: int,
+        draw: str = "half_labelled",
     ) -> None:
         self.paths = table.paths
-        self.sampler = BalancedBatches(table.targets >= 0, batch_size, seed)
+        self.views = RandomViews(table, preprocessing, seed)
+        self.workers = workers
+        self.sampler = BalancedBatches(table.targets >= 0, batch_size, seed, draw)
         self.loader = DataLoader(
-            RandomViews(table, preprocessing, seed),
+            self.views,
             batch_sampler=self.sampler,
             collate_fn=_view_major,
             num_workers=workers,
@@ -111,7 +120,19 @@ class TrainingBatches:
 
     def __call__(self, epoch: int) -> Iterator[Batch]:
         self.sampler.epoch = epoch
-        for batch in self.loader:
+        yield from self._checked(self.loader)
+
+    def of_all_rows(self, epoch: int) -> Iterator[Batch]:
+        """Every row once, in order, in other random views than the epoch's steps see."""
+        n, size = len(self.paths), self.sampler.batch_size
+        keys = [(row, epoch, n + row) for row in range(n)]  # steps take the positions below n
+        chunks = [keys[start : start + size] for start in range(0, n, size)]
+        yield from self._checked(
+            DataLoader(self.views, batch_sampler=chunks, collate_fn=_view_major, num_workers=self.workers)
+        )
+
+    def _checked(self, loader: DataLoader) -> Iterator[Batch]:
+        for batch in loader:
             if isinstance(batch, Skipped):
                 raise NewkindsError(
                     f"{self.paths[int(batch.path)]} could be read when the run began, but no longer: {batch.reason}. "

@@ -61,6 +61,7 @@ class Method(nn.Module, ABC):
 
     # What the method's authors train with, where it differs from TrainConfig's defaults.
     train_defaults: ClassVar[dict[str, Any]] = {}
+    backbone_defaults: ClassVar[dict[str, Any]] = {}  # likewise, the backbone's
 
     def __init__(self, config: Any, dim: int, known: int, categories: int) -> None:
         """`dim` of the features, `known` classes with labels, `categories` in all (known and new)."""

@@ -51,7 +51,8 @@ class SelEx(KMeansMethod):
         shares: ClassVar[tuple[str, ...]] = ("sup_weight", "smoothing")
 
     config: Config
-    train_defaults: ClassVar[dict[str, Any]] = {"weight_decay": 1e-4, "decay_biases": True}
+    train_defaults: ClassVar[dict[str, Any]] = {"weight_decay": 1e-4, "decay_biases": True, "draw": "by_total"}
+    backbone_defaults: ClassVar[dict[str, Any]] = {"train_blocks": 2}
     cluster: Tensor
     centres: Tensor
     radius: Tensor
@@ -175,7 +176,7 @@ def smoothed_info_nce(z: Tensor, smooth: Tensor, share: float, temperature: floa
     n = len(z)
     with full_precision(z) as z:
         itself = torch.eye(n, dtype=torch.bool, device=z.device)
-        logits = (-_distances(z, z) / temperature).masked_fill(itself, float("-inf"))
+        logits = (-losses.euclidean_distances(z) / temperature).masked_fill(itself, float("-inf"))
         log_share = logits.log_softmax(dim=1).masked_fill(itself, 0.0)  # (2B, 2B)
         partner = itself.roll(n // 2, dims=0).to(z.dtype)
         target = (1 - share) * partner + share * smooth.to(z.dtype)
