@@ -4,8 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
-from newkinds.heads import ProjectionHead, PrototypeClassifier
+from newkinds.errors import NewkindsError
+from newkinds.heads import NearestImage, ProjectionHead, PrototypeClassifier
 
 DATA = Path(__file__).parent / "data"
 
@@ -78,3 +80,25 @@ def test_cosines_keep_their_precision_under_autocast():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logits = head(x)
     assert torch.equal(logits, head(x))
+
+
+def test_nearest_image_gives_remembered_images_their_category_and_others_the_nearest_ones() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows = F.normalize(torch.randn(40, 6, generator=generator), dim=1)
+    category = torch.arange(40) % 5
+    classifier = NearestImage(6, categories=7)
+    with pytest.raises(NewkindsError, match="finish the training"):
+        classifier(rows)
+    classifier.keep(rows, category)
+    assert classifier(rows).argmax(dim=1).tolist() == category.tolist()
+
+    unseen = F.normalize(torch.randn(9, 6, generator=generator), dim=1)
+    logits = classifier(unseen)
+    assert logits.shape == (9, 7) and (logits[:, 5:] == -torch.inf).all()  # two categories have no image
+    for row, found in zip(unseen, logits, strict=True):
+        for c in range(5):
+            assert found[c] == pytest.approx(max(float(row @ other) for other in rows[category == c]), abs=1e-6)
+
+    other = NearestImage(6, categories=7)
+    other.load_state_dict(classifier.state_dict())  # which has more rows than a new one
+    assert torch.equal(other(unseen), logits)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .cluster.neighbours import ENTRIES_AT_ONCE
 from .errors import NewkindsError
 from .precision import full_precision
+
+NOT_CLUSTERED = (
+    "this method finds its categories by clustering after the last epoch, which has not happened yet: "
+    "finish the training first."
+)
 
 
 class ProjectionHead(nn.Sequential):
@@ -90,10 +97,49 @@ class CentreClassifier(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """(n, K) minus half the squared distances, up to a constant a row; for unit vectors, cosines."""
         if not self.centres.any():
-            raise NewkindsError(
-                "this method finds its categories by clustering after the last epoch, which has not "
-                "happened yet: finish the training first."
-            )
+            raise NewkindsError(NOT_CLUSTERED)
         with full_precision(features) as x:
             centres = self.centres.to(x.dtype)
             return x @ centres.T - centres.square().sum(dim=1) / 2
+
+
+class NearestImage(nn.Module):
+    """Categories as those of images that clustering has sorted: a unit row belongs with the most similar one.
+
+    An image that is remembered gets exactly the category it was put in, and any other image gets one as well.
+
+    >>> classifier = NearestImage(768, categories=200)
+    >>> classifier.keep(rows, category)                # (n, 768) and (n,)
+    >>> classifier(rows).argmax(dim=1)                 # category, where no two rows are alike
+    """
+
+    rows: Tensor
+    category: Tensor
+
+    def __init__(self, dim: int, categories: int) -> None:
+        super().__init__()
+        self.categories = categories
+        self.register_buffer("rows", torch.empty(0, dim))  # (n, D); empty: not sorted yet
+        self.register_buffer("category", torch.empty(0, dtype=torch.long))  # (n,)
+
+    def keep(self, rows: Tensor, category: Tensor) -> None:
+        self.rows, self.category = rows, category
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(m, K) for each category the cosine with its most similar image; -inf where it has none."""
+        if not len(self.rows):
+            raise NewkindsError(NOT_CLUSTERED)
+        found = []
+        with full_precision(rows) as rows:
+            for block in rows.split(max(1, ENTRIES_AT_ONCE // len(self.rows))):
+                similarity = block @ self.rows.to(block.dtype).T  # (b, n)
+                logits = similarity.new_full((len(block), self.categories), -torch.inf)
+                found.append(logits.scatter_reduce_(1, self.category.expand(len(block), -1), similarity, "amax"))
+        return torch.cat(found)
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """As many images as the saved ones: how many, a new module cannot know."""
+        for name in ("rows", "category"):
+            if (saved := state.get(prefix + name)) is not None:
+                setattr(self, name, torch.empty_like(saved, device=getattr(self, name).device))
+        super()._load_from_state_dict(state, prefix, *rest)

@@ -15,7 +15,7 @@ from torch.optim import SGD, Optimizer
 from .config import TrainConfig
 from .console import console, progress_bar, say
 from .data.batch import Batch
-from .data.loader import TrainingBatches, seed_for
+from .data.loader import TrainingBatches, no_longer_readable, seed_for
 from .data.table import Table
 from .device import choose_device, choose_workers
 from .errors import NewkindsError
@@ -54,7 +54,7 @@ def fit(model: Model, table: Table, config: TrainConfig, run: Run, evaluate: Eva
             lr = cosine_lr(epoch, config.epochs, config.lr, config.min_lr_ratio)
             for group in optimizer.param_groups:
                 group["lr"] = lr * group["lr_ratio"]
-            model.method.on_epoch_start(epoch, _embedder(model, table, batches, precision, epoch))
+            model.method.on_epoch_start(epoch, gatherer(model, table, batches, precision, epoch))
             model.train()
             sums: dict[str, torch.Tensor] = defaultdict(lambda: torch.zeros((), device=device))
             for batch in batches(epoch):
@@ -93,17 +93,13 @@ def find_categories(model: Model, table: Table, config: TrainConfig) -> None:
         return  # nothing would look at the features
     embedded = model.embed(table, config.batch_size, config.workers)
     if embedded.skipped:
-        first = embedded.skipped[0]
-        raise NewkindsError(
-            f"{first.path} could be read when the run began, but no longer: {first.reason}. "
-            "Restore it and run the same command again."
-        )
+        raise no_longer_readable(embedded.skipped[0])
     torch.manual_seed(seed_for("categories", config.seed))
     labels = torch.from_numpy(table.targets)
     model.method.on_fit_end(embedded.features.to(model.device), labels.to(model.device))
 
 
-def _embedder(
+def gatherer(
     model: Model, table: Table, batches: TrainingBatches, precision: Precision, epoch: int
 ) -> Embed:
     """What `Method.on_epoch_start` is given: nothing is computed before it is called."""
@@ -111,16 +107,13 @@ def _embedder(
 
     @torch.no_grad()
     def embed(views: int) -> tuple[torch.Tensor, torch.Tensor]:
-        labels = torch.from_numpy(table.targets)
-        if views == 0:
-            return model.embed(table).features[None], labels
         model.eval()
         features = []
-        for batch in batches.of_all_rows(epoch):
+        for batch in batches.of_all_rows(epoch, views):
             with precision.autocast():
                 encoded = model.encoder(preprocessing.normalise(batch.views.to(model.device)))
-            features.append(encoded.feature.float().cpu().unflatten(0, (2, -1)))  # (2, b, D)
-        return torch.cat(features, dim=1)[:views], labels
+            features.append(encoded.feature.float().unflatten(0, (views, -1)))  # (views, b, D)
+        return torch.cat(features, dim=1), torch.from_numpy(table.targets)
 
     return embed
 
@@ -193,11 +186,10 @@ def _trained_names(model: Model) -> set[str]:
 
 @torch.no_grad()
 def _sound(model: Model, views: torch.Tensor | None) -> bool:
-    """Whether all weights are finite and, if views are given, also what comes out for them."""
+    """Whether all weights are finite and, if views are given, also their features."""
     values: list[torch.Tensor] = [p for p in model.parameters() if p.requires_grad]
     if views is not None:
-        feature = model.encoder(views).feature.float()
-        values += [feature, model.method.assign(feature).confidence]
+        values.append(model.encoder(views).feature)
     return all(bool(torch.isfinite(value).all()) for value in values)
 
 

@@ -7,6 +7,7 @@ goes on bit for bit, with any number of reading processes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from .table import Skipped, Table
 from .views import Preprocessing
 
 Key = tuple[int, int, int]  # row of the table, epoch, position in the epoch
-Sample = tuple[Tensor | str, int, int]  # two views or why there are none, class or -1, row of the table
+Sample = tuple[Tensor | str, int, int]  # views or why there are none, class or -1, row of the table
 
 PURPOSES = ("rows of an epoch", "organizer", "head", "training", "categories")
 
@@ -58,13 +59,14 @@ class BalancedBatches(Sampler[list[Key]]):
 
 
 class RandomViews(Dataset[Sample]):
-    """Two random views of an image: (2, 3, size, size) uint8, its class or -1, its row."""
+    """Random views of an image: (V, 3, size, size) uint8, its class or -1, its row."""
 
-    def __init__(self, table: Table, preprocessing: Preprocessing, seed: int) -> None:
+    def __init__(self, table: Table, preprocessing: Preprocessing, seed: int, views: int = 2) -> None:
         self.table = table
         self.targets = table.targets
         self.preprocessing = preprocessing
         self.seed = seed
+        self.views = views
 
     def __getitem__(self, key: Key) -> Sample:
         row, epoch, position = key
@@ -73,16 +75,16 @@ class RandomViews(Dataset[Sample]):
         except BadImage as error:
             return str(error), -1, row  # raised in the main process, where it can be shown without a traceback
         rng = np.random.default_rng((self.seed, epoch, position))
-        views = self.preprocessing.random_views(self.preprocessing.resize(image), 2, rng)
+        views = self.preprocessing.random_views(self.preprocessing.resize(image), self.views, rng)
         return views, int(self.targets[row]), row
 
 
-def _view_major(samples: list[Sample]) -> Batch | Skipped:
-    """One batch, or the first image that could not be read."""
+def _view_major(samples: list[Sample]) -> Batch | tuple[int, str]:
+    """One batch, or the first row that could not be read, with the reason."""
     views = []
     for seen, _, row in samples:
         if isinstance(seen, str):
-            return Skipped(str(row), seen)
+            return row, seen
         views.append(seen)
     return Batch(
         views=torch.stack(views, dim=1).flatten(0, 1),  # (V·B, 3, H, W) uint8
@@ -104,41 +106,39 @@ class TrainingBatches:
         draw: str = "half_labelled",
     ) -> None:
         self.paths = table.paths
-        self.views = RandomViews(table, preprocessing, seed)
-        self.workers = workers
         self.sampler = BalancedBatches(table.targets >= 0, batch_size, seed, draw)
-        self.loader = DataLoader(
-            self.views,
-            batch_sampler=self.sampler,
-            collate_fn=_view_major,
-            num_workers=workers,
-            persistent_workers=workers > 0,
-        )
+        self._views = partial(RandomViews, table, preprocessing, seed)
+        self._loader = partial(DataLoader, collate_fn=_view_major, num_workers=workers)
+        self._steps = self._loader(self._views(2), batch_sampler=self.sampler, persistent_workers=workers > 0)
 
     def __len__(self) -> int:
         return len(self.sampler)
 
     def __call__(self, epoch: int) -> Iterator[Batch]:
         self.sampler.epoch = epoch
-        yield from self._checked(self.loader)
+        yield from self._checked(self._steps)
 
-    def of_all_rows(self, epoch: int) -> Iterator[Batch]:
+    def of_all_rows(self, epoch: int, views: int) -> Iterator[Batch]:
         """Every row once, in order, in other random views than the epoch's steps see."""
         n, size = len(self.paths), self.sampler.batch_size
         keys = [(row, epoch, n + row) for row in range(n)]  # steps take the positions below n
         chunks = [keys[start : start + size] for start in range(0, n, size)]
-        yield from self._checked(
-            DataLoader(self.views, batch_sampler=chunks, collate_fn=_view_major, num_workers=self.workers)
-        )
+        yield from self._checked(self._loader(self._views(views), batch_sampler=chunks))
 
     def _checked(self, loader: DataLoader) -> Iterator[Batch]:
         for batch in loader:
-            if isinstance(batch, Skipped):
-                raise NewkindsError(
-                    f"{self.paths[int(batch.path)]} could be read when the run began, but no longer: {batch.reason}. "
-                    "Restore it and run the same command again; training goes on from the last epoch."
-                )
+            if not isinstance(batch, Batch):
+                row, reason = batch
+                raise no_longer_readable(Skipped(self.paths[row], reason))
             yield batch
+
+
+def no_longer_readable(image: Skipped) -> NewkindsError:
+    """All images were opened before training began: one that has gone bad since needs a look."""
+    return NewkindsError(
+        f"{image.path} could be read when the run began, but no longer: {image.reason}. "
+        "Restore it and run the same command again; training goes on from the last epoch."
+    )
 
 
 class CentreViews(Dataset[tuple[int, Tensor | str]]):

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..data.batch import Batch
 from ..errors import NewkindsError
 from ..registry import Registry
 
-# `embed(views)`: features (views, n, D) of all n training images in as many random views each, or
-# (1, n, D) of their evaluation view for views = 0, and their labels (n,; -1: none). Rows are those of the
-# table (`Batch.index`), the model is in evaluation mode, nothing has a gradient.
+# `embed(views)`: features (views, n, D) of all n training images in as many random views each, and their
+# labels (n,; -1: none). Rows are those of the table (`Batch.index`), the model is in evaluation mode, nothing
+# has a gradient.
 Embed = Callable[[int], tuple[Tensor, Tensor]]
 
 
@@ -54,10 +56,13 @@ class Method(nn.Module, ABC):
             for name, value in vars(self).items():
                 if name in self.shares and not 0 <= value <= 1:
                     raise NewkindsError(f"method.{name} lies between 0 and 1, not at {value}.")
-                if name.endswith("_temp") and not value > 0:
+                if name.endswith("_temp") and not 0 < value < math.inf:
                     raise NewkindsError(f"method.{name} is a temperature and must be above 0, not {value}.")
-                if type(value) is int and value < 1 and not name.endswith("_epochs"):
-                    raise NewkindsError(f"method.{name} must be at least 1, not {value}.")
+                if type(value) is float and not 0 <= value < math.inf:
+                    raise NewkindsError(f"method.{name} must be a number from 0 on, not {value}.")
+                least = 0 if name.endswith("_epochs") else 1
+                if type(value) is int and value < least:
+                    raise NewkindsError(f"method.{name} must be at least {least}, not {value}.")
 
     # What the method's authors train with, where it differs from TrainConfig's defaults.
     train_defaults: ClassVar[dict[str, Any]] = {}
@@ -86,6 +91,10 @@ class Method(nn.Module, ABC):
 
         Methods that find categories by clustering do so here, and keep what `assign` needs in buffers.
         """
+
+    def embedding(self, features: Tensor) -> Tensor:
+        """Unit rows (n, P) of features (n, D): the space in which the method compares and clusters images."""
+        return F.normalize(features.float(), dim=1)
 
     @abstractmethod
     def assign(self, features: Tensor) -> Assignment:

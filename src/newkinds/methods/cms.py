@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .. import losses
 from ..cluster import Ward, mean_shift_step
-from ..heads import CentreClassifier, UnitProjectionHead
+from ..heads import NearestImage, UnitProjectionHead
 from ..precision import full_precision
 from .base import METHODS, Assignment, Batch, Embed, Method, Progress
 
@@ -35,8 +35,7 @@ class CMS(Method):
     In the end all training images are moved round by round, as long as the labelled ones are clustered
     better for it, and Ward's clusters are the categories.
 
-    An image belongs to the category with the nearest mean embedding. Training images are no exception, so
-    some get another category than Ward's: mean-shift needs all of them at hand, an unseen image is alone.
+    An image belongs to the category of the most similar training image: a training image, to its own.
 
     On coarse classes (CIFAR-100, ImageNet-100) the authors take shifted_temp=.3, train.lr=.01 and
     train.min_lr_ratio=.001.
@@ -68,13 +67,13 @@ class CMS(Method):
         self.head = UnitProjectionHead(
             dim, config.projection_hidden, config.projection_dim, config.output_dim
         )
-        self.classifier = CentreClassifier(config.output_dim, categories)
+        self.classifier = NearestImage(config.output_dim, categories)
         # (2n, P) unit rows, view-major, of the current epoch; gathered anew when training is resumed
         self.register_buffer("bank", torch.empty(0, config.output_dim), persistent=False)
 
     def on_epoch_start(self, epoch: int, embed: Embed) -> None:
         features, _ = embed(2)  # (2, n, D)
-        self.bank = self.embed_all(features.flatten(0, 1))
+        self.bank = self.embedding(features.flatten(0, 1))
 
     def loss(self, batch: Batch, features: Tensor, progress: Progress) -> dict[str, Tensor]:
         embedding = self.head(features)  # (2B, P)
@@ -111,7 +110,7 @@ class CMS(Method):
         config = self.config
         # Where batches find each other's rows moved, their order matters: there labelled images come first.
         order = (labels < 0).argsort(stable=True)
-        embedding = self.embed_all(features[order])  # (n, P)
+        embedding = self.embedding(features[order])  # (n, P)
         rounds = mean_shift_rounds(
             embedding,
             config.max_rounds,
@@ -120,17 +119,16 @@ class CMS(Method):
             overwrite_every=128 if config.published_rounds else None,
         )
         category = best_clusters(rounds, labels[order], self.known, self.categories, config.patience)
-        means = [embedding[category == c].mean(dim=0) for c in range(self.categories)]  # none is empty
-        self.classifier.keep(torch.stack(means))
+        self.classifier.keep(embedding, category)
 
     @torch.no_grad()
     def assign(self, features: Tensor) -> Assignment:
-        return Assignment.of_logits(self.classifier(self.embed_all(features)))
+        return Assignment.of_logits(self.classifier(self.embedding(features)))
 
     @torch.no_grad()
-    def embed_all(self, features: Tensor) -> Tensor:
-        """(n, P) unit rows of any number of features (n, D), wherever these are kept."""
-        device = self.classifier.centres.device
+    def embedding(self, features: Tensor) -> Tensor:
+        """The projections (n, P) of any number of features (n, D), wherever these are kept."""
+        device = self.classifier.rows.device
         return torch.cat([self.head(rows.to(device).float()) for rows in features.split(ROWS_AT_ONCE)])
 
 

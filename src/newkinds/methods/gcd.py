@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .. import losses
@@ -58,7 +57,7 @@ class KMeansMethod(Method):
         )
 
     def on_fit_end(self, features: Tensor, labels: Tensor) -> None:
-        found = self.clustering().fit(F.normalize(features.float(), dim=1), labels)
+        found = self.clustering().fit(self.embedding(features), labels)
         # Clusters of classes come first. A known class of which no image has a label takes a new cluster.
         others = np.setdiff1d(np.arange(self.categories), found.classes_)
         cluster_of = np.argsort(np.concatenate([found.classes_, others]))  # (K,)
@@ -66,7 +65,7 @@ class KMeansMethod(Method):
 
     @torch.no_grad()
     def assign(self, features: Tensor) -> Assignment:
-        return Assignment.of_logits(self.classifier(F.normalize(features.float(), dim=1)))
+        return Assignment.of_logits(self.classifier(self.embedding(features)))
 
 
 @METHODS.register("gcd")

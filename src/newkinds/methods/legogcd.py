@@ -7,11 +7,11 @@ Solving the Catastrophic Forgetting Problem in Generalized Category Discovery. C
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..errors import NewkindsError
 from ..precision import full_precision
 from .base import METHODS, Batch, Progress
 from .simgcd import SimGCD
@@ -38,11 +38,7 @@ class LegoGCD(SimGCD):
         mean_momentum: float = 0.999  # of the running mean prediction
         published_kl: bool = False  # the published code takes a softmax of probabilities in the KL term
 
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            for name in ("known_threshold", "mean_momentum"):
-                if not 0 <= getattr(self, name) <= 1:
-                    raise NewkindsError(f"method.{name} lies between 0 and 1, not at {getattr(self, name)}.")
+        shares: ClassVar[tuple[str, ...]] = ("sup_weight", "known_threshold", "mean_momentum")
 
     config: Config
     mean_prediction: Tensor

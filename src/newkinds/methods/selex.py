@@ -68,8 +68,7 @@ class SelEx(KMeansMethod):
     def on_epoch_start(self, epoch: int, embed: Embed) -> None:
         features, labels = embed(1)  # (1, n, D), (n,)
         random = np.random.RandomState(int(torch.randint(2**31, ())))
-        unit = F.normalize(features[0].float(), dim=1)
-        self.keep_hierarchy(self.hierarchy(unit, labels.cpu().numpy(), random))
+        self.keep_hierarchy(self.hierarchy(self.embedding(features[0]), labels.cpu().numpy(), random))
 
     def hierarchy(self, unit: Tensor, labels: NDArray, random: np.random.RandomState) -> list[Level]:
         """Levels of unit features (n, D) with labels (n,; -1: none), finest first. They are not nested."""

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import losses
-from ..errors import NewkindsError
 from ..heads import ProjectionHead, PrototypeClassifier
 from ..precision import full_precision
 from ..schedules import linear_then_constant
@@ -42,13 +41,6 @@ class SimGCD(Method):
         sup_con_temp: float = 0.07
         projection_hidden: int = 2048
         projection_dim: int = 256
-
-        def __post_init__(self) -> None:
-            if not 0 <= self.sup_weight <= 1:
-                raise NewkindsError(f"method.sup_weight lies between 0 and 1, not at {self.sup_weight}.")
-            for name, value in vars(self).items():
-                if name.endswith("_temp") and not value > 0:
-                    raise NewkindsError(f"method.{name} is a temperature and must be above 0, not {value}.")
 
     config: Config
 
@@ -91,6 +83,4 @@ class SimGCD(Method):
 
     @torch.no_grad()
     def assign(self, features: Tensor) -> Assignment:
-        logits = self.classifier(features)  # (n, K)
-        shares = (logits / self.config.student_temp).softmax(dim=1)
-        return Assignment(category=logits.argmax(dim=1), confidence=shares.amax(dim=1))
+        return Assignment.of_logits(self.classifier(features), self.config.student_temp)
