@@ -70,7 +70,8 @@ def test_gradients_reach_all_that_trains_and_two_epochs_lower_the_loss(
 
     fit(model, table, TrainConfig(epochs=2, batch_size=16, lr=0.005), Run(make_folder(tmp_path / "run")))
     after = loss_on(model, config)
-    assert torch.isfinite(before) and after < before
+    assert torch.isfinite(before)
+    assert after < before
 
 
 @organizers
@@ -159,4 +160,6 @@ def test_a_batch_without_labels_has_a_finite_loss(method: str) -> None:
     batch = Batch(torch.empty(0), labels=torch.full((4,), -1), index=torch.arange(4))
     loss = model.method.loss(batch, features, Progress(0, 2))["loss"]
     loss.backward()
-    assert torch.isfinite(loss) and features.grad is not None and features.grad.isfinite().all()
+    assert torch.isfinite(loss)
+    assert features.grad is not None
+    assert features.grad.isfinite().all()

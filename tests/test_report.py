@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from newkinds.comparison import Column, Comparison, Figure, Row
 from newkinds.figures import field_overlays
 from newkinds.report import (
     CategoryRow,
-    Column,
-    Comparison,
     FieldPictures,
     Page,
     Thumbnail,
@@ -79,7 +78,10 @@ def a_comparison() -> Comparison:
             Column("Time", "s", "lower"),
             Column("Parameters", decimals=0),
         ],
-        rows=[("host", [58.32, 61.0, 1_410_560.0]), ("host + CPF", [61.94, 66.04, 1_532_675.0])],
+        rows=[
+            Row("host", [Figure(58.32), Figure(61.0), Figure(1_410_560)]),
+            Row("host + CPF", [Figure(61.94), Figure(66.04), Figure(1_532_675)], base=0),
+        ],
         protocol=[("Seed", "0"), ("Backbone", "tiny")],
         note="One seed.",
     )
@@ -207,7 +209,10 @@ def test_differences_are_signed_and_judged_in_words() -> None:
 
 def test_what_was_not_measured_is_a_dash() -> None:
     comparison = a_comparison()
-    comparison.rows = [("host", [None, 61.0, 5.0]), ("host + CPF", [61.9, float("nan"), 5.0])]
+    comparison.rows = [
+        Row("host", [None, Figure(61.0), Figure(5.0)]),
+        Row("host + CPF", [Figure(61.9), Figure.of([float("nan"), 60.0]), Figure(5.0)], base=0),
+    ]
     html = render(a_page(comparison=comparison))
     assert "nan" not in Document(html).text.lower()
     cells = re.findall(r"<td[^>]*>([^<]*)", html.partition('class="differences"')[2])
@@ -216,7 +221,7 @@ def test_what_was_not_measured_is_a_dash() -> None:
 
 def test_losses_have_a_true_minus_sign() -> None:
     comparison = a_comparison()
-    comparison.rows.reverse()
+    comparison.rows[0].base, comparison.rows[1].base = 1, None
     assert "\N{MINUS SIGN}3.6" in Document(render(a_page(comparison=comparison))).text
 
 

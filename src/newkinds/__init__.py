@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from .encoder import Encoder as Encoder
     from .encoder import Tokens as Tokens
     from .errors import NewkindsError as NewkindsError
+    from .evaluation import evaluate as evaluate
+    from .loaded import load as load
+    from .loaded import predict as predict
     from .organizers.cpf import CPF as CPF
+    from .pipeline import count_categories as count_categories
     from .pipeline import discover as discover
-    from .pipeline import evaluate as evaluate
-    from .pipeline import load as load
-    from .pipeline import predict as predict
     from .pipeline import train as train
 
 # Found on first use, so that `newkinds --help` does not wait for torch.
@@ -31,10 +32,11 @@ _HOME = {
     "Encoder": "encoder",
     "NewkindsError": "errors",
     "Tokens": "encoder",
+    "count_categories": "pipeline",
     "discover": "pipeline",
-    "evaluate": "pipeline",
-    "load": "pipeline",
-    "predict": "pipeline",
+    "evaluate": "evaluation",
+    "load": "loaded",
+    "predict": "loaded",
     "train": "pipeline",
 }
 

@@ -13,10 +13,12 @@ from .errors import NewkindsError
 
 EXAMPLES = """examples:
   newkinds demo                                     SimGCD with and without CPF on drawn creatures, as a web page
+  newkinds demo --hosts all --out plug-in           every method with and without CPF
   newkinds discover photos/ --out runs/photos --k 40 --organizer cpf
   newkinds predict runs/photos new-images/          categories of images never seen
   newkinds train creatures --out runs/a --organizer cpf --set train.epochs=30
   newkinds eval runs/a                              accuracy on all, old and new classes
+  newkinds count photos/ --plot count.png           how many categories there are
   newkinds list                                     methods, organizers, backbones, data sets
 
 photos/ holds one folder a known class, and a folder 'unlabeled' (or loose files) for all the rest.
@@ -44,11 +46,18 @@ def parser() -> argparse.ArgumentParser:
 
     demo = verb(
         "demo",
-        "Train SimGCD with and without CPF on drawn creatures and compare them on a web page.",
-        "  newkinds demo\n  newkinds demo --out my-demo --seed 1 --epochs 30",
+        "Train hosts with and without CPF on drawn creatures and compare them in a table and on a web page.",
+        "  newkinds demo\n  newkinds demo --out my-demo --seeds 1 --epochs 30\n"
+        "  newkinds demo --hosts all --out plug-in          every method, three seeds: the plug-in table\n"
+        "  newkinds demo --hosts cms,selex --seeds 0 1 2 3 4",
     )
     demo.add_argument("--out", default="newkinds-demo", metavar="FOLDER", help="where to write (default: %(default)s)")
-    demo.add_argument("--seed", type=int, default=0, metavar="N", help="seed of training (default: %(default)s)")
+    demo.add_argument(
+        "--hosts", default="simgcd", metavar="NAMES", help="methods, separated by commas, or all (default: %(default)s)"
+    )
+    demo.add_argument(
+        "--seeds", type=int, nargs="+", metavar="N", help="one run each (default: 0; for several hosts 0 1 2)"
+    )
     demo.add_argument("--epochs", type=int, metavar="N", help="epochs of each run")
 
     train = verb(
@@ -89,8 +98,26 @@ def parser() -> argparse.ArgumentParser:
     predict.add_argument("--out", metavar="FILE", help="CSV file to write (default: print)")
     predict.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: %(default)s)")
 
+    count = verb(
+        "count",
+        "How many categories there are, judged by the labelled images alone.",
+        "  newkinds count photos/ --backbone vit_small_patch14_dinov2 --plot count.png\n"
+        "  newkinds count runs/photos                       in the features of a finished run\n"
+        "  newkinds count runs/photos --by brent --largest 300",
+    )
+    count.add_argument("source", metavar="RUN|DATA", help="run directory, folder, CSV file or data set's name")
+    count.add_argument("--by", default="ward", metavar="NAME", help="ward, brent or binary (default: %(default)s)")
+    count.add_argument("--largest", type=int, metavar="N", help="the most categories that brent or binary may try")
+    count.add_argument(
+        "--published", action="store_true", help="ward as the published CMS code scores it, with all true classes"
+    )
+    count.add_argument("--truth", metavar="DATA", help="where --published finds the true classes (as in eval)")
+    count.add_argument("--plot", metavar="FILE", help="write the curve as a PNG picture")
+    count.add_argument("--json", action="store_true", help="print JSON: answer, curve, method, known")
+    _model_options(count)
+
     listing = verb("list", "What there is to choose from.", "  newkinds list\n  newkinds list organizers")
-    listing.add_argument("kind", nargs="?", choices=("methods", "organizers", "backbones", "datasets"))
+    listing.add_argument("kind", nargs="?", choices=("methods", "organizers", "backbones", "datasets", "counters"))
     return main
 
 
@@ -103,18 +130,34 @@ def _parser(name: str, description: str, epilog: str) -> argparse.ArgumentParser
 def _training_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("data", metavar="DATA", nargs="?", help="folder, CSV file (path,label) or data set's name")
     verb.add_argument("--out", required=True, metavar="RUN", help="run directory to write")
-    verb.add_argument("--k", type=int, metavar="N", help="how many categories there are in all, known ones included")
+    verb.add_argument(
+        "--k", type=_k, metavar="N", help="how many categories there are in all, known ones included; auto: estimate"
+    )
     verb.add_argument("--method", metavar="NAME", help="discovery method (default: simgcd)")
     verb.add_argument("--organizer", metavar="NAME", help="token organizer: none, patches, cpf (default: none)")
+    verb.add_argument("--seed", type=int, metavar="N", help="seed of everything random (default: 0)")
+    verb.add_argument("--epochs", type=int, metavar="N", help="short for --set train.epochs=N")
+    _model_options(verb)
+
+
+def _model_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--backbone", metavar="NAME", help="tiny (bundled, default) or any timm model")
     verb.add_argument("--weights", metavar="FILE", help="the backbone's weights: .safetensors or .pth")
     verb.add_argument("--recipe", metavar="FILE", help="YAML file with settings")
     verb.add_argument("--device", metavar="NAME", help="auto, cpu, cuda, mps (default: auto)")
-    verb.add_argument("--seed", type=int, metavar="N", help="seed of everything random (default: 0)")
-    verb.add_argument("--epochs", type=int, metavar="N", help="short for --set train.epochs=N")
     verb.add_argument(
         "--set", action="append", default=[], metavar="A.B=C", help="one setting, e.g. method.memax_weight=2"
     )
+
+
+def _k(text: str) -> int | str:
+    """A number of categories, or the wish that it be estimated."""
+    if text == "auto":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"give a whole number or auto, not '{text}'") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -170,18 +213,11 @@ def _prepare_process() -> None:
 def _choices(options: argparse.Namespace) -> dict[str, Any]:
     from .config import parse_assignment
 
-    shortcuts = {
-        name: value
-        for name in ("device", "seed", "epochs")
-        if (value := getattr(options, name)) is not None
-    }
+    given = vars(options)  # count has fewer options than train
+    shortcuts = {name: given[name] for name in ("device", "seed", "epochs") if given.get(name) is not None}
+    chosen = ("k", "method", "organizer", "backbone", "weights", "recipe")
     return {
-        "k": options.k,
-        "method": options.method,
-        "organizer": options.organizer,
-        "backbone": options.backbone,
-        "weights": options.weights,
-        "recipe": options.recipe,
+        **{name: given[name] for name in chosen if name in given},
         "settings": [{"train": shortcuts}, *map(parse_assignment, options.set)],
     }
 
@@ -190,7 +226,8 @@ def _demo(options: argparse.Namespace) -> int:
     from .demo import demo
 
     chosen = {} if options.epochs is None else {"epochs": options.epochs}
-    print(demo(options.out, seed=options.seed, **chosen))
+    hosts = options.hosts if options.hosts == "all" else options.hosts.split(",")
+    print(demo(options.out, hosts, options.seeds, **chosen))
     return 0
 
 
@@ -213,7 +250,7 @@ def _discover(options: argparse.Namespace) -> int:
 def _eval(options: argparse.Namespace) -> int:
     import json
 
-    from .pipeline import evaluate
+    from .evaluation import evaluate
     from .tables import evaluation_table
 
     result = evaluate(options.run, options.truth)
@@ -225,7 +262,7 @@ def _predict(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from .files import csv_text, make_folder, write_csv
-    from .pipeline import load
+    from .loaded import load
 
     if options.out:
         make_folder(Path(options.out).parent)  # before the work, not after it
@@ -244,6 +281,32 @@ def _predict(options: argparse.Namespace) -> int:
     return 0 if predictions else 1
 
 
+def _count(options: argparse.Namespace) -> int:
+    import json
+    from dataclasses import asdict
+    from pathlib import Path
+
+    from .count import plot
+    from .files import make_folder
+    from .pipeline import count_categories
+    from .tables import count_summary
+
+    if options.plot:
+        make_folder(Path(options.plot).parent)  # before the work, not after it
+    counted = count_categories(
+        options.source,
+        options.by,
+        largest=options.largest,
+        published=options.published,
+        truth=options.truth,
+        **_choices(options),
+    )
+    if options.plot:
+        plot(counted, Path(options.plot))
+    print(json.dumps(asdict(counted)) if options.json else count_summary(counted))
+    return 0
+
+
 def _list(options: argparse.Namespace) -> int:
     from .tables import listing
 
@@ -257,5 +320,6 @@ VERBS = {
     "discover": _discover,
     "eval": _eval,
     "predict": _predict,
+    "count": _count,
     "list": _list,
 }

@@ -51,7 +51,7 @@ class Config:
     organizer: dict[str, Any]
     method: dict[str, Any]
     train: TrainConfig
-    k: int | None  # categories in all, known and new
+    k: int | Literal["auto"] | None  # categories in all, known and new; in a run directory always a number
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -112,7 +112,7 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     method_name = _name(merged, "method", "simgcd")
     method = METHODS[method_name]
     train = {**method.train_defaults, **merged["train"]}
-    k = _coerced(merged["k"], int | None, "k")
+    k = _coerced(merged["k"], int | Literal["auto"] | None, "k")
     config = Config(
         data={"name": data_name, **_section("data", DATASETS[data_name], merged["data"])},
         backbone=_section("backbone", build_backbone, {**method.backbone_defaults, **merged["backbone"]}),

@@ -62,26 +62,9 @@ class Model(nn.Module):
         """The parts whose parameters are counted and trained separately."""
         return {"backbone": self.encoder.backbone, "organizer": self.encoder.organizer, "head": self.method}
 
-    @torch.inference_mode()
     def embed(self, table: Table, batch_size: int = 64, workers: int = -1) -> Embedded:
         """The feature of every image; unreadable images are passed over and listed."""
-        self.eval()
-        preprocessing = self.encoder.backbone.preprocessing
-        batches = evaluation_batches(table, preprocessing, batch_size, choose_workers(workers, self.device))
-        features, rows, skipped = [], [], []
-        for batch in track(batches, "embedding images", total=len(batches)):
-            views = []
-            for row, view in batch:
-                if isinstance(view, str):
-                    skipped.append(Skipped(table.paths[row], view))
-                else:
-                    views.append(view)
-                    rows.append(row)
-            if views:
-                images = preprocessing.normalise(torch.stack(views).to(self.device))
-                features.append(self.encoder(images).feature.float().cpu())
-        gathered = torch.cat(features) if features else torch.empty(0, self.encoder.dim)
-        return Embedded(gathered, rows, skipped)
+        return embed(self.encoder, table, self.device, batch_size, workers)
 
     @torch.inference_mode()
     def fields(self, table: Table, rows: list[int]) -> Fields | None:
@@ -99,6 +82,30 @@ class Model(nn.Module):
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
         # one entry: safetensors writes several in a random order, and equal models must be equal files
         write_whole(path, save(tensors, {"newkinds": json.dumps({"known": self.known, "k": self.k})}))
+
+
+@torch.inference_mode()
+def embed(
+    encoder: Encoder, table: Table, device: torch.device, batch_size: int = 64, workers: int = -1
+) -> Embedded:
+    """The feature of every image of a table, by an encoder that may be trained or not."""
+    encoder.to(device).eval()
+    preprocessing = encoder.backbone.preprocessing
+    batches = evaluation_batches(table, preprocessing, batch_size, choose_workers(workers, device))
+    features, rows, skipped = [], [], []
+    for batch in track(batches, "embedding images", total=len(batches)):
+        views = []
+        for row, view in batch:
+            if isinstance(view, str):
+                skipped.append(Skipped(table.paths[row], view))
+            else:
+                views.append(view)
+                rows.append(row)
+        if views:
+            images = preprocessing.normalise(torch.stack(views).to(device))
+            features.append(encoder(images).feature.float().cpu())
+    gathered = torch.cat(features) if features else torch.empty(0, encoder.dim)
+    return Embedded(gathered, rows, skipped)
 
 
 def build_model(config: Config, known: list[str], k: int, load_weights: bool = True) -> Model:

@@ -19,6 +19,7 @@ from .model import Model
 from .run import Run
 
 PACKAGES = ("newkinds", "torch", "timm", "scikit-learn", "numpy")
+K_AUTO = "k_auto"  # .json and .png: the estimate behind `--k auto`
 METRIC = "clustering accuracy, one Hungarian match over all evaluated images (v2)"
 SELECTION = "last epoch; nothing is chosen by test labels"
 
@@ -65,11 +66,12 @@ def describe_protocol(run: Run, evaluated: int | None = None) -> list[tuple[str,
     """The protocol of a run as name and value, for tables, pages and cards."""
     config, record = run.config(), run.read_json("protocol.json")
     train = config.train
+    estimated = ", estimated from the backbone's features" if run.path(f"{K_AUTO}.json").is_file() else ""
     data = ", ".join(str(value) if key == "name" else f"{key} {value}" for key, value in config.data.items())
     rows = [
         ("data", data),
         ("images", f"{record['images']:,}, of which {record['labelled']:,} labelled"),
-        ("categories", f"{record['known_classes']} known of {config.k}"),
+        ("categories", f"{record['known_classes']} known of {config.k}{estimated}"),
         ("split", record["split"]),
     ]
     if evaluated is not None:
@@ -82,7 +84,8 @@ def describe_protocol(run: Run, evaluated: int | None = None) -> list[tuple[str,
         ("organizer", organizer),
         ("backbone", f"{config.backbone['name']}, last {config.backbone['train_blocks']} block(s) trained"),
         ("weights", record["weights"]),
-        ("training", f"{train.epochs} epochs, batch {train.batch_size}, lr {train.lr:g}, seed {train.seed}"),
+        ("training", f"{train.epochs} epochs, batch {train.batch_size}, lr {train.lr:g}"),
+        ("seed", str(train.seed)),
         ("versions", record["versions"]),
         ("machine", record["device"]),
         ("date", record["date"]),

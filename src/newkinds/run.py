@@ -40,13 +40,19 @@ class Run:
 
     def begin(self, config: Config) -> None:
         """Create the folder, or go on in it if it holds the same run; anything else is refused."""
+        self.refuse_other_contents()
         if self.path("config.yaml").is_file():
             self._refuse_other_settings(config)
-        elif self.folder.is_dir() and any(not f.name.startswith(".") for f in self.folder.iterdir()):
-            raise NewkindsError(f"the folder {self.folder} is not empty and holds no run: choose another --out.")
         make_folder(self.folder)
         remove_leftovers(self.folder)
         write_whole(self.path("config.yaml"), config.as_yaml())
+
+    def refuse_other_contents(self) -> None:
+        """A folder with files in it that are not a run's is somebody else's."""
+        if self.path("config.yaml").is_file() or not self.folder.is_dir():
+            return
+        if any(not file.name.startswith(".") for file in self.folder.iterdir()):
+            raise NewkindsError(f"the folder {self.folder} is not empty and holds no run: choose another --out.")
 
     def config(self) -> Config:
         """The settings the run was started with."""

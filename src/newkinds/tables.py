@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from .backbones import known_backbones
+from .count import COUNTERS, Count
 from .data import DATASETS
 from .discovery import Discovery
 from .methods import METHODS
 from .organizers import ORGANIZERS
 from .registry import Registry
+
+CURVE_SHOWN = 8  # numbers of categories, of those a count has tried
 
 METRIC_NAMES = {
     "acc": "ACC (v2, one match)",
@@ -70,6 +73,17 @@ def discovery_summary(discovery: Discovery) -> str:
     )
 
 
+def count_summary(count: Count) -> str:
+    """The answer, and the best of the curve it was chosen from."""
+    best = sorted(count.curve, key=lambda point: (-point[1], point[0]))[:CURVE_SHOWN]
+    rows = [[f"{k}{' *' if k == count.answer else ''}", percent(score)] for k, score in best]
+    return (
+        f"{count.answer} categories: {count.known} known and {count.new} new "
+        f"({count.method}; {len(count.curve)} numbers tried)\n\n"
+        f"{text_table(['best of them', 'labelled images that fit %'], rows)}"
+    )
+
+
 def listing(kind: str | None = None) -> str:
     """What there is to choose from, with a line each."""
     sections = {
@@ -77,6 +91,7 @@ def listing(kind: str | None = None) -> str:
         "organizers": _described(ORGANIZERS),
         "backbones": known_backbones(),
         "datasets": _described(DATASETS),
+        "counters": _described(COUNTERS),
     }
     blocks = []
     for name in sections if kind is None else [kind]:

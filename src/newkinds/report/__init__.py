@@ -12,13 +12,13 @@ import math
 import re
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Literal
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from PIL import Image
 
+from ..comparison import Comparison, difference, number, verdict
 from ..figures import FieldOverlays
 
 THUMBNAIL_SIDE = 128  # pixels of the longer side: sharp at 64 CSS pixels on a phone, about 4 kB
@@ -53,29 +53,6 @@ class FieldPictures:
 
     captions: list[str]  # one an image
     drawn: FieldOverlays
-
-
-@dataclass
-class Column:
-    """A measured quantity; `better` says which way is good, so that differences can be coloured."""
-
-    name: str
-    unit: str = ""
-    better: Literal["higher", "lower"] | None = None
-    decimals: int = 1
-
-
-@dataclass
-class Comparison:
-    """Runs side by side. Every row after the first is also shown as its difference from the first.
-
-    Without rows only the protocol is shown.
-    """
-
-    columns: list[Column]
-    rows: list[tuple[str, list[float | None]]]  # name and one value a column; None or NaN: not measured
-    protocol: list[tuple[str, str]]  # all that must be known to judge the figures
-    note: str = ""
 
 
 @dataclass
@@ -114,7 +91,7 @@ def render(page: Page) -> str:
         known=[row for row in page.categories if not row.is_new],
         largest=max((row.size for row in page.categories), default=0),
         skipped_shown=SKIPPED_SHOWN,
-        verdict=_verdict,
+        verdict=verdict,
         css=Markup(resources.files(__name__).joinpath("page.css").read_text("utf-8")),
     )
     return _writable(html.strip() + "\n")  # the template begins with its macros
@@ -137,29 +114,6 @@ def _bar_width(fraction: float) -> str:
 
 def _percent(fraction: float) -> str:
     return f"{100 * fraction:.0f} %" if math.isfinite(fraction) else "–"
-
-
-def number(value: float | None, column: Column) -> str:
-    """A value with the column's decimals and a true minus sign; a dash where nothing was measured."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    return f"{value:,.{column.decimals}f}".replace("-", "\N{MINUS SIGN}")
-
-
-def difference(value: float | None, base: float | None, column: Column) -> str:
-    """`value` − `base`, always signed."""
-    if value is None or base is None or not math.isfinite(value - base):
-        return "–"
-    text = number(round(value - base, column.decimals) + 0.0, column)  # + 0.0: no negative zero
-    return text if text.startswith("\N{MINUS SIGN}") else f"+{text}"
-
-
-def _verdict(value: float | None, base: float | None, column: Column) -> str:
-    """One of "better", "worse" and "" (no visible change, no good direction, or not measured)."""
-    if value is None or base is None or column.better is None or not math.isfinite(value - base):
-        return ""
-    gain = round(value - base, column.decimals) * (1 if column.better == "higher" else -1)
-    return "better" if gain > 0 else "worse" if gain < 0 else ""
 
 
 def _writable(html: str) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 from .. import __version__
+from ..comparison import Comparison
 from ..data.images import BadImage
 from ..data.table import Table
 from ..discovery import Category, Discovery, Member
@@ -14,7 +15,7 @@ from ..figures import field_overlays
 from ..model import Fields, Model
 from ..protocol import describe_protocol
 from ..run import Run
-from . import CategoryRow, Comparison, FieldPictures, Page, Thumbnail
+from . import CategoryRow, FieldPictures, Page, Thumbnail
 
 THUMBNAILS = 10  # a category
 FIELD_IMAGES = 6  # images whose primitive fields are drawn

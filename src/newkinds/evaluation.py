@@ -1,0 +1,117 @@
+"""What a run is worth: All / Old / New of its unlabelled images, where their true classes are known."""
+
+from __future__ import annotations
+
+import csv
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import metrics
+from .config import Config
+from .console import warn
+from .data import load_table, source_of
+from .data.table import Table, readable
+from .errors import NewkindsError
+from .loaded import assign, load
+from .model import Model
+from .protocol import describe_protocol
+from .run import Run
+
+
+def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]:
+    """Accuracy of a run on its unlabelled images, where their true classes are known.
+
+    `truth`: a folder with one sub-folder a class, or a CSV file with path and label (or truth), naming the
+    same images; not needed for data sets that bring their own. Nothing is trained or chosen by it.
+    """
+    opened = Run(run)
+    rows = assignments(opened)
+    unlabelled = [row for row in rows if not row["given_label"]]
+    truth_of = _truth([row["path"] for row in unlabelled], table_with_truth(opened.config(), truth))
+    true = [truth_of[row["path"]] for row in unlabelled if row["path"] in truth_of]
+    predicted = [row["category"] for row in unlabelled if row["path"] in truth_of]
+    missing = len(unlabelled) - len(true)
+    if not true:
+        raise NewkindsError(f"the truth of none of the unlabelled images in {run} is known: give it with --truth.")
+    if missing:
+        warn(f"{missing} unlabelled image(s) have no true class and are left out of the evaluation.")
+    result = score(true, predicted, {row["given_label"] for row in rows} - {""})
+    evaluation = {
+        "evaluated": len(true),
+        "metrics": result,
+        "protocol": dict(describe_protocol(opened, len(true))),
+    }
+    opened.write_json("evaluation.json", evaluation)
+    return evaluation
+
+
+def score(
+    true: Sequence[str], predicted: Sequence[str] | Sequence[int], known: Iterable[str]
+) -> dict[str, float | None]:
+    """All metrics; None, and a warning, where a split is empty."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = metrics.evaluate(true, predicted, set(known))
+    for message in caught:
+        warn(str(message.message))
+    return {name: None if math.isnan(value) else value for name, value in result.items()}
+
+
+def score_unlabelled(model: Model, table: Table) -> dict[str, float | None]:
+    """All/Old/New of the unlabelled images whose truth is known, for the curve in metrics.jsonl."""
+    truth = table.truth or [None] * len(table)
+    judged = table.rows([i for i, label in enumerate(table.labels) if label is None and truth[i] is not None])
+    embedded = model.embed(judged)
+    true = [str((judged.truth or [])[row]) for row in embedded.rows]
+    result = score(true, assign(model, embedded).category.tolist(), table.known)
+    return {name: value for name, value in result.items() if name in ("acc_all", "acc_old", "acc_new")}
+
+
+def assignments(run: Run) -> list[dict[str, str]]:
+    """The rows of `assignments.csv`, which is made first where training has just ended."""
+    file = run.path("assignments.csv")
+    if not file.is_file():
+        load(run.folder).discover(readable(load_table(run.config().data)))
+    with open(file, encoding="utf-8", newline="") as text:
+        return list(csv.DictReader(text))
+
+
+def table_with_truth(config: Config, truth: str | Path | None) -> Table:
+    """The table that says what the images really show: the given one, or the data set's own."""
+    given = load_table(config.data if truth is None else source_of(truth))
+    if truth is None and given.truth is None:
+        raise NewkindsError("the true classes of these images are not known: give them with --truth FOLDER or CSV.")
+    return given
+
+
+def all_true(paths: Sequence[str], given: Table) -> list[str]:
+    """The true class of every image, or an error that names one without."""
+    truth_of = _truth(paths, given)
+    missing = [path for path in paths if path not in truth_of]
+    if missing:
+        raise NewkindsError(f"the true class of {len(missing)} image(s) is not known, such as {missing[0]}.")
+    return [truth_of[path] for path in paths]
+
+
+def _truth(paths: Sequence[str], given: Table) -> dict[str, str]:
+    """True classes of images by their path, or else by their file name: a folder that was sorted has other paths."""
+    classes = given.truth if given.truth is not None else given.labels
+    by_path = {path: label for path, label in zip(given.paths, classes, strict=True) if label is not None}
+    if any(path in by_path for path in paths):
+        return by_path
+    wanted: dict[str, list[str]] = {}
+    for path in paths:
+        wanted.setdefault(Path(path).name, []).append(path)
+    truth_of: dict[str, str] = {}
+    for path, label in by_path.items():
+        same_name = wanted.get(Path(path).name, [])
+        if len(same_name) > 1 or any(truth_of.get(image, label) != label for image in same_name):
+            raise NewkindsError(
+                f"several images are called {Path(path).name}, so their true classes cannot be told apart by name: "
+                "give the same paths as in the run, e.g. in a CSV file with path and label."
+            )
+        truth_of.update(dict.fromkeys(same_name, label))
+    return truth_of
