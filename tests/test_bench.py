@@ -1,0 +1,87 @@
+"""Grids of runs, and the table they become."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from conftest import TINY_TRAINING
+from newkinds.bench import COLUMNS, Cell, Outcome, compare, grid, merged, run_all
+from newkinds.comparison import Column, Comparison, Figure, Row, difference, number, verdict
+from newkinds.evaluation import evaluate
+from newkinds.run import Run
+
+
+def outcome(all_: float | None, seed: int) -> Outcome:
+    return Outcome({name: all_ if name == "all" else 1.0 for name in COLUMNS}, {"split": "ab", "seed": str(seed)})
+
+
+def test_a_figure_is_the_mean_and_the_deviation_of_the_sample() -> None:
+    values = [61.2, 58.3, 63.9]
+    mean = sum(values) / 3
+    figure = Figure.of(values)
+    assert figure is not None
+    assert figure.mean == pytest.approx(mean)
+    assert figure.std == pytest.approx(math.sqrt(sum((v - mean) ** 2 for v in values) / 2))
+    assert number(figure, Column("All")) == "61.1 ± 2.8"
+    assert number(Figure.of([61.25]), Column("All", decimals=2)) == "61.25"
+    assert Figure.of([]) is None
+    assert Figure.of([61.2, None]) is None, "a mean over fewer runs than the others' would be another figure"
+
+
+def test_differences_are_signed_and_judged() -> None:
+    column, lower = Column("All", better="higher"), Column("error", better="lower")
+    assert difference(Figure(61.0), Figure(63.5), column) == "\N{MINUS SIGN}2.5"
+    assert difference(Figure(61.02), Figure(61.04), column) == "+0.0"
+    assert difference(None, Figure(1.0), column) == "–"
+    assert verdict(Figure(2.0), Figure(1.0), column) == "better"
+    assert verdict(Figure(2.0), Figure(1.0), lower) == "worse"
+    assert verdict(Figure(1.02), Figure(1.0), column) == ""
+    assert verdict(Figure(2.0), Figure(1.0), Column("params")) == ""
+
+
+def test_hosts_stand_above_what_is_compared_with_them() -> None:
+    cells = grid("creatures", ["gcd", "cms"], ["none", "patches", "cpf"], [0, 1])
+    assert len(cells) == 12
+    outcomes = {cell: outcome(50.0 + 4 * (cell.organizer == "cpf") + 2 * cell.seed, cell.seed) for cell in cells}
+    del outcomes[Cell("creatures", "cms", "cpf", 1)]
+    comparison = compare(cells, outcomes)
+    assert [row.name for row in comparison.rows] == ["GCD", "GCD + PATCHES", "GCD + CPF", "CMS", "CMS + PATCHES", "CMS + CPF"]
+    assert [row.base for row in comparison.rows] == [None, 0, 0, None, 3, 3]
+    assert comparison.rows[2].figures[0] == Figure(55.0, pytest.approx(math.sqrt(2)), 2)
+    assert comparison.rows[5].figures[0] == Figure(54.0, None, 1), "the run that is there is shown, as one run"
+    assert comparison.protocol == [("split", "ab"), ("seed", "0; 1")]
+    text = comparison.text()
+    assert "| GCD + CPF     | 55.0 ± 1.4 |" in text
+    assert text.count("| Δ ") == 4
+
+
+def test_a_table_without_figures_is_empty_not_broken() -> None:
+    cells = grid("creatures", ["gcd"], ["none", "cpf"], [0])
+    comparison = compare(cells, {cells[0]: outcome(None, 0)})
+    assert "–" in comparison.text()
+    assert Comparison([Column("All")], [Row("host", [None])], [("seed", "0")]).text().count("–") == 1
+    assert merged([]) == []
+
+
+def test_a_grid_runs_goes_on_and_tells_of_what_failed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = grid("creatures", ["simgcd"], ["none", "cpf"], [0])
+
+    def settings(cell: Cell) -> list[dict[str, dict[str, object]]]:
+        broken = {"organizer": {"heads": 7}} if cell.organizer == "cpf" else {}
+        return [TINY_TRAINING, broken]
+
+    outcomes = run_all(cells, tmp_path, settings)
+    err = capfd.readouterr().err
+    assert list(outcomes) == [cells[0]]
+    assert "SimGCD + CPF on creatures, seed 0 failed" in err
+    folder = cells[0].folder(tmp_path)
+    figures = outcomes[cells[0]].figures
+    assert figures["all"] == pytest.approx(100 * evaluate(folder)["metrics"]["acc_all"])
+    assert figures["count_error"] == pytest.approx(100 * abs(Run(folder).read_json("count.json")["answer"] - 4) / 4)
+    assert run_all(cells[:1], tmp_path, settings)[cells[0]].figures == figures
+    assert "has been trained already" in capfd.readouterr().err
