@@ -23,9 +23,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment, minimize_scalar
+from sklearn.cluster import KMeans
 from torch import Tensor
 
-from .cluster import KMeans, Ward
+from .cluster import Ward
 from .cluster.points import UNLABELLED, Features, as_features, as_labels, whole_number
 from .errors import NewkindsError
 from .files import write_whole
@@ -77,7 +78,8 @@ def brent(
     K lies between the number of known classes and `largest`: by default 1000 as published, or twice the
     known classes if that is more, but at most one for four images. The search expects a score with a single
     peak. On few images the score is uneven and it may stop far from the best K: give the smallest `largest`
-    you can answer for, or count by `ward`. k-means takes the best of `n_init` starts.
+    you can answer for, or count by `ward`. k-means is scikit-learn's, as published, on the CPU, and takes the
+    best of `n_init` starts.
     """
     return _count_by_kmeans("brent", brent_maximum, features, y, largest, n_init, random_state)
 
@@ -175,17 +177,18 @@ def labelled_scores(linkage: NDArray, labels: Labels, known: int) -> Iterator[tu
     for node, (left, right) in enumerate(children, start=points):
         counts[node] = counts[left] + counts[right]
 
-    cut = [2 * points - 2]  # the nodes that are clusters at present: the root
+    cut = np.empty(points, dtype=np.int64)  # the first k are the nodes that are clusters at present
+    place = {2 * points - 2: 0}  # of each in `cut`: there is only the root
     score = math.nan
     for k in range(2, points + 1):
         highest = 2 * points - k  # merges are sorted by height
-        left, right = children[highest - points]
-        cut[cut.index(highest)] = left
-        cut.append(right)
+        left, right = children[highest - points].tolist()
+        place[left], place[right] = place.pop(highest), k - 1
+        cut[place[left]], cut[k - 1] = left, right
         if k <= known:
             continue
         if k == known + 1 or (counts[left].any() and counts[right].any()):  # else no labelled image moves
-            score = matched_share(counts[cut])
+            score = matched_share(counts[cut[:k]])
         yield k, score
 
 
@@ -246,17 +249,17 @@ def _count_by_kmeans(
         largest = min(max(PUBLISHED_LARGEST, 2 * known), max(len(points) // IMAGES_A_CATEGORY, known + 1))
     if whole_number("largest", largest) <= known:
         raise NewkindsError(
-            f"largest is {largest}, but {known} classes are known already: "
-            "raise it to the most categories you expect."
+            f"largest is {largest}, but {known} classes are known already: raise it to the most categories you expect."
         )
     if largest > len(points):
         raise NewkindsError(f"largest is {largest}, but there are only {len(points)} images: lower it.")
-    labelled = labels != UNLABELLED
+    n_init = whole_number("n_init", n_init)
+    rows, labelled = points.cpu().numpy(), labels != UNLABELLED
     curve: dict[int, float] = {}
 
     def score(k: int) -> float:
         if k not in curve:
-            cluster = KMeans(k, n_init, random_state).fit(points).labels_[labelled]
+            cluster = KMeans(k, n_init=n_init, random_state=random_state).fit(rows).labels_[labelled]
             pairs = np.bincount(cluster * known + labels[labelled], minlength=k * known)
             curve[k] = matched_share(pairs.reshape(k, known))
         return curve[k]
@@ -284,9 +287,7 @@ def _checked(features: Features, y: ArrayLike | Tensor) -> tuple[Tensor, Labels,
     return points, labels, len(classes)
 
 
-def _published_scores(
-    tree: Ward, truth: NDArray, labels: Labels, known: int
-) -> Iterator[tuple[int, float]]:
+def _published_scores(tree: Ward, truth: NDArray, labels: Labels, known: int) -> Iterator[tuple[int, float]]:
     known_classes = np.unique(truth[labels != UNLABELLED])
     for k in range(known + 1, len(labels) + 1):
         yield k, clustering_accuracy(truth, tree.labels_at(k), known_classes).old

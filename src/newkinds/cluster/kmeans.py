@@ -76,7 +76,7 @@ class KMeans(ClusterMixin, BaseEstimator):
         if features.shape[1] != self.n_features_in_:
             raise NewkindsError(f"points of {features.shape[1]} features, but the centres have {self.n_features_in_}.")
         centres = torch.as_tensor(self.cluster_centers_).to(features)
-        middle = centres.mean(dim=0)
+        middle = centres.nanmean(dim=0)  # published behaviour may have left a centre at NaN
         return nearest_centre(features - middle, centres - middle)[0].cpu().numpy()
 
     def _fit(self, features: Tensor, classes: NDArray[np.int64]) -> Self:
@@ -96,7 +96,7 @@ class KMeans(ClusterMixin, BaseEstimator):
         filled = int((members.sizes(best.labels, self.n_clusters) > 0).sum())
         if filled < self.n_clusters:
             warnings.warn(
-                f"only {filled} of {self.n_clusters} clusters have points: too few points differ from each other",
+                f"only {filled} of {self.n_clusters} clusters have points: ask for fewer, or look for copies",
                 ConvergenceWarning,
                 stacklevel=3,
             )
