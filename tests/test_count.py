@@ -226,9 +226,28 @@ def test_count_can_be_written_as_json_and_read_back() -> None:
 
 
 @pytest.mark.parametrize("name", list(COUNTERS))
-def test_equal_features_are_refused(name: str) -> None:
-    with pytest.raises(NewkindsError, match="features of all 12 images are equal"):
-        COUNTERS[name](np.ones((12, 3)), [0, 0, 1, 1] + [-1] * 8)
+def test_features_without_room_for_a_new_category_are_refused(name: str) -> None:
+    y = [0, 0, 1, 1] + [-1] * 8
+    for features, differing in ((np.ones((12, 3)), 1), (np.eye(2).repeat(6, axis=0), 2)):
+        with pytest.raises(NewkindsError, match=f"only {differing} of 12 images differ .* 2 classes are known"):
+            COUNTERS[name](features, y)
+
+
+@pytest.mark.parametrize("name", list(COUNTERS))
+def test_no_more_categories_than_images_that_differ(name: str) -> None:
+    image = np.arange(60) % 5
+    features = np.random.default_rng(0).normal(size=(5, 4))[image]
+    y = np.where(np.arange(60) < 20, image % 3, -1)  # copies of an image with different labels
+    count = COUNTERS[name](features, y)
+    assert min(k for k, _ in count.curve) >= 3
+    assert max(k for k, _ in count.curve) <= 5
+
+
+def test_images_without_clusters_are_not_each_a_category() -> None:
+    features = np.random.default_rng(0).normal(size=(40, 4))
+    count = ward(features, [0, 1] + [-1] * 38)  # two labels are soon apart: every K is as good
+    assert count.curve[-1] == (40, 1)
+    assert count.answer < 40
 
 
 def test_default_upper_end_follows_the_number_of_images() -> None:
@@ -264,7 +283,7 @@ def test_features_that_are_not_numbers_are_named(name: str) -> None:
 
 @pytest.mark.parametrize("counter", [brent, binary])
 @pytest.mark.parametrize(
-    ("largest", "message"), [(3, "3 classes are known"), (49, "only 48 images"), (9.5, "whole number")]
+    ("largest", "message"), [(3, "3 classes are known"), (49, "only 48 images differ"), (9.5, "whole number")]
 )
 def test_upper_ends_out_of_range(counter: Callable[..., Count], largest: Any, message: str) -> None:
     features, y = blobs(classes=3, known=3)

@@ -27,7 +27,8 @@ class Ward(ClusterMixin, BaseEstimator):
 
     `linkage_` is the tree as `scipy.cluster.hierarchy.linkage(X, "ward")` gives it: a row a merge, lowest
     first, with its two nodes, its height and its number of points. SciPy holds all n² / 2 distances; here
-    they come from the centres when they are asked for, in blocks. Time still grows with n².
+    they come from the centres when they are asked for, in blocks. Time still grows with n². In float32, points
+    that are close to each other but far from the mean are compared in float64.
     Features may be a tensor: the work is done where it is, on a GPU for instance.
 
     >>> import numpy as np
