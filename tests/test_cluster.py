@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.cluster.hierarchy import is_valid_linkage, linkage
+from scipy.cluster.hierarchy import fcluster, is_valid_linkage, linkage
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -128,6 +128,11 @@ def test_empty_cluster_published():
     assert ours.inertia_ <= case["inertia"]
     assert np.bincount(ours.labels_, minlength=3).min() > 0
 
+    with pytest.warns(ConvergenceWarning, match="only 2 of 3 clusters"):
+        stopped = SemiSupervisedKMeans(**start, published_behaviour=True, max_iter=1).fit(X, y)
+    assert np.isnan(stopped.cluster_centers_[2]).all()
+    assert set(stopped.predict(X)) == {2}  # as in the trace
+
 
 def test_mean_shift_published(arrays):
     order = arrays["mean_shift/order"]  # the batches of the published code: labelled images first
@@ -171,6 +176,22 @@ def test_semi_supervised_kmeans_equals_plain_loops(dtype):
     assert (model.labels_[y >= 0] == y[y >= 0]).all()
     assert model.inertia_ == pytest.approx(expected.inertia, rel=1e-5 if dtype == torch.float32 else 1e-12)
     np.testing.assert_allclose(model.cluster_centers_, expected.centres, atol=1e-5)
+
+
+def test_k_means_plus_plus_equals_plain_loops():
+    free = blobs(n=50)[0]
+    got = k_means_plus_plus(torch.from_numpy(free), torch.empty(0, 8), 6, np.random.RandomState(1))
+    rng = np.random.RandomState(1)
+    chosen = [free[rng.randint(0, 50)]]
+    while len(chosen) < 6:
+        squared = [min(np.square(x - c).sum() for c in chosen) for x in free]
+        drawn, passed = rng.rand(), 0.0
+        for x, share in zip(free, np.array(squared) / sum(squared), strict=True):
+            passed += share
+            if passed >= drawn:
+                chosen.append(x)
+                break
+    np.testing.assert_array_equal(got, chosen)
 
 
 def spread_by_loops(points, labels, centres, room, rounds):
@@ -253,6 +274,32 @@ def ward_distances(X, groups):
     return distances
 
 
+@pytest.mark.parametrize("kind", ["tight groups", "line", "outlier"])
+def test_ward_tells_close_points_apart_in_float32(kind):
+    """Products of float32 round to about 1e-7 ‖x‖², which is more than these squared distances."""
+    rng = np.random.default_rng(0)
+    group = np.arange(180)
+    X = {
+        "tight groups": 1e-3 * rng.normal(size=(9, 16))[group % 9] + rng.normal(size=(3, 16))[group % 3],
+        "line": np.linspace(1, 2, 1500).cumsum()[:, None],
+        "outlier": np.concatenate([rng.normal(size=(180, 8)), [[1e6] * 8]]),
+    }[kind]
+    if kind == "tight groups":
+        X += 1e-5 * rng.normal(size=(180, 16))
+    X = X.astype(np.float32)
+    tree, expected = Ward().fit(X), linkage(X.astype(np.float64), "ward")
+    np.testing.assert_allclose(tree.linkage_[:, 2], expected[:, 2], rtol=0.01)
+    for k in (3, 9):
+        assert same_partition(tree.labels_at(k), fcluster(expected, k, "maxclust"))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ward_of_points_at_equal_or_growing_distances_has_scipys_heights(dtype):
+    for X in (np.eye(100), np.concatenate([np.zeros((1, 60)), np.eye(60)]), 1.5 ** np.arange(25)[:, None]):
+        heights = Ward().fit(X.astype(dtype)).linkage_[:, 2]
+        np.testing.assert_allclose(heights, linkage(X.astype(dtype), "ward")[:, 2], rtol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["grid", "duplicates", "star", "constant"])
 def test_ward_with_ties_always_joins_a_nearest_pair(kind):
     rng = np.random.default_rng(0)
@@ -298,7 +345,7 @@ def test_ward_cuts_into_exactly_so_many_clusters():
         assert len(np.unique(labels)) == k
         first = [labels.tolist().index(c) for c in range(k)]
         assert first == sorted(first)
-    assert Ward(n_clusters=1).fit(X[:1]).labels_.tolist() == [0]  # a single point is a tree without merges
+    assert Ward(n_clusters=1).fit_predict(X[:1]).tolist() == [0]  # a single point is a tree without merges
     with pytest.raises(NewkindsError, match="100 points cannot make 101 clusters"):
         tree.labels_at(101)
 
@@ -355,6 +402,43 @@ def test_labels_survive_in_every_entrance():
     assert (from_arrays[y >= 0] == y[y >= 0]).all()
     assert (model.fit_predict(torch.from_numpy(X).requires_grad_(), torch.from_numpy(y)) == from_arrays).all()
     assert (model.fit_predict(X.tolist(), y.tolist()) == from_arrays).all()
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda X: torch.from_numpy(X).half(),
+        lambda X: torch.from_numpy(X).bfloat16(),
+        lambda X: X.astype(np.int64),
+        lambda X: X.astype(np.float64),
+        lambda X: np.asfortranarray(X)[::-1][::-1],
+        lambda X: np.repeat(X, 2, axis=1)[:, ::2],
+        lambda X: torch.from_numpy(np.ascontiguousarray(X.T)).T,
+        lambda X: np.frombuffer(X.tobytes(), dtype=X.dtype).reshape(X.shape),  # read-only
+    ],
+    ids=["float16", "bfloat16", "int", "float64", "fortran", "strided", "transposed", "read-only"],
+)
+def test_every_kind_of_array_gives_the_same_and_is_left_alone(convert):
+    X = (8 * blobs(n=60)[0]).round().astype(np.float32)  # whole numbers: every type can hold them
+    y = np.where(np.arange(60) < 9, np.arange(60) % 3, -1)
+    given = convert(X)
+    before = np.array(given.tolist())
+    for model in (KMeans(5, random_state=0), SemiSupervisedKMeans(5, random_state=0), Ward(5)):
+        assert same_partition(clone(model).fit(given, y).labels_, clone(model).fit(X, y).labels_)
+    assert (np.array(given.tolist()) == before).all()
+    assert y.tolist() == [0, 1, 2] * 3 + [-1] * 51
+
+
+def test_random_state_may_be_a_number_a_stream_or_nothing():
+    X, _ = blobs(spread=1.5)
+
+    def fit(random_state):
+        return KMeans(7, n_init=1, random_state=random_state).fit(X).labels_.tolist()
+
+    stream = np.random.RandomState(5)
+    assert fit(5) == fit(5) == fit(stream)
+    assert fit(5) != fit(stream)  # it has moved on
+    assert len(set(fit(None))) == 7
 
 
 def test_same_seed_same_clusters_and_settings_stay_untouched():
@@ -426,6 +510,30 @@ def test_duplicates_and_constant_features(model):
     assert same_partition(model.labels_, np.arange(30) // 10)
 
 
+@pytest.mark.parametrize("estimator", [KMeans, SemiSupervisedKMeans, BalancedSemiSupervisedKMeans])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("offset", [0, 1000])
+def test_copies_stay_together_whatever_rounding_does(estimator, dtype, offset):
+    group = np.arange(60) % 4
+    X = (np.random.default_rng(0).normal(size=(4, 16))[group] + offset).astype(dtype)
+    for seed in range(5):
+        with pytest.warns(ConvergenceWarning, match="only 4 of 7 clusters"):
+            model = estimator(7, 2, seed).fit(X)
+        assert same_partition(model.labels_, group)
+
+
+def test_all_but_one_point_the_same():
+    X = np.concatenate([np.full((20, 3), 0.1), np.zeros((1, 3))])
+    for model in (KMeans(2, random_state=0), Ward(2)):
+        assert same_partition(model.fit(X).labels_, np.arange(21) // 20)
+
+
+def test_as_many_clusters_as_points():
+    for seed in range(10):
+        X = np.random.default_rng(seed).normal(size=(20, 1)).astype(np.float32)
+        assert sorted(KMeans(20, n_init=1, random_state=seed).fit(X).labels_) == list(range(20))
+
+
 def test_points_that_are_all_the_same():
     with pytest.warns(ConvergenceWarning, match="only 1 of 2"):
         model = KMeans(2, random_state=0).fit(np.ones((6, 3), dtype=np.float32))
@@ -460,6 +568,9 @@ def test_everything_labelled():
         (np.arange(30) % 4, "n_clusters is 3, but the labels name 4 classes"),
         (np.zeros(29, dtype=int), r"shape \(30,\), not \(29,\)"),
         (np.zeros(30), "whole numbers"),
+        (torch.zeros(30, dtype=torch.bfloat16), "whole numbers"),
+        (["cat"] * 30, "whole numbers"),
+        ([[0], [0, 1]], "one number a point"),
         (np.where(np.arange(30) == 7, -2, 0), "row 7"),
     ],
 )

@@ -6,6 +6,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from scipy.cluster.hierarchy import fcluster, linkage
+from sklearn.cluster import KMeans
 
 from newkinds import count as counting
-from newkinds.cluster import KMeans, Ward
+from newkinds.cluster import Ward
 from newkinds.count import COUNTERS, Count, binary, brent, brent_maximum, halving_maximum, plot, ward
 from newkinds.errors import NewkindsError
+from newkinds.metrics import clustering_accuracy
 
 DATA = Path(__file__).parent / "data"
 EXPECTED = json.loads((DATA / "count.json").read_text())
@@ -58,10 +61,7 @@ def best_match(cluster: NDArray, y: NDArray) -> float:
     """Share of labelled images that fit, over every way to give each class a cluster of its own."""
     classes = sorted(set(y[y >= 0]))
     return max(
-        sum(
-            int(c == chosen[classes.index(label)])
-            for c, label in zip(cluster[y >= 0], y[y >= 0], strict=True)
-        )
+        sum(int(c == chosen[classes.index(label)]) for c, label in zip(cluster[y >= 0], y[y >= 0], strict=True))
         for chosen in permutations(sorted(set(cluster)), len(classes))
     ) / int((y >= 0).sum())
 
@@ -96,6 +96,15 @@ def test_ward_with_the_truth_gives_the_published_answer() -> None:
     count = ward(features, y, published_truth=truth)
     assert count.answer == EXPECTED["ward"]["answer"]
     assert count.score == pytest.approx(EXPECTED["ward"]["old_accuracy"], abs=1e-12)
+
+
+def test_published_curve_is_old_accuracy_until_fifty_in_a_row_are_no_better() -> None:
+    features, truth, y = published_points()
+    tree = linkage(features.astype(np.float64), "ward")
+    scores = [clustering_accuracy(truth, fcluster(tree, k, "maxclust"), range(4)).old for k in range(5, 97)]
+    count = ward(features, y, published_truth=truth)
+    stop = scores.index(max(scores)) + 51
+    assert count.curve == list(zip(range(5, 97), scores[:stop], strict=False))
 
 
 def test_without_the_truth_the_score_is_another() -> None:
@@ -134,9 +143,9 @@ def test_kmeans_scores_are_the_best_match_and_each_k_is_tried_once(
     tried: list[int] = []
 
     class Counted(KMeans):
-        def __init__(self, n_clusters: int, *rest: Any) -> None:
-            tried.append(n_clusters)
-            super().__init__(n_clusters, *rest)
+        def fit(self, X: NDArray) -> KMeans:
+            tried.append(self.n_clusters)
+            return super().fit(X)
 
     monkeypatch.setattr(counting, "KMeans", Counted)
     features, y = blobs(classes=5, known=3, each=8, noise=0.8)
@@ -144,7 +153,7 @@ def test_kmeans_scores_are_the_best_match_and_each_k_is_tried_once(
     assert [k for k, _ in count.curve] == tried
     assert len(set(tried)) == len(tried)
     for k, score in count.curve:
-        assert score == pytest.approx(best_match(KMeans(k, 2, 3).fit(features).labels_, y))
+        assert score == pytest.approx(best_match(KMeans(k, n_init=2, random_state=3).fit(features).labels_, y))
     assert min(tried) >= 3
     assert max(tried) <= 12
     assert count.score >= max(score for k, score in count.curve if abs(k - count.answer) <= 1)
@@ -198,9 +207,47 @@ def test_copies_of_images_are_not_taken_for_categories() -> None:
 
 
 @pytest.mark.parametrize("name", list(COUNTERS))
-def test_equal_features_are_refused(name: str) -> None:
-    with pytest.raises(NewkindsError, match="features of all 12 images are equal"):
-        COUNTERS[name](np.ones((12, 3)), [0, 0, 1, 1] + [-1] * 8)
+def test_a_class_with_one_image_and_constant_features(name: str) -> None:
+    features, y = blobs(classes=6, known=4)
+    y[(y == 2) & (np.arange(len(y)) % 16 > 0)] = -1
+    assert (y == 2).sum() == 1
+    padded = np.concatenate([features, np.full((len(features), 3), 7, dtype=np.float32)], axis=1)
+    assert COUNTERS[name](padded, y).answer >= 4
+    assert ward(padded, y).answer == 6
+
+
+def test_count_can_be_written_as_json_and_read_back() -> None:
+    features, y = blobs(classes=6, known=3)
+    for name in COUNTERS:
+        count = COUNTERS[name](features, y)
+        read = Count(**json.loads(json.dumps(asdict(count))))
+        assert (read.answer, read.new, read.known, read.score) == (count.answer, count.new, count.known, count.score)
+        assert plot(read) == plot(count)
+
+
+@pytest.mark.parametrize("name", list(COUNTERS))
+def test_features_without_room_for_a_new_category_are_refused(name: str) -> None:
+    y = [0, 0, 1, 1] + [-1] * 8
+    for features, differing in ((np.ones((12, 3)), 1), (np.eye(2).repeat(6, axis=0), 2)):
+        with pytest.raises(NewkindsError, match=f"only {differing} of 12 images differ .* 2 classes are known"):
+            COUNTERS[name](features, y)
+
+
+@pytest.mark.parametrize("name", list(COUNTERS))
+def test_no_more_categories_than_images_that_differ(name: str) -> None:
+    image = np.arange(60) % 5
+    features = np.random.default_rng(0).normal(size=(5, 4))[image]
+    y = np.where(np.arange(60) < 20, image % 3, -1)  # copies of an image with different labels
+    count = COUNTERS[name](features, y)
+    assert min(k for k, _ in count.curve) >= 3
+    assert max(k for k, _ in count.curve) <= 5
+
+
+def test_images_without_clusters_are_not_each_a_category() -> None:
+    features = np.random.default_rng(0).normal(size=(40, 4))
+    count = ward(features, [0, 1] + [-1] * 38)  # two labels are soon apart: every K is as good
+    assert count.curve[-1] == (40, 1)
+    assert count.answer < 40
 
 
 def test_default_upper_end_follows_the_number_of_images() -> None:
@@ -236,7 +283,7 @@ def test_features_that_are_not_numbers_are_named(name: str) -> None:
 
 @pytest.mark.parametrize("counter", [brent, binary])
 @pytest.mark.parametrize(
-    ("largest", "message"), [(3, "3 classes are known"), (49, "only 48 images"), (9.5, "whole number")]
+    ("largest", "message"), [(3, "3 classes are known"), (49, "only 48 images differ"), (9.5, "whole number")]
 )
 def test_upper_ends_out_of_range(counter: Callable[..., Count], largest: Any, message: str) -> None:
     features, y = blobs(classes=3, known=3)
@@ -247,7 +294,7 @@ def test_upper_ends_out_of_range(counter: Callable[..., Count], largest: Any, me
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"patience": 0}, "patience"),
+        ({"patience": 0}, "patience is a whole number"),
         ({"ties": "last"}, "'gap' or 'first'"),
         ({"published_truth": [0, 1]}, "published_truth"),
     ],

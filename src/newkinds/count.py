@@ -17,15 +17,17 @@ import io
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment, minimize_scalar
+from sklearn.cluster import KMeans
 from torch import Tensor
 
-from .cluster import KMeans, Ward
+from .cluster import Ward
 from .cluster.points import UNLABELLED, Features, as_features, as_labels, whole_number
 from .errors import NewkindsError
 from .files import write_whole
@@ -75,9 +77,10 @@ def brent(
     """Brent's search for the K whose k-means clusters fit the labelled images best (Vaze et al., CVPR 2022).
 
     K lies between the number of known classes and `largest`: by default 1000 as published, or twice the
-    known classes if that is more, but at most one for four images. The search expects a score with a single
-    peak. On few images the score is uneven and it may stop far from the best K: give the smallest `largest`
-    you can answer for, or count by `ward`. k-means takes the best of `n_init` starts.
+    known classes if that is more, but at most one for four images, and no more than there are images that
+    differ. The search expects a score with a single peak. On few images the score is uneven and it may stop
+    far from the best K: give the smallest `largest` you can answer for, or count by `ward`. k-means is
+    scikit-learn's, as published, on the CPU, and takes the best of `n_init` starts.
     """
     return _count_by_kmeans("brent", brent_maximum, features, y, largest, n_init, random_state)
 
@@ -110,13 +113,14 @@ def ward(
     the best before. Often many K are equally good: once the known classes are apart from each other, the
     labelled images do not notice whether new ones are. The first of the best, which is CMS's choice
     (`ties="first"`), then tends to be too small. `ties="gap"` takes the one at the widest gap of the tree:
-    where the next merge is highest, compared with the last one.
+    where the next merge is highest, compared with the last one. Where classes overlap, small new ones are
+    missed beside large ones: the answer is then too small.
 
     `published_truth` (n,) gives the score of the published code, with the true class of every image: Old
     accuracy under a match that new classes take part in. That needs to know the answer: it is there to
     reproduce published figures. The first of the best is then taken, whatever `ties` says.
     """
-    points, labels, known = _checked(features, y)
+    points, labels, known, differing = _checked(features, y)
     patience = whole_number("patience", patience)
     if ties not in ("gap", "first"):
         raise NewkindsError(f"ties is 'gap' or 'first', not {ties!r}.")
@@ -125,8 +129,9 @@ def ward(
             f"published_truth is one class an image: shape {labels.shape}, not {np.shape(published_truth)}."
         )
     tree = Ward().fit(points)
+    scores: Iterable[tuple[int, float]]
     if published_truth is None:
-        scores = labelled_scores(tree.linkage_, labels, known)
+        scores = islice(labelled_scores(tree.linkage_, labels, known), differing - known)  # copies stay together
     else:
         scores = _published_scores(tree, np.asarray(published_truth), labels, known)
         ties = "first"
@@ -175,17 +180,18 @@ def labelled_scores(linkage: NDArray, labels: Labels, known: int) -> Iterator[tu
     for node, (left, right) in enumerate(children, start=points):
         counts[node] = counts[left] + counts[right]
 
-    cut = [2 * points - 2]  # the nodes that are clusters at present: the root
+    cut = np.empty(points, dtype=np.int64)  # the first k are the nodes that are clusters at present
+    place = {2 * points - 2: 0}  # of each in `cut`: there is only the root
     score = math.nan
     for k in range(2, points + 1):
         highest = 2 * points - k  # merges are sorted by height
-        left, right = children[highest - points]
-        cut[cut.index(highest)] = left
-        cut.append(right)
+        left, right = children[highest - points].tolist()
+        place[left], place[right] = place.pop(highest), k - 1
+        cut[place[left]], cut[k - 1] = left, right
         if k <= known:
             continue
         if k == known + 1 or (counts[left].any() and counts[right].any()):  # else no labelled image moves
-            score = matched_share(counts[cut])
+            score = matched_share(counts[cut[:k]])
         yield k, score
 
 
@@ -241,22 +247,22 @@ def _count_by_kmeans(
     n_init: int,
     random_state: int,
 ) -> Count:
-    points, labels, known = _checked(features, y)
+    points, labels, known, differing = _checked(features, y)
     if largest is None:
-        largest = min(max(PUBLISHED_LARGEST, 2 * known), max(len(points) // IMAGES_A_CATEGORY, known + 1))
+        largest = min(max(PUBLISHED_LARGEST, 2 * known), max(len(points) // IMAGES_A_CATEGORY, known + 1), differing)
     if whole_number("largest", largest) <= known:
         raise NewkindsError(
-            f"largest is {largest}, but {known} classes are known already: "
-            "raise it to the most categories you expect."
+            f"largest is {largest}, but {known} classes are known already: raise it to the most categories you expect."
         )
-    if largest > len(points):
-        raise NewkindsError(f"largest is {largest}, but there are only {len(points)} images: lower it.")
-    labelled = labels != UNLABELLED
+    if largest > differing:
+        raise NewkindsError(f"largest is {largest}, but only {differing} images differ in their features: lower it.")
+    n_init = whole_number("n_init", n_init)
+    rows, labelled = points.cpu().numpy(), labels != UNLABELLED
     curve: dict[int, float] = {}
 
     def score(k: int) -> float:
         if k not in curve:
-            cluster = KMeans(k, n_init, random_state).fit(points).labels_[labelled]
+            cluster = KMeans(k, n_init=n_init, random_state=random_state).fit(rows).labels_[labelled]
             pairs = np.bincount(cluster * known + labels[labelled], minlength=k * known)
             curve[k] = matched_share(pairs.reshape(k, known))
         return curve[k]
@@ -265,8 +271,8 @@ def _count_by_kmeans(
     return Count(answer, list(curve.items()), method, known)
 
 
-def _checked(features: Features, y: ArrayLike | Tensor) -> tuple[Tensor, Labels, int]:
-    """Features (n, D), labels (n,) as 0..C-1 or -1, and C; or what is missing to count by."""
+def _checked(features: Features, y: ArrayLike | Tensor) -> tuple[Tensor, Labels, int, int]:
+    """Features (n, D), labels (n,) as 0..C-1 or -1, C, and how many rows differ; or what is missing to count by."""
     points = as_features(features)
     labels = as_labels(y, len(points))
     labelled = labels != UNLABELLED
@@ -279,14 +285,16 @@ def _checked(features: Features, y: ArrayLike | Tensor) -> tuple[Tensor, Labels,
         )
     if labelled.all():
         raise NewkindsError(f"all {len(points)} images have a label: there are no new categories to count.")
-    if (points == points[0]).all():
-        raise NewkindsError(f"the features of all {len(points)} images are equal: look at how they were made.")
-    return points, labels, len(classes)
+    differing = len(points.unique(dim=0))
+    if differing <= len(classes):
+        raise NewkindsError(
+            f"only {differing} of {len(points)} images differ in their features, but {len(classes)} classes are known "
+            "already: look at how the features were made."
+        )
+    return points, labels, len(classes), differing
 
 
-def _published_scores(
-    tree: Ward, truth: NDArray, labels: Labels, known: int
-) -> Iterator[tuple[int, float]]:
+def _published_scores(tree: Ward, truth: NDArray, labels: Labels, known: int) -> Iterator[tuple[int, float]]:
     known_classes = np.unique(truth[labels != UNLABELLED])
     for k in range(known + 1, len(labels) + 1):
         yield k, clustering_accuracy(truth, tree.labels_at(k), known_classes).old
@@ -305,7 +313,7 @@ def _until_no_better(scores: Iterable[tuple[int, float]], patience: int) -> Iter
 def _widest_gap(heights: NDArray, ks: list[int]) -> int:
     """The K of `ks` (each at least 2) at which the next of the sorted merges is highest against the last."""
     points = len(heights) + 1
-    heights = np.concatenate([[0.0], heights])  # below the first merge every point is a cluster
+    heights = np.concatenate([heights[:1], heights])  # every point a cluster: no merge gave it, nor is there a gap
     heights = np.maximum(heights, LOWEST_MERGE * heights[-1])
     last = heights[points - np.array(ks)]  # the merge that gave K clusters
     following = heights[points - np.array(ks) + 1]

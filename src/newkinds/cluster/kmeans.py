@@ -24,7 +24,8 @@ class KMeans(ClusterMixin, BaseEstimator):
     """k-means from k-means++ starts, in the arithmetic and with the random draws of the published GCD code.
 
     Features may be tensors: the work is done where they are, on a GPU for instance. The best of `n_init`
-    starts is kept, and each ends when the distances that the centres move sum up to no more than √tol.
+    starts is kept, and each ends when the distances that the centres move sum up to no more than √tol
+    (which is meant for unit rows: lower it for features that are much smaller).
     `init` can be given instead of drawn: centres (n_clusters, D). A cluster that loses all its points starts
     again at the point farthest from its centre. `published_behaviour=True` leaves its centre at NaN, as the
     published code does: the next assignment then puts every unlabelled point there.
@@ -76,7 +77,7 @@ class KMeans(ClusterMixin, BaseEstimator):
         if features.shape[1] != self.n_features_in_:
             raise NewkindsError(f"points of {features.shape[1]} features, but the centres have {self.n_features_in_}.")
         centres = torch.as_tensor(self.cluster_centers_).to(features)
-        middle = centres.mean(dim=0)
+        middle = centres.nanmean(dim=0)  # published behaviour may have left a centre at NaN
         return nearest_centre(features - middle, centres - middle)[0].cpu().numpy()
 
     def _fit(self, features: Tensor, classes: NDArray[np.int64]) -> Self:
@@ -96,7 +97,7 @@ class KMeans(ClusterMixin, BaseEstimator):
         filled = int((members.sizes(best.labels, self.n_clusters) > 0).sum())
         if filled < self.n_clusters:
             warnings.warn(
-                f"only {filled} of {self.n_clusters} clusters have points: too few points differ from each other",
+                f"only {filled} of {self.n_clusters} clusters have points: ask for fewer, or look for copies",
                 ConvergenceWarning,
                 stacklevel=3,
             )

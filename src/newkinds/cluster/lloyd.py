@@ -13,6 +13,8 @@ from typing_extensions import Self
 from .neighbours import nearest_centre
 from .points import UNLABELLED, squared_norms
 
+ROUNDINGS = 16  # a squared distance of 0 comes out as no more than so many times the smallest share of ‖x‖²
+
 
 @dataclass(frozen=True)
 class Members:
@@ -108,12 +110,12 @@ def lloyd(
     for iteration in range(max_iter):
         labels, squared = nearest_centre(members.free, centres, members.free_squares)
         if reseed:
-            _fill_empty(members, labels, squared, len(centres))
+            _fill_empty(members, labels, squared, centres)
         inertia = members.inertia(squared, centres)
         if rearrange:
             labels = rearrange(iteration, labels, squared, centres)
         means = members.means(labels, len(centres))
-        if reseed:  # too few distinct points to fill all clusters: the rest stay where they are
+        if reseed:  # too few points differ to fill all clusters: the rest stay where they are
             means = means.where(means.isfinite(), centres)
         means[:fixed] = centres[:fixed]
         moved = (means - centres).norm(dim=1).sum() ** 2
@@ -127,13 +129,15 @@ def lloyd(
     return best
 
 
-def _fill_empty(members: Members, labels: Tensor, squared: Tensor, clusters: int) -> None:
+def _fill_empty(members: Members, labels: Tensor, squared: Tensor, centres: Tensor) -> None:
     """Give each empty cluster a point that is far from its centre and not the last of its cluster."""
-    sizes = members.sizes(labels, clusters)
+    sizes = members.sizes(labels, len(centres))
     empty = (sizes == 0).nonzero()[:, 0]
     if len(empty) == 0:
         return
     distance, point = squared.where(sizes[labels] > 1, 0).topk(min(len(empty), len(labels)))
-    point = point[distance > 0]
+    # Copies of a point are on their centre, but products and means of them are rounded: they must stay together.
+    rounding = ROUNDINGS * torch.finfo(squared.dtype).eps * members.free_squares[point]
+    point = point[distance > rounding]
     labels[point] = empty[: len(point)]
     squared[point] = 0

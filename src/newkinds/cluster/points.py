@@ -53,7 +53,10 @@ def as_labels(y: ArrayLike | Tensor | None, points: int) -> np.ndarray:
     """One whole number a point: a class, or -1 where there is none. None labels nothing."""
     if y is None:
         return np.full(points, UNLABELLED)
-    labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
+    try:
+        labels = np.asarray(y.tolist() if isinstance(y, Tensor) else y)  # a list: NumPy knows no bfloat16
+    except ValueError as error:
+        raise NewkindsError(f"labels are one number a point: {error}.") from error
     if labels.shape != (points,):
         raise NewkindsError(f"labels are one number a point: shape ({points},), not {labels.shape}.")
     if labels.dtype.kind not in "iu":

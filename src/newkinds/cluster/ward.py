@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from typing_extensions import Self
@@ -18,15 +18,17 @@ from .points import Features, as_features, squared_norms, whole_number
 DISTANCES_AT_ONCE = 2**23  # entries of a block of the distance matrix: 32 MB in float32
 FEWEST_SEARCHES = 32  # a product with fewer rows takes as long: it waits for memory
 FULL_ENOUGH = 7 / 8  # share of rows in use, below which the others are dropped
+CLOSE = 1 / 128  # squared distance over ‖x‖², below which float32 leaves fewer than five digits of it
 UNKNOWN = -1
 
 
-class Ward(BaseEstimator):
+class Ward(ClusterMixin, BaseEstimator):
     """Joins the two clusters whose union adds least to the sum of squares, until one is left.
 
     `linkage_` is the tree as `scipy.cluster.hierarchy.linkage(X, "ward")` gives it: a row a merge, lowest
     first, with its two nodes, its height and its number of points. SciPy holds all n² / 2 distances; here
-    they come from the centres when they are asked for, in blocks. Time still grows with n².
+    they come from the centres when they are asked for, in blocks. Time still grows with n². In float32, points
+    that are close to each other but far from the mean are compared in float64.
     Features may be a tensor: the work is done where it is, on a GPU for instance.
 
     >>> import numpy as np
@@ -110,7 +112,7 @@ class _Clusters:
     def __init__(self, centres: Tensor, sizes: Tensor, nodes: Tensor) -> None:
         m = len(centres)
         self.centres = centres  # (m, D) overwritten by unions
-        self.squares = squared_norms(centres)  # (m,) infinite for a row that has been joined to another
+        self.squares = squared_norms(centres.double())  # (m,) infinite for a row that has been joined to another
         self.sizes = sizes.to(centres.dtype)  # (m,)
         self.nodes = nodes  # (m,) in the tree
         self.heights = torch.zeros(m, dtype=torch.float64, device=centres.device)
@@ -134,15 +136,26 @@ class _Clusters:
         urgency = self.gaps[lost].where(~awaited[lost], -1.0)
         rows = lost[urgency.argsort(stable=True)[: self.searches]]
         for some in rows.split(max(1, DISTANCES_AT_ONCE // len(self.nearest))):
-            distances = torch.addmm(self.squares, self.centres[some], self.centres.T, alpha=-2)  # (some, m)
-            distances += self.squares[some, None]
-            distances /= 1 / self.sizes[some, None] + 1 / self.sizes
-            distances.scatter_(1, some[:, None], torch.inf)  # itself
-            nearest = distances.argmin(dim=1)
-            self.nearest[some] = nearest
-            # The product has chosen; how far it really is, is a difference of two centres.
-            squared = squared_norms((self.centres[some] - self.centres[nearest]).double())
-            self.gaps[some] = 2 * squared / (1 / self.sizes[some] + 1 / self.sizes[nearest]).double()
+            self._choose(some, self.centres.dtype)
+            close = some[self._squared(some) < CLOSE * self.squares[some]]
+            if len(close) and self.centres.dtype != torch.float64:
+                self._choose(close, torch.float64)
+            weight = 1 / self.sizes[some] + 1 / self.sizes[self.nearest[some]]
+            self.gaps[some] = 2 * self._squared(some) / weight.double()
+
+    def _choose(self, some: Tensor, dtype: torch.dtype) -> None:
+        """Set the nearest others of rows `some`, by products in the given precision."""
+        centres = self.centres.to(dtype)  # (m, D)
+        squares = self.squares.to(dtype)  # (m,)
+        distances = torch.addmm(squares, centres[some], centres.T, alpha=-2)  # (some, m)
+        distances += squares[some, None]
+        distances /= 1 / self.sizes[some, None] + 1 / self.sizes
+        distances.scatter_(1, some[:, None], torch.inf)  # itself
+        self.nearest[some] = distances.argmin(dim=1)
+
+    def _squared(self, some: Tensor) -> Tensor:  # (some,) float64
+        """Squared distances from the nearest others: of differences, which keep the digits that products lose."""
+        return squared_norms((self.centres[some] - self.centres[self.nearest[some]]).double())
 
     def merge(self, tree: _Tree) -> None:
         """Join all pairs that are each other's nearest."""
@@ -160,7 +173,7 @@ class _Clusters:
         sizes = self.sizes[a] + self.sizes[b]
         share = (self.sizes[b] / sizes)[:, None]
         self.centres[a] = torch.lerp(self.centres[a], self.centres[b], share)
-        self.squares[a] = squared_norms(self.centres[a])
+        self.squares[a] = squared_norms(self.centres[a].double())
         self.sizes[a] = sizes
         # Rounding must not put a union below its parts.
         self.heights[a] = self.gaps[a].sqrt().maximum(self.heights[a]).maximum(self.heights[b])
