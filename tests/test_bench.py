@@ -48,7 +48,8 @@ def test_hosts_stand_above_what_is_compared_with_them() -> None:
     outcomes = {cell: outcome(50.0 + 4 * (cell.organizer == "cpf") + 2 * cell.seed, cell.seed) for cell in cells}
     del outcomes[Cell("creatures", "cms", "cpf", 1)]
     comparison = compare(cells, outcomes)
-    assert [row.name for row in comparison.rows] == ["GCD", "GCD + PATCHES", "GCD + CPF", "CMS", "CMS + PATCHES", "CMS + CPF"]
+    names = ["GCD", "GCD + PATCHES", "GCD + CPF", "CMS", "CMS + PATCHES", "CMS + CPF"]
+    assert [row.name for row in comparison.rows] == names
     assert [row.base for row in comparison.rows] == [None, 0, 0, None, 3, 3]
     assert comparison.rows[2].figures[0] == Figure(55.0, pytest.approx(math.sqrt(2)), 2)
     assert comparison.rows[5].figures[0] == Figure(54.0, None, 1), "the run that is there is shown, as one run"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,7 +72,8 @@ def test_k_auto_is_counted_once_and_kept(run_cli: Cli, tmp_path: Path, monkeypat
 
 def test_k_auto_can_stand_in_a_recipe(run_cli: Cli, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("k: auto\ntrain: {epochs: 1, batch_size: 16}\ndata: {name: creatures, categories: 4, per_category: 8}\n")
+    data = "data: {name: creatures, categories: 4, per_category: 8}"
+    recipe.write_text(f"k: auto\n{data}\ntrain: {{epochs: 1, batch_size: 16}}\n")
     status, _, err = run_cli("train", "--recipe", recipe, "--out", tmp_path / "run")
     assert status == 0, err
     assert isinstance(Run(tmp_path / "run").config().k, int)
@@ -124,8 +126,6 @@ def test_a_damaged_estimate_is_named(run_cli: Cli, tmp_path: Path) -> None:
 
 
 def test_features_of_another_run_are_refused(trained_run: Path, run_cli: Cli, tmp_path: Path) -> None:
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(trained_run, copy)
     (copy / "features.safetensors").write_bytes(b"not features")
