@@ -40,10 +40,11 @@ class Checked:
 
     def text(self) -> str:
         """A few lines for the terminal."""
-        lines = [f"{self.benchmark.name}: {self.benchmark.title}, {self.benchmark.about} ({self.folder or 'not found'})"]
-        for what, found in self.findings:
+        what = self.benchmark
+        lines = [f"{what.name}: {what.title}, {what.about} ({self.folder or 'not found'})"]
+        for subject, found in self.findings:
             first, *more = found.splitlines()
-            lines += [f"  {what:<8} {first}", *(f"  {'':<8} {line}" for line in more)]
+            lines += [f"  {subject:<8} {first}", *(f"  {'':<8} {line}" for line in more)]
         return "\n".join(lines)
 
 
@@ -63,10 +64,10 @@ def _check(benchmark: Benchmark, root: str | None) -> Checked:
     try:
         folder = find_copy(benchmark, root)
     except NewkindsError as error:
-        packed = packed_copies(benchmark, data_root(root) or Path())
-        return Checked(
-            benchmark, None, False, [*(("archive", _archive_state(file)) for file in packed), ("missing", str(error))]
-        )
+        base = data_root(root)
+        packed = packed_copies(benchmark, base) if base else []
+        findings = [("archive", _archive_state(file)) for file in packed]
+        return Checked(benchmark, None, False, [*findings, ("missing", str(error))])
     try:
         listing, classes = read_part(benchmark, folder, "train")
     except NewkindsError as error:
