@@ -50,6 +50,15 @@ def test_imagenet100_by_the_sorted_names_of_imagenet() -> None:
     assert read_class_list("imagenet100").known == list(range(50))
 
 
+def test_the_documentation_names_every_data_set_with_its_checksums() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "data.md").read_text(encoding="utf-8")
+    for name, benchmark in BENCHMARKS.items():
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{name}`"))
+        assert f"`{read_class_list(name).sha256[:16]}`" in row
+        assert benchmark.checksum is None or f"`{benchmark.checksum}`" in row
+        assert benchmark.folders[0] in page
+
+
 def test_a_changed_list_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (classes.FOLDER / "cub.json").read_text()
     (tmp_path / "cub.json").write_text(text.replace("150, 70", "70, 150", 1))

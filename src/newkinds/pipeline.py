@@ -159,7 +159,9 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
         raise NewkindsError(f"the truth of none of the unlabelled images in {run} is known: give it with --truth.")
     if missing:
         warn(f"{missing} unlabelled image(s) have no true class and are left out of the evaluation.")
-    result = score(true, predicted, {row["given_label"] for row in rows} - {""})
+    # a benchmark says which classes are known, also where none of a class's images kept its label
+    known = given.known if truth is None else {row["given_label"] for row in rows} - {""}
+    result = score(true, predicted, known)
     evaluation = {
         "evaluated": len(true),
         "metrics": result,

@@ -19,8 +19,8 @@ IMAGENET = """Get ImageNet (ILSVRC 2012) from https://www.image-net.org/ and unp
 the 100 folders of the class list are enough:
   ROOT/imagenet/train/n01443537/…JPEG
   ROOT/imagenet/val/n01443537/…JPEG     (optional)"""
-HERBARIUM = """Get the small version of the Herbarium Challenge 2019 data (https://github.com/visipedia/herbarium_comp)
-and unpack it:
+HERBARIUM = """Get the small images of the Herbarium Challenge 2019 (https://www.kaggle.com/c/herbarium-2019-fgvc6)
+and unpack them:
   ROOT/herbarium_19/small-train/CLASS/…jpg
   ROOT/herbarium_19/small-validation/CLASS/…jpg     (optional)"""
 
