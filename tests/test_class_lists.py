@@ -53,10 +53,10 @@ def test_imagenet100_by_the_sorted_names_of_imagenet() -> None:
 def test_the_documentation_names_every_data_set_with_its_checksums() -> None:
     page = (Path(__file__).parents[1] / "docs" / "data.md").read_text(encoding="utf-8")
     for name, benchmark in BENCHMARKS.items():
-        row = next(line for line in page.splitlines() if line.startswith(f"| `{name}`"))
-        assert f"`{read_class_list(name).sha256[:16]}`" in row
-        assert benchmark.checksum is None or f"`{benchmark.checksum}`" in row
-        assert benchmark.folders[0] in page
+        files, split = [line for line in page.splitlines() if line.startswith(f"| `{name}`")]
+        assert f"ROOT/{benchmark.folders[0]}/" in files
+        assert f"`{read_class_list(name).sha256[:16]}`" in split
+        assert benchmark.checksum is None or f"`{benchmark.checksum}`" in split
 
 
 def test_a_changed_list_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

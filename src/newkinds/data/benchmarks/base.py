@@ -111,8 +111,9 @@ def find_copy(benchmark: Benchmark, root: str | None) -> Path:
     if not base.is_dir():
         raise NewkindsError(f"there is no folder {base}, in which {benchmark.title} was looked for.")
     candidates = [base, *(base / name for name in benchmark.folders)]
-    # by inode: a link, or another spelling on a disk that ignores case, is not another copy
-    copies = {folder.stat().st_ino: folder for folder in reversed(candidates) if _is_copy(folder, benchmark.markers)}
+    found = [folder for folder in reversed(candidates) if _is_copy(folder, benchmark.markers)]
+    # a link, or another spelling on a disk that ignores case, is not another copy
+    copies = {(folder.stat().st_dev, folder.stat().st_ino): folder for folder in found}
     if len(copies) > 1:
         raise NewkindsError(
             f"there are {len(copies)} copies of {benchmark.title}: {', '.join(map(str, copies.values()))}. "

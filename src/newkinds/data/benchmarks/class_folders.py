@@ -64,7 +64,7 @@ def _class_folders(folder: Path, inside: str, classes: Sequence[str]) -> Table:
     for name in classes:
         for file in files_below(folder / inside / name, closed):
             if file.suffix.lower() in IMAGE_ENDINGS:
-                paths.append(str(file.relative_to(folder)))
+                paths.append(file.relative_to(folder).as_posix())
                 labels.append(name)
     if closed:
         raise NewkindsError(f"{folder / inside}: {closed[0].path}: {closed[0].reason}.")
