@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import save_image
+from layouts import lay_out_cifar10
 
 Cli = Callable[..., tuple[int, str, str]]
 TINY = ("--set", "data.categories=4", "--set", "data.per_category=8", "--set", "train.batch_size=16")
@@ -28,9 +29,9 @@ def test_help_does_not_import_torch() -> None:
     assert "examples:" in done.stdout
 
 
-@pytest.mark.parametrize("verb", ["demo", "train", "discover", "eval", "predict", "list"])
+@pytest.mark.parametrize("verb", ["demo", "train", "discover", "eval", "predict", "data", "data check", "list"])
 def test_every_verb_has_help_with_examples(run_cli: Cli, verb: str) -> None:
-    status, out, _ = run_cli(verb, "--help")
+    status, out, _ = run_cli(*verb.split(), "--help")
     assert status == 0
     assert f"newkinds {verb}" in out.split("examples:")[1]
 
@@ -77,6 +78,50 @@ def test_train_eval_discover_predict(run_cli: Cli, tmp_path: Path) -> None:
     assert (tmp_path / "p.csv").read_text() == out
 
 
+def test_a_benchmark_is_found_by_data_root_and_may_move(run_cli: Cli, tmp_path: Path) -> None:
+    lay_out_cifar10(tmp_path / "here")
+    arguments = ("train", "cifar10", "--out", tmp_path / "run", "--epochs", 1, "--set", "train.batch_size=16")
+    status, _, err = run_cli(*arguments, "--data-root", tmp_path / "here")
+    assert status == 0, err
+    assert f"root: {tmp_path / 'here'}" in (tmp_path / "run" / "config.yaml").read_text()
+    status, out, _ = run_cli("eval", tmp_path / "run")
+    assert status == 0
+    assert re.search(r"^class list +cifar10 e2d5396c355b8307$", out, re.MULTILINE)
+    (tmp_path / "here").rename(tmp_path / "there")
+    status, _, err = run_cli(*arguments, "--data-root", tmp_path / "there")
+    assert status == 0, err
+    assert "trained already" in err
+
+
+@pytest.mark.parametrize("kind", ["folder", "csv"])
+def test_a_sorted_folder_or_list_becomes_a_benchmark(run_cli: Cli, tmp_path: Path, kind: str) -> None:
+    data = tmp_path / "animals"
+    names = [f"{kind}/{i}.png" for kind in ("ant", "bee", "cow", "dog") for i in range(6)]
+    for name in names:
+        save_image(data / name)
+    if kind == "csv":
+        data = data / "list.csv"
+        data.write_text("path,label\n" + "".join(f"{name},{name[:3]}\n" for name in names))
+    recipe = tmp_path / "split.yaml"
+    recipe.write_text(
+        f"data: {{name: {kind}, path: '{data}', known: [cow, bee]}}\ntrain: {{epochs: 1, batch_size: 8}}\n"
+    )
+    status, _, err = run_cli("train", "--out", tmp_path / "a", "--recipe", recipe, "--set", "data.fraction=0.75")
+    assert status == 0, err
+    status, out, _ = run_cli("eval", tmp_path / "a")
+    assert status == 0
+    assert "24, of which 9 labelled" in out
+    assert "2 known of 4" in out
+    assert "15 unlabelled training images" in out
+    # the same without a recipe, and by share
+    known = ("--set", "data.known=[cow, bee]", "--set", "data.fraction=0.75")
+    short = ("--epochs", 1, "--set", "train.batch_size=8")
+    status, _, err = run_cli("train", data, "--out", tmp_path / "a", *known, *short)
+    assert (status, "trained already" in err) == (0, True), err
+    assert run_cli("train", data, "--out", tmp_path / "b", "--set", "data.known=0.5", *short)[0] == 0
+    assert "ant, bee" in (tmp_path / "b" / "README.md").read_text()
+
+
 def test_recipe(run_cli: Cli, tmp_path: Path) -> None:
     recipe = tmp_path / "mine.yaml"
     recipe.write_text(
@@ -105,6 +150,9 @@ def test_recipe(run_cli: Cli, tmp_path: Path) -> None:
         (["train", "creatures", "--k", "100000"], "100000 categories were asked for"),
         (["train"], "no data given"),
         (["train", "creatures", "--epochs", "0"], "at least 1"),
+        (["train", "creatures", "--data-root", "."], "no setting 'data.root'"),
+        (["train", "cub", "--data-root", "nowhere"], "nowhere, in which CUB-200-2011 was looked for"),
+        (["train", "cub", "--set", "data.fractoin=1"], "Did you mean 'fraction'"),
     ],
 )
 def test_mistakes_are_one_clear_line(run_cli: Cli, tmp_path: Path, arguments: list[str], message: str) -> None:

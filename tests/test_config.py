@@ -42,11 +42,18 @@ def test_config_survives_being_written_and_read(tmp_path: Path) -> None:
         ({"train": 3}, "must hold settings"),
         ({"k": "ten"}, "'k' must be"),
         ({"data": {"name": "creatures", "dim": 3}}, "'data.dim'"),
+        ({"data": {"name": "folder", "path": "a", "known": "cat"}}, r"number or a list \[text, …\] or null, not"),
+        ({"data": {"name": "folder", "path": "a", "known": [["cat"]]}}, "'data.known' must be"),
     ],
 )
 def test_mistakes_are_named(layer: dict[str, object], message: str) -> None:
     with pytest.raises(NewkindsError, match=message):
         resolve(CREATURES, layer)
+
+
+def test_lists_of_names() -> None:
+    known = resolve({"data": {"name": "folder", "path": "a"}}, parse_assignment("data.known=[cat, 7]")).data["known"]
+    assert known == ["cat", "7"]
 
 
 def test_another_organizer_does_not_inherit_settings() -> None:

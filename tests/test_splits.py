@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from newkinds.data.splits import gcd_split
+from newkinds.data.splits import as_benchmark, gcd_split, hide_labels
+from newkinds.data.table import Table
 from newkinds.errors import NewkindsError
 
 EXPECTED = json.loads((Path(__file__).parent / "data" / "splits.json").read_text())
@@ -90,3 +91,63 @@ def test_bad_requests_and_nothing_known():
         gcd_split([0, 1], known=[0], fraction=1.5)
     with pytest.raises(NewkindsError, match="none of the 1 known classes"):
         gcd_split(["cat", "dog"], known=["Cat"])
+
+
+def labelled_table(labels, truth=None):
+    paths = [f"{i}.png" for i in range(len(labels))]
+    return Table(paths=paths, labels=labels, open=lambda row: None, truth=truth)
+
+
+def test_hidden_labels_become_truth():
+    labels = ["cat", "dog", "owl", "cat", "dog", "cat"]
+    table = hide_labels(labelled_table(labels), known=["dog", "cat"], fraction=0.6, seed=1)
+    kept, _ = gcd_split(labels, ["dog", "cat"], 0.6, 1)
+    assert table.labels == [label if i in kept else None for i, label in enumerate(labels)]
+    assert table.truth == labels
+    assert table.known == ["dog", "cat"]  # the order given, not the alphabet's
+    assert table.categories == 3
+
+
+def test_a_known_class_without_labelled_images_is_said(capfd):
+    hide_labels(labelled_table(["cat"] * 9 + ["dog"]), known=["cat", "dog"], fraction=0.1)
+    assert "1 known class(es) keep no labelled image, the first is 'dog'" in capfd.readouterr().err
+
+
+def test_a_table_of_ones_own_as_a_benchmark():
+    labels = ["d", "c", "b", "a", "a", "b", None]
+    assert as_benchmark(labelled_table(labels), None).labels == labels
+    table = as_benchmark(labelled_table(labels), 0.5)
+    assert table.known == ["a", "b"]
+    assert sum(label is not None for label in table.labels) == 2
+    assert table.truth == labels
+    assert table.categories is None  # of the last image nobody knows
+    table = as_benchmark(labelled_table(labels), ["d", "a"], fraction=0.4, split_seed=5)
+    assert table.known == ["d", "a"]
+    assert sum(label is not None for label in table.labels) == 1
+
+
+def test_where_there_is_truth_beside_labels_it_is_split():
+    table = as_benchmark(labelled_table(["a", None, None, "b"], truth=["a", "a", "c", None]), ["a"])
+    assert table.truth == ["a", "a", "c", "b"]
+    assert table.categories == 3
+
+
+@pytest.mark.parametrize(
+    ("known", "settings", "message"),
+    [
+        (["owl"], {}, "names 'owl', but no image"),
+        (["caat"], {}, "Did you mean 'cat'"),
+        (["cat", "cat"], {}, "twice"),
+        (["cat", "dog"], {}, "some must be known and some new"),
+        ([], {}, "some must be known"),
+        (2.0, {}, "a share between 0 and 1"),
+        (0.1, {}, "of the 2 classes 0 would be known"),
+        (None, {"fraction": 0.3}, "say also which classes are known"),
+        (None, {"split_seed": 1}, "say also which classes are known"),
+        (0.5, {"fraction": 2.0}, "between 0 and 1"),
+        (0.5, {"split_seed": -1}, "the seed of a split"),
+    ],
+)
+def test_splits_that_cannot_be_made(known, settings, message):
+    with pytest.raises(NewkindsError, match=message):
+        as_benchmark(labelled_table(["cat", "dog", "cat"]), known, **settings)

@@ -19,6 +19,7 @@ EXAMPLES = """examples:
   newkinds train creatures --out runs/a --organizer cpf --set train.epochs=30
   newkinds eval runs/a                              accuracy on all, old and new classes
   newkinds count photos/ --plot count.png           how many categories there are
+  newkinds data check --data-root datasets/         which benchmark data sets are there, and complete
   newkinds list                                     methods, organizers, backbones, data sets
 
 photos/ holds one folder a known class, and a folder 'unlabeled' (or loose files) for all the rest.
@@ -116,6 +117,22 @@ def parser() -> argparse.ArgumentParser:
     count.add_argument("--json", action="store_true", help="print JSON: answer, curve, method, known")
     _model_options(count)
 
+    data = verb(
+        "data",
+        "Look after the benchmark data sets.",
+        "  newkinds data check\n  newkinds data check cub cars --data-root datasets/",
+    )
+    check = data.add_subparsers(dest="action", metavar="ACTION", required=True).add_parser(
+        "check",
+        help="count and decode the images of each data set, and hold them against the published split",
+        description="Count and decode the images of each data set, and hold them against the published split. "
+        "What is missing is named, and where to get it.",
+        epilog="examples:\n  newkinds data check\n  newkinds data check cub cars --data-root datasets/",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    check.add_argument("names", metavar="NAME", nargs="*", help="data sets (default: all)")
+    check.add_argument("--data-root", metavar="FOLDER", help="where the data sets are (default: $NEWKINDS_DATA)")
+
     listing = verb("list", "What there is to choose from.", "  newkinds list\n  newkinds list organizers")
     listing.add_argument("kind", nargs="?", choices=("methods", "organizers", "backbones", "datasets", "counters"))
     return main
@@ -143,6 +160,7 @@ def _training_options(verb: argparse.ArgumentParser) -> None:
 def _model_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--backbone", metavar="NAME", help="tiny (bundled, default) or any timm model")
     verb.add_argument("--weights", metavar="FILE", help="the backbone's weights: .safetensors or .pth")
+    verb.add_argument("--data-root", metavar="FOLDER", help="where the data sets are (default: $NEWKINDS_DATA)")
     verb.add_argument("--recipe", metavar="FILE", help="YAML file with settings")
     verb.add_argument("--device", metavar="NAME", help="auto, cpu, cuda, mps (default: auto)")
     verb.add_argument(
@@ -215,7 +233,7 @@ def _choices(options: argparse.Namespace) -> dict[str, Any]:
 
     given = vars(options)  # count has fewer options than train
     shortcuts = {name: given[name] for name in ("device", "seed", "epochs") if given.get(name) is not None}
-    chosen = ("k", "method", "organizer", "backbone", "weights", "recipe")
+    chosen = ("k", "method", "organizer", "backbone", "weights", "data_root", "recipe")
     return {
         **{name: given[name] for name in chosen if name in given},
         "settings": [{"train": shortcuts}, *map(parse_assignment, options.set)],
@@ -307,6 +325,15 @@ def _count(options: argparse.Namespace) -> int:
     return 0
 
 
+def _data(options: argparse.Namespace) -> int:
+    from .data.check import check
+
+    checked = check(options.names, options.data_root)
+    print("\n\n".join(report.text() for report in checked))
+    usable = [report.usable for report in checked]
+    return 0 if (all(usable) if options.names else any(usable)) else 1
+
+
 def _list(options: argparse.Namespace) -> int:
     from .tables import listing
 
@@ -321,5 +348,6 @@ VERBS = {
     "eval": _eval,
     "predict": _predict,
     "count": _count,
+    "data": _data,
     "list": _list,
 }

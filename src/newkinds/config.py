@@ -211,6 +211,8 @@ def _coerced(value: Any, wanted: Any, where: str) -> Any:
             pass
     elif wanted is str and isinstance(value, (str, int, float)) and not isinstance(value, bool):
         return str(value)
+    elif origin is list and isinstance(value, list):
+        return [_coerced(item, get_args(wanted)[0], where) for item in value]
     raise NewkindsError(f"the setting '{where}' must be {_described(wanted)}, not {value!r}.")
 
 
@@ -220,6 +222,8 @@ def _described(wanted: Any) -> str:
         return "one of " + ", ".join(map(str, get_args(wanted)))
     if get_origin(wanted) in (Union, types.UnionType):
         return " or ".join(_described(option) for option in get_args(wanted))
+    if get_origin(wanted) is list:
+        return f"a list [{_described(get_args(wanted)[0])}, …]"
     return words.get(wanted, str(wanted))
 
 

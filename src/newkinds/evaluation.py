@@ -30,7 +30,8 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     opened = Run(run)
     rows = assignments(opened)
     unlabelled = [row for row in rows if not row["given_label"]]
-    truth_of = _truth([row["path"] for row in unlabelled], table_with_truth(opened.config(), truth))
+    given = table_with_truth(opened.config(), truth)
+    truth_of = _truth([row["path"] for row in unlabelled], given)
     true = [truth_of[row["path"]] for row in unlabelled if row["path"] in truth_of]
     predicted = [row["category"] for row in unlabelled if row["path"] in truth_of]
     missing = len(unlabelled) - len(true)
@@ -38,7 +39,9 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
         raise NewkindsError(f"the truth of none of the unlabelled images in {run} is known: give it with --truth.")
     if missing:
         warn(f"{missing} unlabelled image(s) have no true class and are left out of the evaluation.")
-    result = score(true, predicted, {row["given_label"] for row in rows} - {""})
+    # a benchmark says which classes are known, also where none of a class's images kept its label
+    known = given.known if truth is None else {row["given_label"] for row in rows} - {""}
+    result = score(true, predicted, known)
     evaluation = {
         "evaluated": len(true),
         "metrics": result,

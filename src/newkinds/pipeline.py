@@ -47,6 +47,7 @@ class Choices(TypedDict, total=False):
     organizer: str | None
     backbone: str | None
     weights: str | Path | None  # weight file of the backbone
+    data_root: str | Path | None  # where the data sets are, if not in $NEWKINDS_DATA
     recipe: str | Path | None  # YAML file with settings
     settings: Mapping[str, Any] | Sequence[Mapping[str, Any]]  # {"train": {"epochs": 20}}, later ones win
 
@@ -167,6 +168,8 @@ def _layers(data: str | Path | None, choices: Choices) -> list[Mapping[str, Any]
         layers.append(read_recipe(recipe))
     if data is not None:
         layers.append({"data": source_of(data)})
+    if (root := choices.get("data_root")) is not None:
+        layers.append({"data": {"root": str(Path(root).expanduser().resolve())}})
     for section in ("method", "organizer", "backbone"):
         if (name := choices.get(section)) is not None:
             layers.append({section: {"name": name}})

@@ -12,6 +12,7 @@ import torch
 
 from .backbones import weights_file
 from .config import Config
+from .data.splits import split_checksum
 from .data.table import Table
 from .discovery import Discovery
 from .errors import NewkindsError
@@ -49,6 +50,7 @@ def record_protocol(run: Run, config: Config, table: Table, device: torch.device
             "labelled": labelled,
             "known_classes": len(table.known),
             "split": split_checksum(table),
+            "class_list": table.class_list,
             "weights": _weights(config),
             "versions": package_versions(),
             "device": describe_device(device),
@@ -57,23 +59,21 @@ def record_protocol(run: Run, config: Config, table: Table, device: torch.device
     )
 
 
-def split_checksum(table: Table) -> str:
-    """Short, to stand beside results: the same images with the same labels give the same one."""
-    return table.fingerprint()[:16]
-
-
 def describe_protocol(run: Run, evaluated: int | None = None) -> list[tuple[str, str]]:
     """The protocol of a run as name and value, for tables, pages and cards."""
     config, record = run.config(), run.read_json("protocol.json")
     train = config.train
     estimated = ", estimated from the backbone's features" if run.path(f"{K_AUTO}.json").is_file() else ""
-    data = ", ".join(str(value) if key == "name" else f"{key} {value}" for key, value in config.data.items())
+    given = {key: value for key, value in config.data.items() if value is not None}
+    data = ", ".join(str(value) if key == "name" else f"{key} {value}" for key, value in given.items())
     rows = [
         ("data", data),
         ("images", f"{record['images']:,}, of which {record['labelled']:,} labelled"),
         ("categories", f"{record['known_classes']} known of {config.k}{estimated}"),
         ("split", record["split"]),
     ]
+    if record.get("class_list"):
+        rows.append(("class list", record["class_list"]))
     if evaluated is not None:
         rows += [("evaluated", f"{evaluated:,} unlabelled training images"), ("metric", METRIC)]
     organizer = ", ".join(str(v) if k == "name" else f"{k} {v}" for k, v in config.organizer.items())

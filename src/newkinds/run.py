@@ -14,7 +14,8 @@ from .errors import NewkindsError
 from .files import make_folder, remove_leftovers, write_csv, write_whole
 
 # settings that may change between two parts of one run, for they do not change its result
-FREE_TO_CHANGE = {("train", "device"), ("train", "workers")}
+# (images that moved are compared with those the run was begun with)
+FREE_TO_CHANGE = {("train", "device"), ("train", "workers"), ("data", "root")}
 
 
 class Run:

@@ -15,21 +15,22 @@ __all__ = ["DATASETS", "Table", "load_table", "source_of"]
 def source_of(data: str | Path) -> dict[str, Any]:
     """What the user named, as the settings section `data`: a folder, a CSV file, or a data set of ours.
 
-    Paths become absolute, so that a run finds its images from anywhere.
+    Paths become absolute, so that a run finds its images from anywhere. A data set's name means the data set,
+    also where a folder has the same name: write ./cub for that.
 
     >>> source_of("creatures")
     {'name': 'creatures'}
     """
     path = Path(data)
+    own = [name for name in DATASETS if name not in ("folder", "csv")]
+    if isinstance(data, str) and data in own:
+        return {"name": data}
     if path.is_dir():
         return {"name": "folder", "path": str(path.resolve())}
     if path.is_file():
         if path.suffix.lower() in (".csv", ".tsv", ".txt"):
             return {"name": "csv", "path": str(path.resolve())}
         raise NewkindsError(f"{path} is neither a folder nor a CSV file.")
-    if str(data) in DATASETS and str(data) not in ("folder", "csv"):
-        return {"name": str(data)}
-    own = [name for name in DATASETS if name not in ("folder", "csv")]
     raise NewkindsError(
         f"there is no folder, CSV file or data set '{data}'.{nearest(str(data), own)} "
         f"Data sets: {', '.join(own)}."

@@ -14,6 +14,7 @@ from PIL import Image
 from ..console import warn
 from ..errors import NewkindsError, nearest
 from .images import open_image
+from .splits import as_benchmark
 from .table import DATASETS, Skipped, Table
 
 UNLABELLED = {"unlabeled", "unlabelled"}
@@ -22,15 +23,20 @@ COLUMNS = ("path", "label", "truth")
 
 
 @DATASETS.register("folder")
-def read_folder(path: str) -> Table:
-    """`<class>/…` are labelled images; `unlabeled/…` and loose files are not. Sub-folders are searched."""
+def read_folder(
+    path: str, known: float | list[str] | None = None, fraction: float = 0.5, split_seed: int = 0
+) -> Table:
+    """`<class>/…` are labelled images; `unlabeled/…` and loose files are not. Sub-folders are searched.
+
+    With `known` (names of classes, or their share) a sorted folder becomes a benchmark: see `as_benchmark`.
+    """
     root = Path(path)
     if not root.is_dir():
         raise NewkindsError(f"there is no folder {root}.")
     names: list[str] = []
     labels: list[str | None] = []
     closed: list[Skipped] = []
-    for file in _files_below(root, closed):
+    for file in files_below(root, closed):
         inside = file.relative_to(root)
         top = inside.parts[0] if len(inside.parts) > 1 else None
         names.append(str(inside))
@@ -42,14 +48,18 @@ def read_folder(path: str) -> Table:
         if name.lower() not in UNLABELLED:
             warn(f"the class folder '{name}' is empty and is not counted as a known class.")
     paths = [_printable(name) for name in names]
-    return Table(paths=paths, labels=labels, open=partial(_open_row, root, names), skipped=closed)
+    table = Table(paths=paths, labels=labels, open=partial(open_below, root, names), skipped=closed)
+    return as_benchmark(table, known, fraction, split_seed)
 
 
 @DATASETS.register("csv")
-def read_csv(path: str) -> Table:
+def read_csv(
+    path: str, known: float | list[str] | None = None, fraction: float = 0.5, split_seed: int = 0
+) -> Table:
     """Columns path and label (empty = unlabelled), optionally truth (read by `eval` only).
 
-    Paths are relative to the CSV file's folder.
+    Paths are relative to the CSV file's folder. With `known` (names of classes, or their share) a labelled list
+    becomes a benchmark: see `as_benchmark`.
     """
     file = Path(path)
     header, rows = _csv_rows(file)
@@ -94,16 +104,18 @@ def read_csv(path: str) -> Table:
         truth.append(row.get("truth", "").strip() or None)
     if not names:
         raise NewkindsError(f"{file} lists no image.")
-    return Table(
+    table = Table(
         paths=names,
         labels=labels,
-        open=partial(_open_row, file.parent, names),
+        open=partial(open_below, file.parent, names),
         truth=truth if "truth" in header else None,
         skipped=skipped,
     )
+    return as_benchmark(table, known, fraction, split_seed)
 
 
-def _open_row(root: Path, names: list[str], row: int) -> Image.Image:
+def open_below(root: Path, names: list[str], row: int) -> Image.Image:
+    """The image of a row, whose name is a path below `root`."""
     return open_image(root / names[row])
 
 
@@ -112,7 +124,7 @@ def _printable(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def _files_below(root: Path, closed: list[Skipped]) -> Iterator[Path]:
+def files_below(root: Path, closed: list[Skipped]) -> Iterator[Path]:
     """All files that are not hidden, in a fixed order; links are followed, but no folder is entered twice.
 
     Folders that cannot be read are added to `closed`.

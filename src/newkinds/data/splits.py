@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import NewkindsError
+from ..console import warn
+from ..errors import NewkindsError, nearest
+from .table import Table
 
 
 def gcd_split(
@@ -26,6 +29,8 @@ def gcd_split(
     """
     if not 0 <= fraction <= 1:
         raise NewkindsError(f"the labelled fraction of a split lies between 0 and 1, not at {fraction}.")
+    if not 0 <= seed < 2**32:
+        raise NewkindsError(f"the seed of a split lies between 0 and {2**32 - 1}, not at {seed}.")
     classes = np.asarray(labels)
     candidates = np.flatnonzero(np.isin(classes, list(known)))
     if len(known) and not len(candidates):
@@ -40,3 +45,71 @@ def gcd_split(
     keeps_label = np.zeros(len(classes), dtype=bool)
     keeps_label[candidates[drawn]] = True
     return np.flatnonzero(keeps_label), np.flatnonzero(~keeps_label)
+
+
+def hide_labels(table: Table, known: Sequence[str], fraction: float = 0.5, seed: int = 0) -> Table:
+    """A labelled table as a benchmark: a `fraction` of the `known` classes' images keeps its label.
+
+    All labels become the table's truth. Images that had none stay without label and without truth; how many
+    categories there are is then an open question.
+    """
+    kept, _ = gcd_split(["" if label is None else label for label in table.labels], known, fraction, seed)
+    labels: list[str | None] = [None] * len(table)
+    for row in kept:
+        labels[row] = table.labels[row]
+    labelled_classes = set(labels)
+    without = [name for name in known if name not in labelled_classes]
+    if without and len(kept):
+        warn(f"{len(without)} known class(es) keep no labelled image, the first is '{without[0]}'.")
+    return replace(
+        table,
+        labels=labels,
+        truth=table.labels,
+        known_first=list(known),
+        categories=None if None in table.labels else len({*known, *table.labels}),
+    )
+
+
+def as_benchmark(
+    table: Table, known: float | list[str] | None, fraction: float = 0.5, split_seed: int = 0
+) -> Table:
+    """The table as it is, or, if it is said which classes are known, split like the published benchmarks.
+
+    `known`: the names of the known classes, or their share, counted from the first in sorted order. Where a
+    table has a truth beside its labels, the truth is split.
+    """
+    if known is None:
+        if fraction != 0.5 or split_seed != 0:
+            raise NewkindsError(
+                "data.fraction and data.split_seed say how a labelled table is split: "
+                "say also which classes are known, e.g. --set data.known=0.5 or --set 'data.known=[cat, dog]'."
+            )
+        return table
+    full = [label if true is None else true for label, true in zip(table.labels, _truth(table), strict=True)]
+    classes = sorted({name for name in full if name is not None})
+    if isinstance(known, list):
+        names = known
+        for name in names:
+            if name not in classes:
+                raise NewkindsError(
+                    f"data.known names '{name}', but no image is of that class.{nearest(name, classes)}"
+                )
+        if len(set(names)) < len(names):
+            raise NewkindsError("data.known names a class twice.")
+    else:
+        names = classes[: int(known * len(classes))] if 0 < known < 1 else []
+    if not 0 < len(names) < len(classes):
+        raise NewkindsError(
+            f"of the {len(classes)} classes {len(names)} would be known with data.known={known}, but some must be "
+            "known and some new: give a share between 0 and 1 or a list of names."
+        )
+    return hide_labels(replace(table, labels=full), names, fraction, split_seed)
+
+
+def split_checksum(table: Table) -> str:
+    """Short, to stand beside results: the same images with the same labels give the same one."""
+    return table.fingerprint()[:16]
+
+
+def _truth(table: Table) -> list[str | None]:
+    return table.truth if table.truth is not None else [None] * len(table)

@@ -41,6 +41,7 @@ class Table:
     skipped: list[Skipped] = field(default_factory=list)
     known_first: list[str] | None = None  # order of the known classes where a benchmark fixes it
     categories: int | None = None  # how many there are in all, where a benchmark says so
+    class_list: str | None = None  # the published list of known classes it follows: name and checksum
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -80,11 +81,8 @@ def _open_kept(opener: Callable[[int], Image.Image], kept: list[int], row: int) 
 DATASETS: Registry[Callable[..., Table]] = Registry("data set")
 
 
-def readable(table: Table, threads: int = 4) -> Table:
-    """Decode every image once and pass over those that cannot be read; they are listed in `skipped`.
-
-    A broken file is found before hours of training, not in the middle of them.
-    """
+def unreadable_rows(table: Table, threads: int = 4) -> dict[int, Skipped]:
+    """Decode every image once; those that cannot be read, by their row."""
 
     def problem(row: int) -> str | None:
         try:
@@ -94,12 +92,19 @@ def readable(table: Table, threads: int = 4) -> Table:
         return None
 
     with ThreadPoolExecutor(threads) as pool:
-        found = track(pool.map(problem, range(len(table))), "checking images", total=len(table))
-        problems = list(found)
-    bad = [Skipped(table.paths[i], reason) for i, reason in enumerate(problems) if reason is not None]
+        problems = track(pool.map(problem, range(len(table))), "checking images", total=len(table))
+        return {i: Skipped(table.paths[i], reason) for i, reason in enumerate(problems) if reason is not None}
+
+
+def readable(table: Table) -> Table:
+    """The table without the images that cannot be read; they are listed in `skipped`.
+
+    A broken file is found before hours of training, not in the middle of them.
+    """
+    bad = unreadable_rows(table)
     if bad:
-        table = table.rows([i for i, reason in enumerate(problems) if reason is None])
-    table = replace(table, skipped=table.skipped + bad)
+        table = table.rows([i for i in range(len(table)) if i not in bad])
+    table = replace(table, skipped=table.skipped + list(bad.values()))
     if table.skipped:
         first = table.skipped[0]
         warn(f"{len(table.skipped)} file(s) passed over, listed in skipped.csv; first {first.path}: {first.reason}")

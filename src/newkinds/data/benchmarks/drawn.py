@@ -1,4 +1,4 @@
-"""Data sets with ground truth, split into labelled and unlabelled images the way the field does."""
+"""Creatures: the data set that needs no files, because it is drawn by code."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 from PIL import Image
 
-from ..errors import NewkindsError
-from . import creatures
-from .splits import gcd_split
-from .table import DATASETS, Table
+from ...errors import NewkindsError
+from .. import creatures
+from ..splits import hide_labels
+from ..table import DATASETS, Table
 
 MOST_KINDS = 1000  # far more can be composed, but telling them apart would need larger images
 
@@ -25,20 +25,12 @@ def creatures_table(categories: int = 16, per_category: int = 36, seed: int = 0)
         )
     drawn = creatures.make(categories, per_category, seed)
     names = [kind.name for kind in drawn.kinds]
-    known = names[: categories // 2]
-    labelled, _ = gcd_split(drawn.categories, range(len(known)))
-    truth: list[str | None] = [names[category] for category in drawn.categories]
-    labels: list[str | None] = [None] * len(truth)
-    for row in labelled:
-        labels[row] = truth[row]
-    return Table(
-        paths=[f"creature-{row:05d}.png" for row in range(len(truth))],
-        labels=labels,
+    table = Table(
+        paths=[f"creature-{row:05d}.png" for row in range(len(drawn.categories))],
+        labels=[names[category] for category in drawn.categories],
         open=partial(_open_drawn, drawn.images),
-        truth=truth,
-        known_first=known,
-        categories=categories,
     )
+    return hide_labels(table, known=names[: categories // 2])
 
 
 def _open_drawn(images: np.ndarray, row: int) -> Image.Image:

@@ -1,0 +1,196 @@
+"""What all benchmarks share: finding a copy, holding it against the class list, hiding labels."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from PIL import Image
+
+from ...console import warn
+from ...errors import NewkindsError, nearest
+from ..images import BadImage, open_image
+from ..splits import hide_labels
+from ..table import DATASETS, Table
+from .classes import ClassList, read_class_list
+
+ROOT_VARIABLE = "NEWKINDS_DATA"
+Part = Literal["train", "test"]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One part of a data set: its images in the owner's order, all labelled, and the order of its classes."""
+
+    table: Table
+    class_names: Sequence[str]
+    caveat: str = ""  # why a split of these images is not the published one, if it is not
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A published data set: how to recognise, read and judge a copy of it."""
+
+    name: str
+    title: str
+    about: str
+    read: Callable[[Path, Part], Listing]
+    folders: tuple[str, ...]  # where it may be under the root, if the root is not itself the copy
+    markers: tuple[str, ...]  # patterns: a folder that holds one of these is a copy
+    archives: tuple[str, ...]  # what its owner ships, to notice what was not unpacked
+    instructions: str  # where to get it and which files go where
+    images: Mapping[Part, int | None]  # in a complete copy; None = not known here
+    published: tuple[str, str]  # labelled and unlabelled images, as the papers round them
+    checksum: str | None = None  # of the split of a complete copy, where we had one
+
+
+BENCHMARKS: dict[str, Benchmark] = {}
+
+
+def register(benchmark: Benchmark) -> None:
+    """Make a benchmark a data set that can be named in recipes and on the command line."""
+
+    def read_and_split(root: str | None = None, fraction: float = 0.5, split_seed: int = 0) -> Table:
+        listing, classes = read_part(benchmark, find_copy(benchmark, root), "train")
+        if caveat := why_not_published(benchmark, listing):
+            warn(f"{benchmark.title}: {caveat}. The split is not the published one, image by image.")
+        return split_listing(listing, classes, fraction, split_seed)
+
+    read_and_split.__doc__ = f"{benchmark.title}: {benchmark.about}."
+    DATASETS.register(benchmark.name)(read_and_split)
+    BENCHMARKS[benchmark.name] = benchmark
+
+
+def split_listing(listing: Listing, classes: ClassList, fraction: float = 0.5, split_seed: int = 0) -> Table:
+    """The training images, of which a `fraction` of those of the known classes keeps its label."""
+    known = [listing.class_names[number] for number in classes.known]
+    return replace(hide_labels(listing.table, known, fraction, split_seed), class_list=classes.label)
+
+
+def why_not_published(benchmark: Benchmark, listing: Listing) -> str:
+    """Why a split of these training images is not the published one, or nothing."""
+    expected = benchmark.images["train"]
+    if not listing.caveat and expected not in (None, len(listing.table)):
+        return f"this copy lists {len(listing.table):,} training images instead of {expected:,}"
+    return listing.caveat
+
+
+def held_out(name: str, root: str | None = None) -> Table:
+    """The official test images of a benchmark, for inductive evaluation: no labels, only truth.
+
+    >>> table = held_out("cub", "datasets/")
+    >>> model.embed(table)
+    """
+    if name not in BENCHMARKS:
+        raise NewkindsError(f"'{name}' has no test images of its own.{nearest(name, BENCHMARKS)}")
+    benchmark = BENCHMARKS[name]
+    listing, classes = read_part(benchmark, find_copy(benchmark, root), "test")
+    return replace(
+        listing.table,
+        labels=[None] * len(listing.table),
+        truth=listing.table.labels,
+        known_first=[listing.class_names[number] for number in classes.known],
+        categories=len(listing.class_names),
+        class_list=classes.label,
+    )
+
+
+def find_copy(benchmark: Benchmark, root: str | None) -> Path:
+    """The folder of the data set under `root` (else under $NEWKINDS_DATA), which may itself be that folder."""
+    base = data_root(root)
+    if base is None:
+        raise NewkindsError(
+            f"where is {benchmark.title}? Say it with --data-root FOLDER, the setting data.root or the environment "
+            f"variable {ROOT_VARIABLE}.\n{benchmark.instructions}"
+        )
+    if not base.is_dir():
+        raise NewkindsError(f"there is no folder {base}, in which {benchmark.title} was looked for.")
+    candidates = [base, *(base / name for name in benchmark.folders)]
+    found = [folder for folder in reversed(candidates) if _is_copy(folder, benchmark.markers)]
+    # a link, or another spelling on a disk that ignores case, is not another copy
+    copies = {(folder.stat().st_dev, folder.stat().st_ino): folder for folder in found}
+    if len(copies) > 1:
+        raise NewkindsError(
+            f"there are {len(copies)} copies of {benchmark.title}: {', '.join(map(str, copies.values()))}. "
+            f"Name one of them, e.g. --data-root {next(iter(copies.values()))}."
+        )
+    if not copies:
+        packed = ", ".join(map(str, packed_copies(benchmark, base)))
+        raise NewkindsError(
+            f"{benchmark.title} is not in {base}: there is no {' or '.join(benchmark.markers)} in it, "
+            f"nor in {', '.join(benchmark.folders)} below it."
+            + (f" Unpack {packed} first." if packed else "")
+            + f"\n{benchmark.instructions}"
+        )
+    return next(iter(copies.values()))
+
+
+def data_root(root: str | None) -> Path | None:
+    """Where the data sets are: as it is said, else as the environment says."""
+    where = root or os.environ.get(ROOT_VARIABLE)
+    return Path(where).expanduser() if where else None
+
+
+def packed_copies(benchmark: Benchmark, root: Path) -> list[Path]:
+    """Archives of the data set that lie in `root` as they were downloaded."""
+    return [root / name for name in benchmark.archives if (root / name).is_file()]
+
+
+def read_part(benchmark: Benchmark, folder: Path, part: Part) -> tuple[Listing, ClassList]:
+    """The images of one part, held against the list of known and new classes."""
+    classes, listing = read_class_list(benchmark.name), benchmark.read(folder, part)
+    names, expected = listing.class_names, len(classes.known) + len(classes.new)
+    if len(names) != expected:
+        raise NewkindsError(
+            f"{folder} has {len(names)} classes, but {benchmark.title} has {expected}: this copy is not complete, "
+            "or not of this data set."
+        )
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise NewkindsError(f"{folder} has two classes called '{twice[0]}'.")
+    present = set(listing.table.labels)
+    empty = [name for name in names if name not in present]
+    if empty and part == "train":
+        raise NewkindsError(f"{folder} has no training image of {len(empty)} class(es), the first is '{empty[0]}'.")
+    return listing, classes
+
+
+def listed_files(folder: Path, paths: list[str], labels: Sequence[str], named_by: list[str]) -> Table:
+    """A table of files below `folder`; `named_by` says for each which line of which index file speaks of it."""
+    first: dict[str, str] = {}
+    for path, origin in zip(paths, named_by, strict=True):
+        if path in first:
+            raise NewkindsError(f"{folder}: {origin} names {path}, as {first[path]} does already.")
+        first[path] = origin
+    return Table(paths=paths, labels=list(labels), open=partial(_open_listed, folder, paths, named_by))
+
+
+def index_lines(file: Path) -> Iterator[tuple[int, str, str]]:
+    """Line number, first word and rest of each line of a text file such as `17 some/image.jpg`."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise NewkindsError(f"cannot read {file}: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        line = file.read_bytes()[: error.start].count(b"\n") + 1
+        raise NewkindsError(f"{file} line {line} is not text: unpack the data set again.") from None
+    for number, content in enumerate(text.splitlines(), start=1):
+        first, _, rest = content.strip().partition(" ")
+        if first:
+            yield number, first, rest.strip()
+
+
+def _is_copy(folder: Path, markers: tuple[str, ...]) -> bool:
+    return any(next(folder.glob(marker), None) is not None for marker in markers)
+
+
+def _open_listed(folder: Path, paths: list[str], named_by: list[str], row: int) -> Image.Image:
+    try:
+        return open_image(folder / paths[row])
+    except BadImage as error:
+        raise BadImage(f"{error} ({named_by[row]})") from None

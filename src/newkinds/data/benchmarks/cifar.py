@@ -1,0 +1,147 @@
+"""CIFAR-10 and CIFAR-100 (Krizhevsky, 2009), read from the python batches without running what a pickle may hold."""
+
+from __future__ import annotations
+
+import pickle
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ...errors import NewkindsError
+from ..table import Table
+from .base import Benchmark, Listing, Part, register
+
+SIDE = 32
+INSTRUCTIONS = """Get {archive} from https://www.cs.toronto.edu/~kriz/cifar.html and unpack it:
+  ROOT/{folder}/{files}"""
+
+
+def read_cifar10(folder: Path, part: Part) -> Listing:
+    """Images in the order of the batches."""
+    files = [f"data_batch_{i}" for i in range(1, 6)] if part == "train" else ["test_batch"]
+    return _read(folder, files, "labels", "batches.meta", "label_names", f"cifar10-{part}")
+
+
+def read_cifar100(folder: Path, part: Part) -> Listing:
+    """Images in the order of the file, with the fine labels."""
+    return _read(folder, [part], "fine_labels", "meta", "fine_label_names", f"cifar100-{part}")
+
+
+def _read(folder: Path, files: list[str], labels: str, meta: str, names: str, prefix: str) -> Listing:
+    class_names = [str(name) for name in _field(folder / meta, unpickle_arrays(folder / meta), names)]
+    pixels, classes = [], []
+    for name in files:
+        batch_pixels, batch_classes = _batch(folder / name, labels, len(class_names))
+        pixels.append(batch_pixels)
+        classes += batch_classes
+    images = np.concatenate(pixels).reshape(-1, 3, SIDE, SIDE)
+    table = Table(
+        paths=[f"{prefix}-{row:05d}.png" for row in range(len(classes))],
+        labels=[class_names[number] for number in classes],
+        open=partial(_open_pixels, images),
+    )
+    return Listing(table, class_names)
+
+
+def _batch(file: Path, labels: str, most: int) -> tuple[np.ndarray, list[int]]:
+    """Pixels (n, 3·32·32) and classes (n,) of one file."""
+    content = unpickle_arrays(file)
+    pixels, classes = _field(file, content, "data"), _field(file, content, labels)
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (3 * SIDE * SIDE,):
+        raise NewkindsError(f"{file} does not hold images of {SIDE}×{SIDE} pixels.")
+    if len(pixels) != len(classes):
+        raise NewkindsError(f"{file} holds {len(pixels)} images, but {len(classes)} labels.")
+    for row, number in enumerate(classes):
+        if not isinstance(number, int) or not 0 <= number < most:
+            raise NewkindsError(f"{file} image {row} has the class {number!r}, but there are {most} classes.")
+    return pixels, classes
+
+
+def _field(file: Path, content: Any, name: str) -> Any:
+    if not isinstance(content, dict) or name not in content or not hasattr(content[name], "__len__"):
+        raise NewkindsError(f"{file} has no '{name}': it is not the file of that name.")
+    return content[name]
+
+
+def unpickle_arrays(file: Path) -> Any:
+    """What a pickle of plain values and NumPy arrays holds; one that asks for anything else is refused."""
+    try:
+        with open(file, "rb") as stream:
+            return _ArraysOnly(stream, encoding="latin1").load()  # written by Python 2
+    except OSError as error:
+        raise NewkindsError(f"cannot read {file}: {error.strerror}.") from None
+    except _Refused as error:
+        raise NewkindsError(f"{file} is refused: it would call {error}, which no CIFAR batch needs.") from None
+    except Exception as error:  # damaged pickles raise nearly anything
+        raise NewkindsError(f"{file} is damaged or truncated ({type(error).__name__}): unpack it again.") from None
+
+
+class _Refused(pickle.UnpicklingError):
+    pass
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Knows arrays, their types and bytes; every other name in the pickle is an error, not an import."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
+            return _empty_array
+        if module == "numpy" and name in ("ndarray", "dtype"):
+            return getattr(np, name)
+        if (module, name) == ("_codecs", "encode"):  # how bytes are written for Python 2
+            return _latin1
+        raise _Refused(f"{module}.{name}")
+
+
+def _empty_array(kind: type, shape: tuple[int, ...], typecode: bytes | str) -> np.ndarray:
+    """What NumPy calls before it fills an array from the pickle; it always asks for an empty one."""
+    return np.ndarray((0,), np.uint8)
+
+
+def _latin1(text: str, encoding: str = "latin1") -> bytes:
+    return text.encode("latin1")
+
+
+def _open_pixels(images: np.ndarray, row: int) -> Image.Image:
+    return Image.fromarray(images[row].transpose(1, 2, 0))  # (3, 32, 32) → (32, 32, 3)
+
+
+register(
+    Benchmark(
+        name="cifar10",
+        title="CIFAR-10",
+        about="10 classes of small images",
+        read=read_cifar10,
+        folders=("cifar-10-batches-py", "cifar10/cifar-10-batches-py", "CIFAR10/cifar-10-batches-py"),
+        markers=("data_batch_*",),
+        archives=("cifar-10-python.tar.gz",),
+        instructions=INSTRUCTIONS.format(
+            archive="cifar-10-python.tar.gz (170 MB)",
+            folder="cifar-10-batches-py",
+            files="data_batch_1 … data_batch_5, batches.meta, test_batch (optional)",
+        ),
+        images={"train": 50_000, "test": 10_000},
+        published=("12.5k", "37.5k"),
+    )
+)
+register(
+    Benchmark(
+        name="cifar100",
+        title="CIFAR-100",
+        about="100 classes of small images",
+        read=read_cifar100,
+        folders=("cifar-100-python", "cifar100/cifar-100-python", "CIFAR100/cifar-100-python"),
+        markers=("meta",),
+        archives=("cifar-100-python.tar.gz",),
+        instructions=INSTRUCTIONS.format(
+            archive="cifar-100-python.tar.gz (169 MB)",
+            folder="cifar-100-python",
+            files="train, meta, test (optional)",
+        ),
+        images={"train": 50_000, "test": 10_000},
+        published=("20.0k", "30.0k"),
+    )
+)

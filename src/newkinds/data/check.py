@@ -1,0 +1,150 @@
+"""Whether the benchmark data sets on a disk are complete, and whether their splits are the published ones."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import NewkindsError, nearest
+from .benchmarks import BENCHMARKS, Benchmark
+from .benchmarks.base import (
+    Listing,
+    Part,
+    data_root,
+    find_copy,
+    packed_copies,
+    read_part,
+    split_listing,
+    why_not_published,
+)
+from .benchmarks.classes import ClassList
+from .splits import split_checksum
+from .table import Skipped, unreadable_rows
+
+SHOWN = 3  # files that are named; the rest is counted
+
+Finding = tuple[str, str]  # what was looked at, and what was found
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found of one data set."""
+
+    benchmark: Benchmark
+    folder: Path | None
+    usable: bool  # the published protocol can be followed
+    findings: list[Finding]
+
+    def text(self) -> str:
+        """A few lines for the terminal."""
+        what = self.benchmark
+        lines = [f"{what.name}: {what.title}, {what.about} ({self.folder or 'not found'})"]
+        for subject, found in self.findings:
+            first, *more = found.splitlines()
+            lines += [f"  {subject:<8} {first}", *(f"  {'':<8} {line}" for line in more)]
+        return "\n".join(lines)
+
+
+def check(names: Sequence[str] = (), root: str | Path | None = None) -> list[Checked]:
+    """Count and decode the images of the named data sets (else of all), and hold them against what is published.
+
+    >>> print(check(["cub"], "datasets/")[0].text())
+    """
+    for name in names:
+        if name not in BENCHMARKS:
+            hint = nearest(name, BENCHMARKS) or f" There are: {', '.join(BENCHMARKS)}."
+            raise NewkindsError(f"there is no benchmark data set called '{name}'.{hint}")
+    return [_check(BENCHMARKS[name], None if root is None else str(root)) for name in names or BENCHMARKS]
+
+
+def _check(benchmark: Benchmark, root: str | None) -> Checked:
+    try:
+        folder = find_copy(benchmark, root)
+    except NewkindsError as error:
+        base = data_root(root)
+        packed = packed_copies(benchmark, base) if base else []
+        findings = [("archive", _archive_state(file)) for file in packed]
+        return Checked(benchmark, None, False, [*findings, ("missing", str(error))])
+    try:
+        listing, classes = read_part(benchmark, folder, "train")
+    except NewkindsError as error:
+        return Checked(benchmark, folder, False, [("train", str(error)), _test_images(benchmark, folder)])
+    bad = unreadable_rows(listing.table)
+    obstacle = why_not_published(benchmark, listing)
+    if bad:
+        obstacle = f"{len(bad):,} training image(s) cannot be read"
+    split, as_published = _split(benchmark, listing, classes, bad)
+    if not as_published and not obstacle:
+        obstacle = "its split is not the published one"
+    verdict = f"the published protocol cannot be followed: {obstacle}" if obstacle else "usable as published"
+    return Checked(
+        benchmark,
+        folder,
+        not obstacle,
+        [
+            _counted("train", benchmark, listing, bad),
+            ("classes", f"{len(classes.known)} known, {len(classes.new)} new (class list {classes.label})"),
+            split,
+            _test_images(benchmark, folder),
+            ("verdict", verdict),
+        ],
+    )
+
+
+def _counted(part: Part, benchmark: Benchmark, listing: Listing, bad: dict[int, Skipped]) -> Finding:
+    """Images that can be read, of how many, and the first that cannot."""
+    expected = benchmark.images[part] or len(listing.table)
+    lines = [f"{len(listing.table) - len(bad):,} of {expected:,} images can be read"]
+    lines += [f"{skipped.path}: {skipped.reason}" for skipped in list(bad.values())[:SHOWN]]
+    if len(bad) > SHOWN:
+        lines.append(f"… and {len(bad) - SHOWN:,} more")
+    return part, "\n".join(lines)
+
+
+def _test_images(benchmark: Benchmark, folder: Path) -> Finding:
+    """Nothing here keeps a copy from being used: the published protocol evaluates unlabelled training images."""
+    try:
+        listing, _ = read_part(benchmark, folder, "test")
+    except NewkindsError as error:
+        return "test", f"{error} (only needed for inductive evaluation)"
+    bad = unreadable_rows(listing.table)
+    if len(bad) == len(listing.table):
+        return "test", f"none of {len(bad):,} images is there (only needed for inductive evaluation)"
+    return _counted("test", benchmark, listing, bad)
+
+
+def _split(
+    benchmark: Benchmark, listing: Listing, classes: ClassList, bad: dict[int, Skipped]
+) -> tuple[Finding, bool]:
+    """The split of the readable images, and whether it is the published one, as far as that is known."""
+    table = split_listing(listing, classes)
+    table = table.rows([row for row in range(len(table)) if row not in bad])
+    labelled = sum(label is not None for label in table.labels)
+    unlabelled = len(table) - labelled
+    checksum = split_checksum(table)
+    rounded = f"{labelled / 1000:.1f}k", f"{unlabelled / 1000:.1f}k"
+    as_published = rounded == benchmark.published and benchmark.checksum in (None, checksum)
+    text = (
+        f"{labelled:,} labelled, {unlabelled:,} unlabelled (published: {' and '.join(benchmark.published)}), "
+        f"checksum {checksum}"
+    )
+    if benchmark.checksum is not None:
+        text += ", as of a complete copy" if checksum == benchmark.checksum else f", not {benchmark.checksum}"
+    return ("split", text), as_published
+
+
+def _archive_state(file: Path) -> str:
+    """Whether a downloaded archive is whole; it is read to its end for that."""
+    try:
+        if file.suffix == ".zip":
+            with zipfile.ZipFile(file) as archive:
+                members = len(archive.namelist())
+        else:
+            with tarfile.open(file) as archive_:
+                members = sum(1 for _ in archive_)
+    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
+        return f"{file} is damaged or truncated ({type(error).__name__}): get it again"
+    return f"{file} is there with {members:,} entries, but not unpacked"
