@@ -78,7 +78,7 @@ class SelEx(KMeansMethod):
         is_known = finest < known  # clusters of known classes come first
         levels = [(finest, found.cluster_centers_)]
         while known > 1:
-            known, new = max(known // 2, 1), max(new // 2, 1)
+            known, new = max(known // 2, 1), min(max(new // 2, 1), np.sum(~is_known))  # 0 if none looks new
             group = KMeans(known, n_init=10, random_state=0).fit_predict(known_centres)
             coarse = np.where(is_known, group[finest.clip(max=len(group) - 1)], -1)
             found = self._balanced_kmeans(known + new, 1, random).fit(unit, coarse)
