@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from newkinds import losses, metrics
 from newkinds.config import resolve
 from newkinds.errors import NewkindsError
-from newkinds.heads import NearestImage
 from newkinds.methods import METHODS, Batch, Progress
 from newkinds.methods import cms as module
 from newkinds.methods.cms import best_clusters, decoupled_contrastive, mean_shift_rounds, name_after_known
@@ -219,21 +218,6 @@ def test_the_last_of_the_best_rounds_counts_until_patience_ends():
     assert best_clusters(rounds, labels, known=2, categories=2, patience=3).tolist() == [0, 0, 1, 1, 0]
     # Rounds that go on to the end have a result as well.
     assert best_clusters([mixed, with_0], labels, known=2, categories=2).tolist() == [0, 0, 1, 1, 0]
-
-
-def test_the_category_of_the_most_similar_image_by_loops():
-    rows, queries = unit_rows(9, 3, seed=13), unit_rows(20, 3, seed=14)
-    category = torch.tensor([2, 0, 1, 2, 0, 1, 2, 0, 1])
-    classifier = NearestImage(3, categories=4)
-    classifier.keep(rows, category)
-    got = classifier(queries)
-    for row, query in enumerate(queries):
-        for c in range(3):
-            best = max(float(query @ rows[i]) for i in range(9) if category[i] == c)
-            assert got[row, c].item() == pytest.approx(best, abs=1e-12)
-    assert got[:, 3].isneginf().all()
-    assert (got[:, :3] < 0).any()
-    assert torch.equal(classifier(rows).argmax(dim=1), category)  # remembered images keep theirs
 
 
 # --- every batch, small data, and settings -----------------------------------------------------------------
