@@ -105,7 +105,7 @@ def test_categories_are_clusters_with_known_classes_first():
     gcd = method()
     with pytest.raises(NewkindsError, match="after the last epoch"):
         gcd.assign(features)
-    lengths = torch.logspace(-1, 1, len(features))[:, None]  # which do not matter
+    lengths = torch.logspace(-2, 2, len(features))[:, None]  # which do not matter
     gcd.on_fit_end(features * lengths, labels)
     found = gcd.assign(features / lengths)
     old = truth < 2
