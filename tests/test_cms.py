@@ -9,9 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from newkinds import metrics
+from newkinds import losses, metrics
+from newkinds.config import resolve
 from newkinds.errors import NewkindsError
 from newkinds.methods import METHODS, Batch, Progress
+from newkinds.methods import cms as module
 from newkinds.methods.cms import best_clusters, decoupled_contrastive, mean_shift_rounds, name_after_known
 
 DATA = Path(__file__).parent / "data"
@@ -157,6 +159,67 @@ def test_clusters_are_named_after_the_classes_they_match():
     assert accuracy == pytest.approx(4 / 5)
 
 
+def test_a_step_is_the_sum_of_its_parts():
+    """From features on: neighbours of the embedding in the bank, the shift, both contrasts and their weights."""
+    cms = method(sup_weight=0.3, shifted_temp=0.4, sup_con_temp=0.2, neighbours=2).double()
+    cms.bank = unit_rows(10, 6, seed=10)  # two views of five images
+    features = torch.randn(6, 12, generator=torch.Generator().manual_seed(11), dtype=torch.float64)
+    embedding = cms.head(features)
+    near = cms.bank[cms.neighbours(embedding, torch.tensor([4, 0, 2]))].mean(dim=1)
+    unsupervised = decoupled_contrastive(F.normalize((embedding + near) / 2, dim=1), 0.4)
+    supervised = losses.supervised_contrastive(embedding[[0, 2, 3, 5]], torch.tensor([1, 0, 1, 0]), 0.2)
+    loss = cms.loss(batch([1, -1, 0], [4, 0, 2]), features, Progress(0, 10))["loss"]
+    assert loss.item() == pytest.approx((0.3 * supervised + 0.7 * unsupervised).item(), abs=1e-10)
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_all_training_images_move_in_the_end_as_asked(monkeypatch, published):
+    cms = method(max_rounds=4, patience=3, shift=0.3, neighbours=2, published_rounds=published)
+    features = torch.randn(200, 12, generator=torch.Generator().manual_seed(12))
+    labels = torch.where(torch.arange(200) % 2 == 0, -1, torch.arange(200) % 4 // 2)
+    seen = {}
+
+    def spy(rounds, labels, known, categories, patience):
+        seen.update(rounds=list(rounds), labels=labels, settings=(known, categories, patience))
+        return torch.arange(200) % 4
+
+    monkeypatch.setattr(module, "best_clusters", spy)
+    cms.on_fit_end(features, labels)
+
+    order = torch.cat([(labels >= 0).nonzero()[:, 0], (labels < 0).nonzero()[:, 0]])
+    assert torch.equal(seen["labels"], labels[order])
+    assert seen["settings"] == (2, 4, 3)
+    assert torch.equal(cms.classifier.rows, seen["rounds"][0])
+    assert torch.equal(cms.classifier.category, torch.arange(200) % 4)
+    rows = cms.head(features[order]).detach()
+    for step, found in enumerate(seen["rounds"]):
+        torch.testing.assert_close(found, F.normalize(rows, dim=1), rtol=0, atol=1e-5)
+        before, moved = F.normalize(rows, dim=1), F.normalize(rows, dim=1)
+        for start, end in ((0, 128), (128, 200)):
+            source = (moved if published and step > 0 else before).clone()  # the first step writes to a copy
+            for row in range(start, end):
+                others = [other for other in range(200) if other != row]
+                similarity = source[others] @ source[row]
+                nearest = [others[i] for i in similarity.topk(2).indices.tolist()]
+                moved[row] = 0.7 * source[row] + 0.3 * source[nearest].mean(dim=0)
+        rows = moved
+    assert len(seen["rounds"]) == 4
+
+
+def test_the_last_of_the_best_rounds_counts_until_patience_ends():
+    labels = torch.tensor([0, 0, 1, 1, -1])
+    mixed = torch.tensor([[0.0], [10.0], [0.1], [10.1], [0.2]])  # clusters that hold one image of each class
+    with_0 = torch.tensor([[0.0], [0.1], [10.0], [10.1], [0.2]])
+    with_1 = torch.tensor([[0.0], [0.1], [10.0], [10.1], [10.2]])
+    rounds = iter([mixed, with_0, with_1, mixed, with_0, with_0])
+    assert best_clusters(rounds, labels, known=2, categories=2, patience=2).tolist() == [0, 0, 1, 1, 1]
+    assert sum(1 for _ in rounds) == 2
+    rounds = iter([mixed, with_0, with_1, mixed, with_0])
+    assert best_clusters(rounds, labels, known=2, categories=2, patience=3).tolist() == [0, 0, 1, 1, 0]
+    # Rounds that go on to the end have a result as well.
+    assert best_clusters([mixed, with_0], labels, known=2, categories=2).tolist() == [0, 0, 1, 1, 0]
+
+
 # --- every batch, small data, and settings -----------------------------------------------------------------
 
 
@@ -213,3 +276,15 @@ def test_settings_without_a_meaning_are_refused():
         method(shift=1.5)
     with pytest.raises(NewkindsError, match=r"method\.neighbours must be at least 1"):
         method(neighbours=0)
+
+
+def test_defaults_are_the_published_ones():
+    config = CMS.Config()
+    assert (config.sup_weight, config.shift, config.neighbours) == (0.35, 0.5, 8)
+    assert (config.shifted_temp, config.sup_con_temp) == (0.25, 0.07)
+    assert (config.projection_hidden, config.projection_dim, config.output_dim) == (2048, 256, 768)
+    assert (config.max_rounds, config.patience) == (20, 2)
+    assert not config.published_neighbours
+    assert not config.published_rounds
+    train = resolve({"data": {"name": "creatures"}, "method": {"name": "cms"}}).train
+    assert (train.lr, train.min_lr_ratio, train.weight_decay, train.decay_biases) == (0.05, 5e-3, 5e-5, True)

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from newkinds.config import resolve
 from newkinds.errors import NewkindsError
 from newkinds.heads import CentreClassifier, UnitProjectionHead
 from newkinds.methods import METHODS, Batch, Progress
@@ -70,6 +71,14 @@ def test_the_loss_by_loops():
     assert terms["loss"].item() == pytest.approx(0.3 * supervised + 0.7 * unsupervised, abs=1e-10)
 
 
+def test_nothing_of_the_loss_is_detached():
+    gcd = method()
+    embedding = F.normalize(torch.randn(8, 5, generator=torch.Generator().manual_seed(4), dtype=torch.float64), dim=1)
+    labels = torch.tensor([0, -1, 1, 0])
+    for term in ("info_nce", "supervised_contrastive"):
+        assert torch.autograd.gradcheck(lambda z, term=term: gcd.loss_of(z, labels)[term], embedding.requires_grad_())
+
+
 @pytest.mark.parametrize("labels", [[0, 1, -1, -1], [0, 0, 1, 1], [-1, -1, -1, -1], [1]])
 def test_every_batch_has_a_finite_loss_and_gradients(labels):
     gcd = method()
@@ -96,8 +105,9 @@ def test_categories_are_clusters_with_known_classes_first():
     gcd = method()
     with pytest.raises(NewkindsError, match="after the last epoch"):
         gcd.assign(features)
-    gcd.on_fit_end(features, labels)
-    found = gcd.assign(features * 3)  # length does not matter
+    lengths = torch.logspace(-2, 2, len(features))[:, None]  # which do not matter
+    gcd.on_fit_end(features * lengths, labels)
+    found = gcd.assign(features / lengths)
     old = truth < 2
     assert torch.equal(found.category[old], truth[old])
     new = found.category[~old]
@@ -111,9 +121,19 @@ def test_categories_are_clusters_with_known_classes_first():
 
 def test_a_known_class_without_labels_does_not_move_the_others():
     features, labels, truth = blobs()
-    gcd = method(known=2)
-    gcd.on_fit_end(features, labels.where(labels != 0, -1))
-    assert (gcd.assign(features).category[truth == 1] == 1).all()
+    gcd = method(known=3)
+    gcd.on_fit_end(features, torch.where(labels >= 0, labels + 1, -1))  # of class 0 there is none
+    category = gcd.assign(features).category
+    assert (category[truth == 0] == 1).all()
+    assert (category[truth == 1] == 2).all()
+    assert set(category[truth > 1].tolist()) == {0, 3}
+
+
+def test_k_means_is_set_up_as_asked():
+    estimator = method(kmeans_restarts=3, kmeans_iterations=7, published_kmeans=True).clustering()
+    assert (estimator.n_clusters, estimator.n_init, estimator.max_iter) == (4, 3, 7)
+    assert estimator.published_behaviour
+    assert not method().clustering().published_behaviour
 
 
 def test_the_same_seed_finds_the_same_centres():
@@ -135,6 +155,12 @@ def test_the_nearest_centre_wins_by_loops():
     nearest = [min(range(6), key=lambda k: math.dist(row, centres[k].tolist())) for row in x.tolist()]
     assert classifier(x).argmax(dim=1).tolist() == nearest
 
+    centres[2] = torch.nan  # a cluster without points, as the published k-means leaves it
+    classifier.keep(centres)
+    among = [k for k in range(6) if k != 2]
+    nearest = [min(among, key=lambda k: math.dist(row, centres[k].tolist())) for row in x.tolist()]
+    assert classifier(x).argmax(dim=1).tolist() == nearest
+
 
 def test_settings_without_a_meaning_are_refused():
     with pytest.raises(NewkindsError, match=r"method\.info_nce_temp is a temperature"):
@@ -143,3 +169,12 @@ def test_settings_without_a_meaning_are_refused():
         method(sup_weight=-1)
     with pytest.raises(NewkindsError, match=r"method\.kmeans_restarts must be at least 1"):
         method(kmeans_restarts=0)
+
+
+def test_defaults_are_the_published_ones():
+    config = GCD.Config()
+    assert (config.sup_weight, config.info_nce_temp, config.sup_con_temp) == (0.35, 1.0, 0.07)
+    assert (config.projection_hidden, config.projection_dim, config.output_dim) == (2048, 256, 65536)
+    train = resolve({"data": {"name": "creatures"}, "method": {"name": "gcd"}}).train
+    assert (train.lr, train.min_lr_ratio, train.weight_decay, train.decay_biases) == (0.1, 1e-3, 5e-5, True)
+    assert train.draw == "half_labelled"

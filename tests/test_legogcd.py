@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from newkinds import losses
+from newkinds.config import resolve
 from newkinds.errors import NewkindsError
 from newkinds.methods import METHODS, Batch, Progress
 from newkinds.methods.legogcd import view_divergence
@@ -131,6 +132,25 @@ def test_known_entropy_by_loops():
     assert lego.known_entropy(logits, unlabelled).tolist() == pytest.approx(expected, abs=1e-10)
 
 
+def test_the_new_terms_and_their_weights_by_default():
+    """With the divergence of the paper, at temperatures that differ from each other."""
+    lego = method(student_temp=0.2, sup_weight=0.3, entropy_weight=1.5, known_threshold=0.2).double()
+    logits, projections, labels = cosine_logits(8, seed=3), cosine_logits(8, seed=4), torch.tensor([0, -1, 3, -1])
+    torch.testing.assert_close(lego.mean_prediction, torch.full((10,), 0.1, dtype=torch.float64))
+    terms = lego.loss_of(logits, projections, labels, Progress(15, epochs=200))
+    assert terms["view_divergence"] == view_divergence(logits, temperature=0.2)
+    assert terms["known_entropy"] == lego.known_entropy(logits, torch.tensor([False, True] * 4)).mean() > 0
+    simgcd = METHODS["simgcd"].loss_of(lego, logits, projections, labels, Progress(15, epochs=200))["loss"]
+    added = 0.7 * terms["view_divergence"] + 1.5 * terms["known_entropy"]
+    assert terms["loss"].item() == pytest.approx((simgcd + added).item(), abs=1e-12)
+
+
+def test_a_view_at_the_threshold_is_surely_known():
+    logits = torch.zeros(2, 10, dtype=torch.float64)  # every category has exactly the probability 1/10
+    lego = method(known_threshold=logits.softmax(dim=1)[0, 0].item()).double()
+    assert (lego.known_entropy(logits, torch.tensor([True, True])) > 0).all()
+
+
 def test_the_mean_prediction_follows_only_in_training():
     lego, features = method(), torch.randn(8, 12)
     before = lego.mean_prediction.clone()
@@ -163,3 +183,11 @@ def test_settings_without_a_meaning_are_refused():
         method(entropy_temp=0.0)
     with pytest.raises(NewkindsError, match=r"method\.known_threshold lies between 0 and 1"):
         method(known_threshold=1.5)
+
+
+def test_defaults_are_the_published_ones():
+    config = LegoGCD.Config()
+    assert (config.known_threshold, config.entropy_weight, config.entropy_temp) == (0.7, 2.0, 0.05)
+    assert (config.margin, config.mean_momentum, config.sup_weight, config.student_temp) == (0.4, 0.999, 0.35, 0.1)
+    train = resolve({"data": {"name": "creatures"}, "method": {"name": "legogcd"}}).train
+    assert (train.lr, train.min_lr_ratio, train.weight_decay, train.decay_biases) == (0.1, 1e-3, 5e-5, False)

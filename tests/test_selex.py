@@ -2,13 +2,16 @@
 
 import json
 import math
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from sklearn.exceptions import ConvergenceWarning
 
+from newkinds.config import resolve
 from newkinds.errors import NewkindsError
 from newkinds.methods import METHODS, Batch, Progress
 from newkinds.methods.selex import smoothed_info_nce
@@ -31,9 +34,10 @@ def method(dim=6, known=4, categories=8, **settings):
     return SelEx(config, dim=dim, known=known, categories=categories)
 
 
-def batch(labels):
+def batch(labels, index=None):
     labels = torch.tensor(labels)
-    return Batch(views=torch.zeros(2 * len(labels), 3, 1, 1), labels=labels, index=torch.arange(len(labels)))
+    index = torch.arange(len(labels)) if index is None else torch.tensor(index)
+    return Batch(views=torch.zeros(2 * len(labels), 3, 1, 1), labels=labels, index=index)
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +194,17 @@ def test_coarser_levels_see_a_shorter_part_by_loops():
     assert terms["loss"].item() == pytest.approx((0.65 * terms["smoothed_info_nce"] + 0.175 * parts).item())
 
 
+def test_targets_have_no_gradient_and_clusters_are_those_of_the_images():
+    selex = method(far="pair_dist", smoothing=0.5).double()
+    selex.keep_hierarchy(some_levels())
+    features, labels, index = some_rows(8, 6, seed=7).requires_grad_(), [0, -1, 1, -1], [7, 2, 9, 4]
+    (got,) = torch.autograd.grad(selex.loss(batch(labels, index), features, Progress(0, 10))["loss"], features)
+    cluster = torch.stack([level[index + index] for level in selex.cluster])
+    terms = selex.loss_of(selex.head(features), torch.tensor(labels), features.detach().clone(), cluster)
+    (expected,) = torch.autograd.grad(terms["loss"], features)
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+
+
 def test_targets_of_a_row_with_nothing_far_away_stay_finite():
     selex = method()
     selex.keep_hierarchy(some_levels())
@@ -224,13 +239,50 @@ def test_levels_halve_until_one_known_group_is_left():
     assert all(len(group) == 1 and group < {0, 1} for group in groups)  # a known one goes into a known group
 
 
+@pytest.mark.parametrize(("categories", "sizes"), [(4, [4, 2, 1]), (5, [5, 3, 2]), (7, [7, 3, 2])])
+def test_new_groups_halve_down_to_one_unless_there_is_none(categories, sizes):
+    features, labels, truth = blobs(noise=0.1)
+    seen = truth < categories
+    unit = F.normalize(features[seen], dim=1)
+    selex = method(dim=8, categories=categories)
+    levels = selex.hierarchy(unit, labels[seen].numpy(), np.random.RandomState(0))
+    assert [len(centres) for _, centres in levels] == sizes
+    selex.keep_hierarchy(levels)  # a level of one cluster has nothing that is far away
+    assert selex.far_away(unit, selex.cluster).isfinite().all()
+
+
+def test_images_that_are_all_copies_of_known_ones_leave_no_new_group():
+    unit = torch.eye(4, 8).repeat(6, 1)
+    labels = np.where(np.arange(24) < 12, np.arange(24) % 4, -1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        levels = method(dim=8, categories=6, balanced=False).hierarchy(unit, labels, np.random.RandomState(0))
+    assert [len(centres) for _, centres in levels] == [6, 2, 1]
+    np.testing.assert_array_equal(levels[0][0], np.arange(24) % 4)
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_k_means_is_set_up_as_asked(balanced):
+    settings = {"kmeans_restarts": 3, "kmeans_iterations": 7, "published_kmeans": True, "balanced": balanced}
+    selex = method(**settings)
+    estimator = selex.clustering()
+    assert (estimator.n_clusters, estimator.n_init, estimator.max_iter) == (8, 3, 7)
+    assert estimator.cluster_size == ("even" if balanced else None)
+    assert estimator.published_behaviour
+    torch.manual_seed(1)
+    seed = selex.clustering().random_state
+    torch.manual_seed(1)
+    assert seed == selex.clustering().random_state is not None
+
+
 def test_every_epoch_starts_with_a_hierarchy_of_view_0():
     features, labels, _ = blobs()
+    lengths = torch.logspace(-1, 1, len(features))[:, None]  # which do not matter
     selex, asked = method(dim=8), []
 
     def embed(views):
         asked.append(views)
-        return features[None], labels
+        return (features * lengths)[None], labels
 
     states = []
     for seed in (1, 1):
@@ -241,6 +293,9 @@ def test_every_epoch_starts_with_a_hierarchy_of_view_0():
     assert torch.equal(*states)  # the same seed, the same hierarchy: a resumed run builds it again
     assert selex.cluster.shape == (3, 80)
     assert selex.centres.shape == (8 + 4 + 2, 8)
+    unit = F.normalize(features, dim=1)
+    means = torch.stack([unit[selex.cluster[0] == c].mean(dim=0) for c in range(8)])
+    torch.testing.assert_close(selex.centres[:8], means)
     assert not {"cluster", "centres", "radius"} & set(selex.state_dict())
 
 
@@ -276,3 +331,16 @@ def test_settings_without_a_meaning_are_refused():
         method(smoothing=2.0)
     with pytest.raises(NewkindsError, match=r"method\.info_nce_temp is a temperature"):
         method(info_nce_temp=0.0)
+
+
+def test_defaults_are_the_published_ones_but_for_the_smoothing():
+    config = SelEx.Config()
+    assert (config.sup_weight, config.info_nce_temp, config.sup_con_temp) == (0.35, 1.0, 0.07)
+    assert (config.projection_hidden, config.projection_dim, config.output_dim) == (2048, 256, 65536)
+    assert (config.smoothing, config.far, config.balanced) == (0.1, "zero_one", True)
+    assert (config.kmeans_iterations, config.kmeans_restarts) == (10, 10)
+    assert not any(getattr(config, switch) for switch in PUBLISHED)
+    resolved = resolve({"data": {"name": "creatures"}, "method": {"name": "selex"}})
+    train = resolved.train
+    assert (train.lr, train.min_lr_ratio, train.weight_decay, train.decay_biases) == (0.1, 1e-3, 1e-4, True)
+    assert (train.draw, resolved.backbone["train_blocks"]) == ("by_total", 2)

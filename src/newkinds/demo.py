@@ -28,8 +28,8 @@ BATCH_SIZE = 32
 HOST_SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "simgcd": {"train": {"lr": 0.02}, "method": {"memax_weight": 2.0}},
     "legogcd": {"train": {"lr": 0.02}, "method": {"memax_weight": 2.0}},
-    "gcd": {"train": {"lr": 0.05}, "method": {"output_dim": 4096}},
-    "cms": {"train": {"lr": 0.05}},
+    "gcd": {"train": {"lr": 0.02}, "method": {"output_dim": 4096}},
+    "cms": {"train": {"lr": 0.02}},
     "selex": {"train": {"lr": 0.05}, "method": {"output_dim": 4096}},
 }
 

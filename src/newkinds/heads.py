@@ -95,12 +95,16 @@ class CentreClassifier(nn.Module):
         self.centres.copy_(centres)
 
     def forward(self, features: Tensor) -> Tensor:
-        """(n, K) minus half the squared distances, up to a constant a row; for unit vectors, cosines."""
+        """(n, K) minus half the squared distances, up to a constant a row; for unit vectors, cosines.
+
+        A cluster that ended up empty (in the published way) has no centre, and nothing belongs to it: -inf.
+        """
         if not self.centres.any():
             raise NewkindsError(NOT_CLUSTERED)
         with full_precision(features) as x:
             centres = self.centres.to(x.dtype)
-            return x @ centres.T - centres.square().sum(dim=1) / 2
+            logits = x @ centres.T - centres.square().sum(dim=1) / 2
+            return logits.where(centres.isfinite().all(dim=1), -torch.inf)
 
 
 class NearestImage(nn.Module):

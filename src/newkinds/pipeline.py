@@ -204,8 +204,13 @@ def _category_count(k: int | str | None, table: Table) -> int:
     assert isinstance(k, int)  # "auto" has been counted
     if k < known:
         raise NewkindsError(f"{k} categories were asked for, but {known} are known already: --k counts those too.")
-    if k > len(table):
-        raise NewkindsError(f"{k} categories were asked for, but there are only {len(table)} images.")
+    unlabelled = sum(label is None for label in table.labels)
+    most = len(set(table.labels) - {None}) + unlabelled
+    if k > most:  # k-means would say so too, but after the training
+        raise NewkindsError(
+            f"{k} categories were asked for, but {unlabelled} unlabelled images beside the labelled classes "
+            f"can show no more than {most}: lower --k."
+        )
     if k == known:
         warn(f"--k {k} leaves no room for new categories: every image will get one of the {known} known classes.")
     return k

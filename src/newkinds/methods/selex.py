@@ -76,9 +76,10 @@ class SelEx(KMeansMethod):
         known, new = len(found.classes_), self.categories - len(found.classes_)
         finest, known_centres = found.labels_, found.cluster_centers_[:known]
         is_known = finest < known  # clusters of known classes come first
+        look_new = int(np.sum(~is_known))  # images: there are no more new groups than that
         levels = [(finest, found.cluster_centers_)]
         while known > 1:
-            known, new = max(known // 2, 1), max(new // 2, 1)
+            known, new = known // 2, min(max(new // 2, 1), look_new)
             group = KMeans(known, n_init=10, random_state=0).fit_predict(known_centres)
             coarse = np.where(is_known, group[finest.clip(max=len(group) - 1)], -1)
             found = self._balanced_kmeans(known + new, 1, random).fit(unit, coarse)
