@@ -153,7 +153,9 @@ def _prepare(data: str | Path | None, out: str | Path, choices: Choices) -> tupl
     table = readable(load_table(config.data))
     require_discoverable(table)
     counted = _counted_before_training(run, table, config) if config.k == "auto" else None
-    config = replace(config, k=_category_count(counted.answer if counted else config.k, table))
+    # a known class may have no labelled image: it is not counted, but it is one
+    k = config.k if counted is None else max(counted.answer, len(table.known))
+    config = replace(config, k=_category_count(k, table))
     run.begin(config)
     if counted is not None:
         _write_count(counted, run, K_AUTO)
