@@ -174,8 +174,8 @@ def test_smoothed_info_nce_by_loops():
     assert smoothed_info_nce(z, smooth, share=0.3, temperature=0.7).item() == pytest.approx(total, abs=1e-10)
 
 
-def test_coarser_levels_see_a_shorter_part_by_loops():
-    selex = method(sup_con_temp=0.3)
+def test_the_loss_by_loops_coarser_levels_see_a_shorter_part():
+    selex = method(sup_con_temp=0.3, info_nce_temp=0.6)
     selex.keep_hierarchy(some_levels())
     z, cluster = F.normalize(some_rows(8, 32, seed=4), dim=1), selex.cluster[:, [0, 1, 2, 3] * 2]
     expected = 0.0
@@ -188,8 +188,18 @@ def test_coarser_levels_see_a_shorter_part_by_loops():
             for k in positives:
                 log_share = -math.dist(rows[i], rows[k]) / 0.3 - math.log(everyone_else)
                 expected -= log_share / len(positives) / 8 / 2 ** (j + 1)
-    terms = selex.loss_of(z, torch.tensor([-1, 0, -1, 1]), some_rows(8, 6, seed=5), cluster)
+    features = some_rows(8, 6, seed=5)
+    terms = selex.loss_of(z, torch.tensor([-1, 0, -1, 1]), features, cluster)
     assert terms["hierarchical_contrastive"].item() == pytest.approx(expected, abs=1e-10)
+    supervised = 0.0
+    rows = [1, 3, 5, 7]  # both views of images 1 and 3, which are of different classes
+    for i in rows:
+        everyone_else = sum(math.exp(-math.dist(z[i], z[k]) / 0.3) for k in rows if k != i)
+        supervised -= (-math.dist(z[i], z[(i + 4) % 8]) / 0.3 - math.log(everyone_else)) / 4
+    assert terms["supervised_contrastive"].item() == pytest.approx(supervised, abs=1e-10)
+    smooth = selex.far_away(features, cluster)
+    unsupervised = smoothed_info_nce(z, smooth, selex.config.smoothing, temperature=0.6)
+    assert terms["smoothed_info_nce"].item() == pytest.approx(unsupervised.item(), abs=1e-12)
     parts = terms["supervised_contrastive"] + terms["hierarchical_contrastive"]
     assert terms["loss"].item() == pytest.approx((0.65 * terms["smoothed_info_nce"] + 0.175 * parts).item())
 
