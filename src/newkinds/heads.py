@@ -54,8 +54,10 @@ class PrototypeClassifier(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         with full_precision(features) as x:  # (n, D): cosines are divided by small temperatures later
-            prototypes = F.normalize(self.prototypes.to(x.dtype), dim=1)
-            return F.normalize(x, dim=1) @ prototypes.T  # (n, K)
+            prototypes = self.prototypes.to(x.dtype)
+            lengths = prototypes.norm(dim=1).clamp(min=1e-12)  # (K,)
+            # The products are divided, not the prototypes: of these there may be 65,536.
+            return F.normalize(x, dim=1) @ prototypes.T / lengths  # (n, K)
 
 
 class UnitProjectionHead(nn.Module):

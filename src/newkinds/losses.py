@@ -102,7 +102,7 @@ def mean_entropy_gap(logits: Tensor, student_temp: float = 0.1) -> Tensor:
 
 
 def euclidean_distances(z: Tensor) -> Tensor:
-    """Distances (n, n) between rows (n, d), exact to the precision of `z` also where they are small.
+    """Distances (n, n) between rows (n, d), exact to float32 also where they are small.
 
     ‖a‖² − 2ab + ‖b‖² is a matrix product, many times faster than differences in thousands of dimensions,
     but its rounding error is largest where distances are smallest: exactly at the positives. So it is done
