@@ -33,6 +33,9 @@ def test_config_survives_being_written_and_read(tmp_path: Path) -> None:
         ({"method": {"name": "simgdc"}}, "Did you mean 'simgcd'"),
         ({"method": {"memax_wieght": 1}}, "Did you mean 'memax_weight'"),
         ({"organizer": {"name": "cpf", "slots": 3}}, "'organizer.slots'"),
+        ({"organizer": {"cpf": {"primitves": 3}}}, "'organizer.cpf.primitves'. Did you mean 'primitives'"),
+        ({"organizer": {"cfp": {"primitives": 3}}}, "no organizer called 'cfp'. Did you mean 'cpf'"),
+        ({"organizer": {"primitives": 3}}, "'organizer.primitives'"),
         ({"train": {"epochs": "many"}}, "'train.epochs' must be a whole number, not 'many'"),
         ({"train": {"epochs": 0}}, "at least 1"),
         ({"train": {"epochs": 2.5}}, "whole number"),
@@ -59,6 +62,21 @@ def test_lists_of_names() -> None:
 def test_another_organizer_does_not_inherit_settings() -> None:
     config = resolve(CREATURES, {"organizer": {"name": "cpf", "primitives": 4}}, {"organizer": {"name": "none"}})
     assert config.organizer == {"name": "none"}
+
+
+def test_settings_under_a_name_wait_until_it_is_chosen() -> None:
+    recipe = {"organizer": {"cpf": {"primitives": 16, "heads": 16}}}
+    assert resolve(CREATURES, recipe).organizer == {"name": "none"}
+    chosen = resolve(CREATURES, recipe, {"organizer": {"name": "cpf"}}).organizer
+    assert (chosen["primitives"], chosen["heads"]) == (16, 16)
+    set_plainly = resolve(CREATURES, recipe, {"organizer": {"name": "cpf"}}, {"organizer": {"primitives": 4}}).organizer
+    assert (set_plainly["primitives"], set_plainly["heads"]) == (4, 16)
+
+
+def test_waiting_settings_outlive_another_choice() -> None:
+    recipe = {"organizer": {"name": "patches", "cpf": {"primitives": 16}}}
+    assert resolve(CREATURES, recipe).organizer == {"name": "patches"}
+    assert resolve(CREATURES, recipe, {"organizer": {"name": "cpf"}}).organizer["primitives"] == 16
 
 
 def test_no_data() -> None:

@@ -20,7 +20,7 @@ EXAMPLES = """examples:
   newkinds eval runs/a                              accuracy on all, old and new classes
   newkinds count photos/ --plot count.png           how many categories there are
   newkinds data check --data-root datasets/         which benchmark data sets are there, and complete
-  newkinds list                                     methods, organizers, backbones, data sets
+  newkinds list                                     methods, organizers, backbones, data sets, recipes
 
 photos/ holds one folder a known class, and a folder 'unlabeled' (or loose files) for all the rest.
 """
@@ -66,7 +66,8 @@ def parser() -> argparse.ArgumentParser:
         "Train a method on partly labelled images; the same command goes on after an interruption.",
         "  newkinds train creatures --out runs/a\n"
         "  newkinds train photos/ --out runs/b --k 40 --organizer cpf --backbone vit_small_patch14_dinov2\n"
-        "  newkinds train list.csv --out runs/c --k 12 --recipe mine.yaml --set train.lr=0.05",
+        "  newkinds train list.csv --out runs/c --k 12 --recipe mine.yaml --set train.lr=0.05\n"
+        "  newkinds train --recipe simgcd/cub --organizer cpf --data-root datasets/ --out runs/d",
     )
     _training_options(train)
 
@@ -134,7 +135,8 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("--data-root", metavar="FOLDER", help="where the data sets are (default: $NEWKINDS_DATA)")
 
     listing = verb("list", "What there is to choose from.", "  newkinds list\n  newkinds list organizers")
-    listing.add_argument("kind", nargs="?", choices=("methods", "organizers", "backbones", "datasets", "counters"))
+    kinds = ("methods", "organizers", "backbones", "datasets", "counters", "recipes")
+    listing.add_argument("kind", nargs="?", choices=kinds)
     return main
 
 
@@ -161,7 +163,7 @@ def _model_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--backbone", metavar="NAME", help="tiny (bundled, default) or any timm model")
     verb.add_argument("--weights", metavar="FILE", help="the backbone's weights: .safetensors or .pth")
     verb.add_argument("--data-root", metavar="FOLDER", help="where the data sets are (default: $NEWKINDS_DATA)")
-    verb.add_argument("--recipe", metavar="FILE", help="YAML file with settings")
+    verb.add_argument("--recipe", metavar="FILE|NAME", help="YAML file with settings, or one of ours: simgcd/cub")
     verb.add_argument("--device", metavar="NAME", help="auto, cpu, cuda, mps (default: auto)")
     verb.add_argument(
         "--set", action="append", default=[], metavar="A.B=C", help="one setting, e.g. method.memax_weight=2"

@@ -2,7 +2,8 @@
 
 A section's settings are the arguments of what it builds (a data set's reader, the backbone's builder, an
 organizer's constructor, a method's Config, TrainConfig), so nothing is declared twice.
-An unknown name is an error that suggests the nearest one.
+An unknown name is an error that suggests the nearest one. Settings under an organizer's name, such as
+`organizer: {cpf: {primitives: 16}}`, wait until that organizer is chosen: `--organizer cpf` is all it takes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 import yaml
 
 from .errors import NewkindsError, nearest
+from .registry import Registry
 
+RECIPES = Path(__file__).with_name("recipes")  # METHOD/DATASET.yaml
 SECTIONS = ("data", "backbone", "organizer", "method", "train")
 
 
@@ -58,6 +61,29 @@ class Config:
 
     def as_yaml(self) -> str:
         return yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True)
+
+
+def recipe_names() -> list[str]:
+    """The recipes that come with newkinds, one for each published method and data set: `simgcd/cub`."""
+    return sorted(file.relative_to(RECIPES).with_suffix("").as_posix() for file in RECIPES.glob("*/*.yaml"))
+
+
+def find_recipe(recipe: str | Path) -> Path:
+    """The file of a recipe of ours by its name, else the file the user means.
+
+    >>> find_recipe("simgcd/cub").name
+    'cub.yaml'
+    """
+    names = recipe_names()
+    if str(recipe) in names:
+        return RECIPES / f"{recipe}.yaml"
+    if not Path(recipe).exists():
+        asked = str(recipe).removeprefix(f"{RECIPES.name}/").removesuffix(".yaml")
+        raise NewkindsError(
+            f"there is no recipe '{recipe}', neither as a file nor among those of newkinds.{nearest(asked, names)} "
+            "`newkinds list recipes` shows them."
+        )
+    return Path(recipe)
 
 
 def read_recipe(path: str | Path) -> dict[str, Any]:
@@ -116,7 +142,7 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     config = Config(
         data={"name": data_name, **_section("data", DATASETS[data_name], merged["data"])},
         backbone=_section("backbone", build_backbone, {**method.backbone_defaults, **merged["backbone"]}),
-        organizer={"name": organizer_name, **_section("organizer", ORGANIZERS[organizer_name], merged["organizer"])},
+        organizer={"name": organizer_name, **_chosen("organizer", ORGANIZERS, organizer_name, merged["organizer"])},
         method={"name": method_name, **_section("method", method.Config, merged["method"])},
         train=TrainConfig(**_section("train", TrainConfig, train)),
         k=k,
@@ -150,9 +176,9 @@ def _merge(layers: tuple[Mapping[str, Any], ...]) -> dict[str, Any]:
             elif not isinstance(value, Mapping):
                 raise NewkindsError(f"the section '{key}' must hold settings by name, not {value!r}.")
             else:
-                # another organizer, method or data set does not inherit its predecessor's settings
+                # another organizer, method or data set does not inherit its predecessor's settings, but finds its own
                 if "name" in value and value["name"] != merged[key].get("name", value["name"]) and key != "backbone":
-                    merged[key] = {}
+                    merged[key] = {name: waiting for name, waiting in merged[key].items() if _waits(waiting)}
                 merged[key].update(value)
     return merged
 
@@ -162,6 +188,20 @@ def _name(merged: dict[str, Any], section: str, default: str | None) -> str:
     if name is None:
         raise NewkindsError(f"no {section} given.")
     return str(name)
+
+
+def _waits(setting: Any) -> bool:
+    """No setting is a mapping: one holds the settings of whatever bears its name, for when that is chosen."""
+    return isinstance(setting, Mapping)
+
+
+def _chosen(section: str, registry: Registry[Any], chosen: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of what is chosen: those under its name, and over them those given plainly."""
+    waiting = {name: settings for name, settings in given.items() if _waits(settings)}
+    for name, settings in waiting.items():
+        _section(f"{section}.{name}", registry[name], settings)  # a mistake does not wait
+    plain = {name: value for name, value in given.items() if name not in waiting}
+    return _section(section, registry[chosen], {**waiting.get(chosen, {}), **plain})
 
 
 def _section(section: str, build: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:

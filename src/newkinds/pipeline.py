@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from typing_extensions import Unpack
 
 from .backbones import build_backbone
-from .config import Config, read_recipe, resolve
+from .config import Config, find_recipe, read_recipe, resolve
 from .console import say, warn
 from .count import COUNTERS, Count, plot
 from .data import load_table, source_of
@@ -48,7 +48,7 @@ class Choices(TypedDict, total=False):
     backbone: str | None
     weights: str | Path | None  # weight file of the backbone
     data_root: str | Path | None  # where the data sets are, if not in $NEWKINDS_DATA
-    recipe: str | Path | None  # YAML file with settings
+    recipe: str | Path | None  # YAML file with settings, or the name of one that comes with newkinds
     settings: Mapping[str, Any] | Sequence[Mapping[str, Any]]  # {"train": {"epochs": 20}}, later ones win
 
 
@@ -167,7 +167,7 @@ def _layers(data: str | Path | None, choices: Choices) -> list[Mapping[str, Any]
     """What the user chose as layers of settings, later ones win."""
     layers: list[Mapping[str, Any]] = []
     if (recipe := choices.get("recipe")) is not None:
-        layers.append(read_recipe(recipe))
+        layers.append(read_recipe(find_recipe(recipe)))
     if data is not None:
         layers.append({"data": source_of(data)})
     if (root := choices.get("data_root")) is not None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .backbones import known_backbones
+from .config import recipe_names
 from .count import COUNTERS, Count
 from .data import DATASETS
 from .discovery import Discovery
@@ -92,6 +93,7 @@ def listing(kind: str | None = None) -> str:
         "backbones": known_backbones(),
         "datasets": _described(DATASETS),
         "counters": _described(COUNTERS),
+        "recipes": _recipes(),
     }
     blocks = []
     for name in sections if kind is None else [kind]:
@@ -103,3 +105,11 @@ def listing(kind: str | None = None) -> str:
 
 def _described(registry: Registry[Any]) -> list[tuple[str, str]]:
     return [(name, (registry[name].__doc__ or "").strip().split("\n")[0]) for name in registry]
+
+
+def _recipes() -> list[tuple[str, str]]:
+    """The names of the recipes, a line for each method."""
+    of_method: dict[str, list[str]] = {}
+    for name in recipe_names():
+        of_method.setdefault(name.split("/")[0], []).append(name)
+    return [(method, ", ".join(names)) for method, names in of_method.items()]
