@@ -146,7 +146,7 @@ def parser() -> argparse.ArgumentParser:
         bench.add_argument(f"--{name}", metavar="NAMES", help=f"{what}, separated by commas (default: the table's)")
     bench.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="N", help="one run each (default: 0)")
     bench.add_argument("--collect", action="store_true", help="run nothing: print what there is")
-    bench.add_argument("--style", default="markdown", choices=("markdown", "latex", "csv"), help="(default: %(default)s)")
+    bench.add_argument("--style", default="markdown", choices=("markdown", "latex", "csv"), help="default: %(default)s")
     bench.add_argument("--epochs", type=int, metavar="N", help="short for --set train.epochs=N")
     _model_options(bench)
 
