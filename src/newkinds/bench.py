@@ -1,4 +1,4 @@
-"""Grids of runs: methods × organizers × seeds, each run or gone on with, and what they came to."""
+"""Grids of runs: data sets × methods × organizers × seeds, each run or gone on with, and what they came to."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .errors import NewkindsError
 from .evaluation import evaluate
 from .methods import METHODS
 from .pipeline import count_categories, train
+from .run import Run
 
 Settings = Sequence[Mapping[str, Any]]
 
@@ -23,11 +24,19 @@ class Cell:
 
     data: str
     method: str
-    organizer: str
+    organizer: str  # its name, or that of one of ABLATIONS
     seed: int
 
     def folder(self, out: Path) -> Path:
         return out / f"{self.data}-{self.method}-{self.organizer}-seed{self.seed}"
+
+    def layers(self) -> Settings:
+        """The settings that make it this cell and no other."""
+        return [
+            {"method": {"name": self.method}},
+            {"organizer": ABLATIONS.get(self.organizer, {"name": self.organizer})},
+            {"train": {"seed": self.seed}},
+        ]
 
     def __str__(self) -> str:
         return f"{row_name(self.method, self.organizer)} on {self.data}, seed {self.seed}"
@@ -41,6 +50,12 @@ class Outcome:
     protocol: dict[str, str]
 
 
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "cpf-without-alpha": {"name": "cpf", "learn_alpha": False},
+    "cpf-without-prior": {"name": "cpf", "use_prior": False},
+    "cpf-without-data": {"name": "cpf", "use_data": False},
+}
+
 COLUMNS = {
     "all": Column("All", "%", "higher"),
     "old": Column("Old", "%", "higher"),
@@ -49,7 +64,11 @@ COLUMNS = {
     "count_error": Column("|K̂ − K| / K", "%", "lower"),
     "parameters": Column("params", "M", decimals=2),
     "seconds": Column("time", "s", decimals=0),
+    "model_parameters": Column("params", "M", decimals=2),
+    "epoch_seconds": Column("training epoch", "s", "lower", decimals=2),
+    "inference_seconds": Column("inference", "s", "lower", decimals=2),
 }
+COMPARED = ("all", "old", "new", "count", "count_error", "parameters", "seconds")
 
 
 def grid(data: str, methods: Iterable[str], organizers: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
@@ -71,20 +90,36 @@ def run_all(cells: Sequence[Cell], out: Path, settings: Callable[[Cell], Setting
 
 def run_one(cell: Cell, out: Path, settings: Settings) -> Outcome:
     """Train (or go on), assign, evaluate and count."""
-    layers = [*settings, {"train": {"seed": cell.seed}}]
-    loaded = train(cell.data, cell.folder(out), method=cell.method, organizer=cell.organizer, settings=layers)
-    evaluation = evaluate(cell.folder(out))
+    folder = cell.folder(out)
+    train(cell.data, folder, settings=[*settings, *cell.layers()])
+    evaluate(folder)
+    count_categories(folder)
+    outcome = read_outcome(folder)
+    assert outcome is not None  # all its files have just been written
+    return outcome
+
+
+def read_outcome(folder: Path) -> Outcome | None:
+    """What a run came to, from its files alone; None if it has not been trained, evaluated and counted to the end."""
+    run = Run(folder)
+    if not all(run.path(name).is_file() for name in ("model.safetensors", "evaluation.json", "count.json")):
+        return None
+    evaluation, record = run.read_json("evaluation.json"), run.read_json("protocol.json")
+    counted, categories = run.read_json("count.json")["answer"], record["categories"]
+    seconds = [row["seconds"] for row in run.metrics()]
+    sizes = record["parameters"]
     metrics = evaluation["metrics"]
-    counted = count_categories(cell.folder(out)).answer
-    categories = loaded.model.k
     figures: dict[str, float | None] = {
         part: None if (value := metrics[f"acc_{part}"]) is None else 100 * value for part in ("all", "old", "new")
     }
     figures |= {
         "count": counted,
-        "count_error": 100 * abs(counted - categories) / categories,
-        "parameters": sum(p.numel() for p in loaded.model.encoder.parameters()) / 1e6,
-        "seconds": sum(row["seconds"] for row in loaded.run.metrics()),
+        "count_error": None if categories is None else 100 * abs(counted - categories) / categories,
+        "parameters": (sizes["backbone"] + sizes["organizer"]) / 1e6,
+        "model_parameters": sum(sizes.values()) / 1e6,
+        "seconds": sum(seconds),
+        "epoch_seconds": sum(seconds) / len(seconds),
+        "inference_seconds": run.read_json("timing.json")["embedding_seconds"],
     }
     return Outcome(figures, evaluation["protocol"])
 
@@ -97,16 +132,18 @@ def compare(cells: Sequence[Cell], outcomes: Mapping[Cell, Outcome]) -> Comparis
         for organizer in dict.fromkeys(cell.organizer for cell in cells):
             wanted = [cell for cell in cells if (cell.method, cell.organizer) == (method, organizer)]
             finished = [outcomes[cell].figures for cell in wanted if cell in outcomes]
-            figures = [Figure.of([each[name] for each in finished]) for name in COLUMNS]
+            figures = [Figure.of([each[name] for each in finished]) for name in COMPARED]
             rows.append(Row(row_name(method, organizer), figures, base=host if len(rows) > host else None))
     protocols = [outcomes[cell].protocol for cell in cells if cell in outcomes]
-    return Comparison(list(COLUMNS.values()), rows, merged(protocols))
+    return Comparison([COLUMNS[name] for name in COMPARED], rows, merged(protocols))
 
 
 def row_name(method: str, organizer: str) -> str:
     """`SimGCD`, `SimGCD + CPF`."""
     host = METHODS[method].__name__
-    return host if organizer == "none" else f"{host} + {organizer.upper()}"
+    name, _, without = organizer.partition("-without-")
+    plugged = "" if name == "none" else f" + {name.upper()}"
+    return host + plugged + (f" without {without}" if without else "")
 
 
 def merged(protocols: Sequence[Mapping[str, str]]) -> list[tuple[str, str]]:

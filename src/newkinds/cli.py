@@ -134,6 +134,23 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("names", metavar="NAME", nargs="*", help="data sets (default: all)")
     check.add_argument("--data-root", metavar="FOLDER", help="where the data sets are (default: $NEWKINDS_DATA)")
 
+    bench = verb(
+        "bench",
+        "Run or resume the grid of one of the paper's tables, and print it: reported, ours, gain over the host.",
+        "  newkinds bench fine --out runs/fine --data cub --methods simgcd --seeds 0 1 2 --data-root datasets/\n"
+        "  newkinds bench coarse --out runs/coarse --collect --style latex\n"
+        "  newkinds bench ablation --out runs/ablation --data cub --weights dino_vitbase16_pretrain.pth",
+    )
+    bench.add_argument("table", metavar="TABLE", help="fine, coarse, ablation, count or cost")
+    bench.add_argument("--out", required=True, metavar="FOLDER", help="where the runs are, one folder each")
+    for name, what in (("methods", "methods"), ("organizers", "organizers"), ("data", "data sets")):
+        bench.add_argument(f"--{name}", metavar="NAMES", help=f"{what}, separated by commas (default: the table's)")
+    bench.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="N", help="one run each (default: 0)")
+    bench.add_argument("--collect", action="store_true", help="run nothing: print what there is")
+    bench.add_argument("--style", default="markdown", choices=("markdown", "latex", "csv"), help="default: %(default)s")
+    bench.add_argument("--epochs", type=int, metavar="N", help="short for --set train.epochs=N")
+    _model_options(bench)
+
     listing = verb("list", "What there is to choose from.", "  newkinds list\n  newkinds list organizers")
     kinds = ("methods", "organizers", "backbones", "datasets", "counters", "recipes")
     listing.add_argument("kind", nargs="?", choices=kinds)
@@ -336,6 +353,25 @@ def _data(options: argparse.Namespace) -> int:
     return 0 if (all(usable) if options.names else any(usable)) else 1
 
 
+def _bench(options: argparse.Namespace) -> int:
+    from .paper import bench
+
+    parts = {
+        name: getattr(options, name).split(",") for name in ("methods", "organizers", "data") if getattr(options, name)
+    }
+    text = bench(
+        options.table,
+        options.out,
+        seeds=options.seeds,
+        only_collect=options.collect,
+        style=options.style,
+        **parts,
+        **_choices(options),
+    )
+    print(text)
+    return 0
+
+
 def _list(options: argparse.Namespace) -> int:
     from .tables import listing
 
@@ -350,6 +386,7 @@ VERBS = {
     "eval": _eval,
     "predict": _predict,
     "count": _count,
+    "bench": _bench,
     "data": _data,
     "list": _list,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -72,7 +73,9 @@ class LoadedRun:
         from .report import render
         from .report.build import page_of  # jinja2 is needed here only
 
+        started = time.perf_counter()
         embedded = self.model.embed(table)
+        self.run.write_json("timing.json", {"embedding_seconds": time.perf_counter() - started, "images": len(table)})
         found = gather(self.run, table, embedded, assign(self.model, embedded), self.names, len(self.model.known))
         write_whole(self.run.path("features.safetensors"), save({"features": embedded.features}))
         write(found, self.run)

@@ -104,7 +104,7 @@ def count_categories(
         features, paths, targets = _run_features(run)
         config = run.config()
     else:
-        config = resolve(*_layers(source, choices))
+        config = resolve(*layers_of(source, choices))
         table = readable(load_table(config.data))
         require_discoverable(table)
         features, rows = backbone_features(config, table)
@@ -147,7 +147,7 @@ def _run_features(run: Run) -> tuple[torch.Tensor, list[str], NDArray[np.int64]]
 
 def _prepare(data: str | Path | None, out: str | Path, choices: Choices) -> tuple[Run, Table, Config]:
     """Settings, images and run directory, all checked before anything long begins."""
-    config = resolve(*_layers(data, choices))
+    config = resolve(*layers_of(data, choices))
     run = Run(out)
     run.refuse_other_contents()
     table = readable(load_table(config.data))
@@ -163,7 +163,7 @@ def _prepare(data: str | Path | None, out: str | Path, choices: Choices) -> tupl
     return run, table, config
 
 
-def _layers(data: str | Path | None, choices: Choices) -> list[Mapping[str, Any]]:
+def layers_of(data: str | Path | None, choices: Choices) -> list[Mapping[str, Any]]:
     """What the user chose as layers of settings, later ones win."""
     layers: list[Mapping[str, Any]] = []
     if (recipe := choices.get("recipe")) is not None:
@@ -221,13 +221,13 @@ def _category_count(k: int | str | None, table: Table) -> int:
 def _train(run: Run, table: Table, config: Config) -> Model:
     device = choose_device(config.train.device)
     if run.model_file.is_file():
-        record_protocol(run, config, table, device)
-        say(f"{run.folder} has been trained already")
         model = load_model(config, run.model_file, device)
+        record_protocol(run, config, table, model, device)
+        say(f"{run.folder} has been trained already")
     else:
         assert isinstance(config.k, int)
         model = build_model(config, table.known, config.k)
-        record_protocol(run, config, table, device)
+        record_protocol(run, config, table, model, device)
         fit(model, table, config.train, run, partial(score_unlabelled, table=table))
     if not run.path("README.md").is_file():
         write_whole(run.path("README.md"), run_card(run, model, None))

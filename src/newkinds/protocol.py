@@ -25,7 +25,7 @@ METRIC = "clustering accuracy, one Hungarian match over all evaluated images (v2
 SELECTION = "last epoch; nothing is chosen by test labels"
 
 
-def record_protocol(run: Run, config: Config, table: Table, device: torch.device) -> None:
+def record_protocol(run: Run, config: Config, table: Table, model: Model, device: torch.device) -> None:
     """Write down, when training begins, what cannot be seen from the settings later.
 
     When a run goes on, images and weights must be those it was begun with.
@@ -49,6 +49,8 @@ def record_protocol(run: Run, config: Config, table: Table, device: torch.device
             "images": len(table),
             "labelled": labelled,
             "known_classes": len(table.known),
+            "categories": table.categories,  # what the data set says, which the run may not have been told
+            "parameters": {name: sum(p.numel() for p in m.parameters()) for name, m in model.components().items()},
             "split": split_checksum(table),
             "class_list": table.class_list,
             "weights": _weights(config),
