@@ -229,7 +229,7 @@ def test_count_can_be_written_as_json_and_read_back() -> None:
 def test_features_without_room_for_a_new_category_are_refused(name: str) -> None:
     y = [0, 0, 1, 1] + [-1] * 8
     for features, differing in ((np.ones((12, 3)), 1), (np.eye(2).repeat(6, axis=0), 2)):
-        with pytest.raises(NewkindsError, match=f"only {differing} of 12 images differ .* 2 classes are known"):
+        with pytest.raises(NewkindsError, match=f"only {differing} different features, .* 2 classes are known"):
             COUNTERS[name](features, y)
 
 
@@ -283,7 +283,7 @@ def test_features_that_are_not_numbers_are_named(name: str) -> None:
 
 @pytest.mark.parametrize("counter", [brent, binary])
 @pytest.mark.parametrize(
-    ("largest", "message"), [(3, "3 classes are known"), (49, "only 48 images differ"), (9.5, "whole number")]
+    ("largest", "message"), [(3, "3 classes are known"), (49, "only 48 different features"), (9.5, "whole number")]
 )
 def test_upper_ends_out_of_range(counter: Callable[..., Count], largest: Any, message: str) -> None:
     features, y = blobs(classes=3, known=3)

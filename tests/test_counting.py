@@ -14,8 +14,10 @@ from safetensors.torch import load_file
 
 import newkinds
 from conftest import TINY_TRAINING
-from newkinds.count import COUNTERS
+from newkinds.count import COUNTERS, Count
+from newkinds.errors import NewkindsError
 from newkinds.run import Run
+from newkinds.tables import count_summary
 
 Cli = Callable[..., tuple[int, str, str]]
 FEW = ("--set", "data.categories=4", "--set", "data.per_category=8")
@@ -140,3 +142,69 @@ def test_a_foreign_folder_is_refused_before_anything_is_counted(run_cli: Cli, tm
     assert status == 1
     assert "choose another --out" in err
     assert "counting" not in err
+
+
+def test_a_published_count_says_so_and_leaves_the_honest_one(trained_run: Path, run_cli: Cli, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(trained_run, copy)
+    run_cli("count", copy)
+    honest = (copy / "count.json").read_bytes()
+    status, out, _ = run_cli("count", copy, "--published")
+    assert status == 0
+    assert "true class of every image" in out
+    assert "true class of every image" in (copy / "count_published.json").read_text()
+    assert (copy / "count.json").read_bytes() == honest
+
+
+def test_the_truth_of_unlabelled_images_may_be_a_sorted_folder(photos: Path, run_cli: Cli, tmp_path: Path) -> None:
+    truth = tmp_path / "sorted"
+    for image in [*(photos / "unlabeled").iterdir(), photos / "loose.png"]:
+        kind = "blue" if image.name == "loose.png" else image.stem.rstrip("0123456789")
+        (truth / kind).mkdir(parents=True, exist_ok=True)
+        shutil.copy(image, truth / kind / image.name)
+    status, out, err = run_cli("count", photos, "--published", "--truth", truth)
+    assert status == 0, err
+    assert "true class of every image" in out
+
+
+def test_the_answer_is_always_shown_with_those_as_good() -> None:
+    count = Count(17, [(k, 1.0) for k in range(3, 20)], "ward", 2)
+    text = count_summary(count)
+    assert "| 17 *" in text
+    assert "17 numbers from 3 to 19 are equally good" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--backbone", "tiny"), "leave out backbone"),
+        (("--set", "train.epochs=3"), "leave out train.epochs"),
+        (("--truth", "creatures"), "--published"),
+    ],
+)
+def test_a_run_is_counted_as_it_was_trained(
+    options: tuple[str, ...], message: str, trained_run: Path, run_cli: Cli
+) -> None:
+    status, _, err = run_cli("count", trained_run, *options)
+    assert status == 1
+    assert message in err
+
+
+def test_misspelt_arguments_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NewkindsError, match="method"):
+        newkinds.discover("creatures", tmp_path / "run", methd="gcd")  # type: ignore[call-arg]
+    with pytest.raises(NewkindsError, match="no argument 'lagest'"):
+        newkinds.count_categories("creatures", lagest=3)  # type: ignore[call-arg]
+    with pytest.raises(NewkindsError, match="COUNTERS"):
+        newkinds.count_categories(np.zeros((3, 2)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("setting", ["method.sup_weight=7", "method.memax_weight=nan", "organizer.heads=7"])
+def test_what_cannot_be_built_leaves_no_run_behind(setting: str, run_cli: Cli, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = ("train", "creatures", "--out", run, "--organizer", "cpf", *SHORT)
+    status, _, err = run_cli(*command, "--set", setting)
+    assert status == 1
+    assert setting.partition("=")[0].partition(".")[2] in err
+    assert not run.exists()
+    assert run_cli(*command)[0] == 0

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import save_image
 from layouts import lay_out_cub
 from newkinds.bench import COLUMNS, Cell, Outcome, read_outcome
 from newkinds.errors import NewkindsError
@@ -26,6 +27,13 @@ def outcomes_of(table: str, cells: dict[tuple[str, str, str, int], float]) -> di
         Cell(*key): Outcome({**dict.fromkeys(COLUMNS, 1.0), **dict.fromkeys(measures, value)}, {"seed": str(key[3])})
         for key, value in cells.items()
     }
+
+
+def lay_out_birds(root: Path) -> None:
+    """CUB's layout with images that differ."""
+    lay_out_cub(root)
+    for image in root.rglob("*.jpg"):
+        save_image(image, size=(16, 16))
 
 
 @pytest.mark.parametrize("name", list(TABLES))
@@ -97,7 +105,7 @@ def test_unknown_table_suggests_the_nearest(tmp_path: Path) -> None:
 
 
 def test_cub_runs_through_the_command_line_resumes_and_is_collected(run_cli: Cli, tmp_path: Path) -> None:
-    lay_out_cub(tmp_path / "data")
+    lay_out_birds(tmp_path / "data")
     out = tmp_path / "runs"
     grid = ("--data", "cub,cars", "--methods", "simgcd", "--organizers", "none")
     command = ("bench", "fine", "--out", out, *grid, "--data-root", tmp_path / "data", *SMALL)
@@ -121,12 +129,12 @@ def test_cub_runs_through_the_command_line_resumes_and_is_collected(run_cli: Cli
     status, collected, err = run_cli("bench", "fine", "--out", out, "--collect")
     assert (status, collected) == (0, text)
 
-    (folder / "count.json").unlink()  # as if it had been stopped there
+    (folder / "evaluation.json").unlink()  # as if it had been stopped there
     assert collect(TABLES["fine"], out) == {}
 
 
 def test_a_cell_that_fails_does_not_stop_the_others(run_cli: Cli, tmp_path: Path) -> None:
-    lay_out_cub(tmp_path / "data")
+    lay_out_birds(tmp_path / "data")
     foreign = Cell("cub", "simgcd", "none", 0).folder(tmp_path / "runs")
     foreign.mkdir(parents=True)
     (foreign / "mine.txt").write_text("not a run")

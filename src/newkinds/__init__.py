@@ -40,12 +40,16 @@ _HOME = {
     "train": "pipeline",
 }
 
-__all__ = ["__version__", *sorted(_HOME)]
+_ROOMS = ("cluster", "count", "data", "heads", "losses", "methods", "metrics", "organizers")
+
+__all__ = ["__version__", *sorted([*_HOME, *_ROOMS])]
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    if name in _ROOMS:
+        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module 'newkinds' has no attribute '{name}'")
 
 

@@ -20,7 +20,7 @@ EXAMPLES = """examples:
   newkinds eval runs/a                              accuracy on all, old and new classes
   newkinds count photos/ --plot count.png           how many categories there are
   newkinds data check --data-root datasets/         which benchmark data sets are there, and complete
-  newkinds list                                     methods, organizers, backbones, data sets, recipes
+  newkinds list                                     methods, organizers, backbones, data sets, recipes …
 
 photos/ holds one folder a known class, and a folder 'unlabeled' (or loose files) for all the rest.
 """
@@ -108,7 +108,12 @@ def parser() -> argparse.ArgumentParser:
         "  newkinds count runs/photos --by brent --largest 300",
     )
     count.add_argument("source", metavar="RUN|DATA", help="run directory, folder, CSV file or data set's name")
-    count.add_argument("--by", default="ward", metavar="NAME", help="ward, brent or binary (default: %(default)s)")
+    count.add_argument(
+        "--by",
+        default="ward",
+        metavar="NAME",
+        help="ward (default), or brent, binary: searches for a single peak, which few images do not have",
+    )
     count.add_argument("--largest", type=int, metavar="N", help="the most categories that brent or binary may try")
     count.add_argument(
         "--published", action="store_true", help="ward as the published CMS code scores it, with all true classes"
@@ -213,7 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return VERBS[options.verb](options)
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on where this one stopped", file=sys.stderr)
+        resumes = options.verb in ("demo", "train", "discover", "bench")
+        print(f"interrupted{'; the same command goes on where this one stopped' if resumes else ''}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # the reader (head, less) has closed: nothing more to say, and nothing to say it to
@@ -263,7 +269,7 @@ def _demo(options: argparse.Namespace) -> int:
     from .demo import demo
 
     chosen = {} if options.epochs is None else {"epochs": options.epochs}
-    hosts = options.hosts if options.hosts == "all" else options.hosts.split(",")
+    hosts = options.hosts if options.hosts == "all" else [name.strip() for name in options.hosts.split(",")]
     print(demo(options.out, hosts, options.seeds, **chosen))
     return 0
 
@@ -338,9 +344,9 @@ def _count(options: argparse.Namespace) -> int:
         truth=options.truth,
         **_choices(options),
     )
-    if options.plot:
-        plot(counted, Path(options.plot))
     print(json.dumps(asdict(counted)) if options.json else count_summary(counted))
+    if options.plot:
+        plot(counted, options.plot)
     return 0
 
 
@@ -356,16 +362,18 @@ def _data(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     from .paper import bench
 
-    parts = {
-        name: getattr(options, name).split(",") for name in ("methods", "organizers", "data") if getattr(options, name)
-    }
+    def names(text: str | None) -> list[str] | None:
+        return [name.strip() for name in text.split(",")] if text else None
+
     text = bench(
         options.table,
         options.out,
+        methods=names(options.methods),
+        organizers=names(options.organizers),
+        data=names(options.data),
         seeds=options.seeds,
         only_collect=options.collect,
         style=options.style,
-        **parts,
         **_choices(options),
     )
     print(text)

@@ -147,6 +147,7 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
         train=TrainConfig(**_section("train", TrainConfig, train)),
         k=k,
     )
+    method.Config(**{name: value for name, value in config.method.items() if name != "name"})  # checks its ranges
     _check_ranges(config.train)
     return config
 

@@ -47,6 +47,7 @@ class Count:
     curve: list[tuple[int, float]]  # (K, score), each K once, in the order in which they were tried
     method: str  # its name in COUNTERS
     known: int  # classes with labelled images
+    score_is: str = "labelled images that fit"  # in words, a share
 
     @property
     def new(self) -> int:
@@ -55,7 +56,7 @@ class Count:
 
     @property
     def score(self) -> float:
-        """Share of the labelled images that fit, at the answer."""
+        """The score at the answer."""
         return dict(self.curve)[self.answer]
 
 
@@ -128,6 +129,12 @@ def ward(
         raise NewkindsError(
             f"published_truth is one class an image: shape {labels.shape}, not {np.shape(published_truth)}."
         )
+    if published_truth is not None:
+        labelled = labels != UNLABELLED
+        true = np.unique(np.asarray(published_truth)[labelled], return_inverse=True)[1]
+        pairs = np.unique(np.stack([true, labels[labelled]]), axis=1)
+        if not pairs.shape[1] == pairs[0].max() + 1 == known:
+            raise NewkindsError("published_truth and the labels disagree about which labelled images are of one class.")
     tree = Ward().fit(points)
     scores: Iterable[tuple[int, float]]
     if published_truth is None:
@@ -139,7 +146,9 @@ def ward(
     best = max(score for _, score in curve)
     tied = [k for k, score in curve if score == best]
     answer = tied[0] if ties == "first" else _widest_gap(tree.linkage_[:, 2], tied)
-    return Count(answer, curve, "ward", known)
+    if published_truth is None:
+        return Count(answer, curve, "ward", known)
+    return Count(answer, curve, "ward", known, "Old accuracy, with the true class of every image")
 
 
 def brent_maximum(score: Score, smallest: int, largest: int) -> int:
@@ -201,12 +210,12 @@ def matched_share(counts: NDArray) -> float:
     return float(counts[cluster, of_class].sum() / counts.sum())
 
 
-def plot(count: Count, path: Path | None = None) -> bytes:
+def plot(count: Count, path: str | Path | None = None) -> bytes:
     """The score of each K that was tried, and the answer, as a PNG; written to `path` where one is given."""
     # Imported here: counting does without matplotlib. No pyplot: it has global state.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import PercentFormatter, ScalarFormatter
+    from matplotlib.ticker import MaxNLocator, PercentFormatter, ScalarFormatter
 
     figure = Figure(figsize=(6.4, 3.6), dpi=160, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
@@ -222,9 +231,11 @@ def plot(count: Count, path: Path | None = None) -> bytes:
     if ks[-1] > 20 * count.known:  # the peak would be squeezed into the left margin
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(ScalarFormatter())
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.set_xlabel("categories K", color=ink)
-    axes.set_ylabel("labelled images that fit", color=ink)
+    axes.set_ylabel(count.score_is, color=ink)
     axes.set_title(f"How many categories? ({count.method})", fontsize=10, color=ink)
     axes.grid(color="#e5e5e5", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -234,7 +245,7 @@ def plot(count: Count, path: Path | None = None) -> bytes:
     png = io.BytesIO()
     figure.savefig(png, format="png", metadata={"Software": None})  # no version: same input, same bytes
     if path is not None:
-        write_whole(path, png.getvalue())
+        write_whole(Path(path), png.getvalue())
     return png.getvalue()
 
 
@@ -255,7 +266,7 @@ def _count_by_kmeans(
             f"largest is {largest}, but {known} classes are known already: raise it to the most categories you expect."
         )
     if largest > differing:
-        raise NewkindsError(f"largest is {largest}, but only {differing} images differ in their features: lower it.")
+        raise NewkindsError(f"largest is {largest}, but the images have only {differing} different features: lower it.")
     n_init = whole_number("n_init", n_init)
     rows, labelled = points.cpu().numpy(), labels != UNLABELLED
     curve: dict[int, float] = {}
@@ -288,7 +299,7 @@ def _checked(features: Features, y: ArrayLike | Tensor) -> tuple[Tensor, Labels,
     differing = len(points.unique(dim=0))
     if differing <= len(classes):
         raise NewkindsError(
-            f"only {differing} of {len(points)} images differ in their features, but {len(classes)} classes are known "
+            f"the {len(points)} images have only {differing} different features, but {len(classes)} classes are known "
             "already: look at how the features were made."
         )
     return points, labels, len(classes), differing

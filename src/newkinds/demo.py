@@ -9,6 +9,7 @@ from typing import Any
 
 from .bench import Cell, Outcome, compare, grid, run_all
 from .comparison import Comparison
+from .config import resolve
 from .data import load_table
 from .errors import NewkindsError
 from .figures import fields_figure
@@ -45,15 +46,17 @@ def demo(
     `hosts`: a method's name, several, or "all". `seeds`: one run each; by default 0, and 0, 1 and 2 for several hosts.
     Interrupted, the same call goes on.
 
-    >>> newkinds.demo.demo("plug-in", hosts="all", seeds=[0, 1, 2])
+    >>> from newkinds.demo import demo
+    >>> print(demo("plug-in", hosts="all", seeds=[0, 1, 2]))
     """
-    methods = list(METHODS) if hosts == "all" else [hosts] if isinstance(hosts, str) else list(hosts)
-    for method in methods:
-        _ = METHODS[method]  # a misspelt one is found before anything long begins
+    methods = list(METHODS) if hosts == "all" else [hosts] if isinstance(hosts, str) else list(dict.fromkeys(hosts))
     if seeds is None:
         seeds = SEEDS_OF_SEVERAL if len(methods) > 1 else (0,)
-    folder = make_folder(Path(out))
+    seeds = list(dict.fromkeys(seeds))  # the same run twice would have no spread
     cells = grid(DATA, methods, ORGANIZERS_COMPARED, seeds)
+    for cell in cells:  # a wrong name or number is found before anything long begins
+        resolve({"data": {"name": DATA}}, *_settings(cell, epochs), *cell.layers())
+    folder = make_folder(Path(out))
     outcomes = run_all(cells, folder, lambda cell: _settings(cell, epochs))
     if not outcomes:
         raise NewkindsError(f"none of the {len(cells)} runs in {folder} could be finished: see the messages above.")

@@ -90,12 +90,16 @@ def table_with_truth(config: Config, truth: str | Path | None) -> Table:
     return given
 
 
-def all_true(paths: Sequence[str], given: Table) -> list[str]:
-    """The true class of every image, or an error that names one without."""
-    truth_of = _truth(paths, given)
+def all_true(paths: Sequence[str], labels: Sequence[str | None], given: Table) -> list[str]:
+    """The true class of every image: its label, else what `given` says, or an error that names one without."""
+    truth_of = _truth([path for path, label in zip(paths, labels, strict=True) if label is None], given)
+    truth_of |= {path: label for path, label in zip(paths, labels, strict=True) if label is not None}
     missing = [path for path in paths if path not in truth_of]
     if missing:
-        raise NewkindsError(f"the true class of {len(missing)} image(s) is not known, such as {missing[0]}.")
+        raise NewkindsError(
+            f"the true class of {len(missing)} image(s) is not known, such as {missing[0]}: "
+            "add them to what --truth names."
+        )
     return [truth_of[path] for path in paths]
 
 

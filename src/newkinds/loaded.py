@@ -45,6 +45,7 @@ class LoadedRun:
 
     def __init__(self, run: Run, model: Model) -> None:
         self.run = run
+        self.config = run.config()
         self.model = model
         self.names = read_names(run, model.known, model.k)
 

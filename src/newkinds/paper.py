@@ -256,8 +256,8 @@ def _with_data(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> l
     return [cell for cell in cells if cell.data not in missing]
 
 
+TEX = {"%": r"\%", "_": r"\_", "±": r"$\pm$", "Δ": r"$\Delta$", "\N{MINUS SIGN}": "$-$", "–": "--"}
+
+
 def _tex(text: str) -> str:
-    for plain, escaped in (("%", r"\%"), ("_", r"\_"), ("±", r"$\pm$"), ("Δ", r"$\Delta$"), ("K̂", r"$\hat{K}$"),
-                           ("\N{MINUS SIGN}", "$-$"), ("–", "--")):  # fmt: skip
-        text = text.replace(plain, escaped)
-    return text
+    return "".join(TEX.get(character, character) for character in text)

@@ -12,12 +12,12 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from typing_extensions import Unpack
 
 from .backbones import build_backbone
+from .cluster.points import UNLABELLED
 from .config import Config, find_recipe, read_recipe, resolve
 from .console import say, warn
 from .count import COUNTERS, Count, plot
@@ -26,7 +26,7 @@ from .data.table import Table, readable, require_discoverable
 from .device import choose_device
 from .discovery import Discovery, write_skipped
 from .encoder import Encoder
-from .errors import NewkindsError
+from .errors import NewkindsError, nearest
 from .evaluation import all_true, assignments, score_unlabelled, table_with_truth
 from .files import write_whole
 from .loaded import LoadedRun
@@ -59,8 +59,8 @@ def train(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) 
 
     >>> newkinds.train("creatures", "runs/creatures", organizer="cpf", settings={"train": {"epochs": 20}})
     """
-    run, table, config = _prepare(data, out, choices)
-    return LoadedRun(run, _train(run, table, config))
+    run, table, config, counted = _prepare(data, out, choices)
+    return LoadedRun(run, _train(run, table, config, counted))
 
 
 def discover(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> Discovery:
@@ -69,8 +69,8 @@ def discover(data: str | Path | None, out: str | Path, **choices: Unpack[Choices
     >>> found = newkinds.discover("photos/", "runs/photos", k=40, organizer="cpf")
     >>> len(found.new)
     """
-    run, table, config = _prepare(data, out, choices)
-    return LoadedRun(run, _train(run, table, config)).discover(table)
+    run, table, config, counted = _prepare(data, out, choices)
+    return LoadedRun(run, _train(run, table, config, counted)).discover(table)
 
 
 def count_categories(
@@ -92,6 +92,10 @@ def count_categories(
     >>> newkinds.count_categories("photos/", backbone="vit_small_patch14_dinov2").answer
     >>> newkinds.count_categories("runs/photos").answer
     """
+    if not isinstance(source, (str, Path)):
+        raise NewkindsError("images or a run are counted here; features of your own by newkinds.count.COUNTERS[name].")
+    if truth is not None and not published:
+        raise NewkindsError("the truth is looked at by the published score only: add --published, or leave it out.")
     counter = COUNTERS[by]
     takes = inspect.signature(counter).parameters
     for option, asked in (("largest", largest is not None), ("published_truth", published)):
@@ -101,20 +105,43 @@ def count_categories(
     options: dict[str, Any] = {} if largest is None else {"largest": largest}
     run = Run(source) if Run(source).path("config.yaml").is_file() else None
     if run is not None:
-        features, paths, targets = _run_features(run)
+        _refuse_choices(run, choices)
+        features, paths, labels, known = _run_features(run)
         config = run.config()
     else:
         config = resolve(*layers_of(source, choices))
         table = readable(load_table(config.data))
         require_discoverable(table)
         features, rows = backbone_features(config, table)
-        paths, targets = [table.paths[row] for row in rows], table.targets[rows]
+        paths, labels = [table.paths[row] for row in rows], [table.labels[row] for row in rows]
+        known = table.known
     if published:
-        options["published_truth"] = all_true(paths, table_with_truth(config, truth))
-    counted = counter(features, targets, **options)
+        options["published_truth"] = all_true(paths, labels, table_with_truth(config, truth))
+    number = {name: i for i, name in enumerate(known)}
+    y = np.array([UNLABELLED if label is None else number[label] for label in labels])
+    counted = counter(features, y, **options)
     if run is not None:
-        _write_count(counted, run, "count")
+        _write_count(counted, run, "count_published" if published else "count")
     return counted
+
+
+def _refuse_choices(run: Run, choices: Choices) -> None:
+    """A run has its features; other settings than its own would not be what is counted."""
+    settings = choices.get("settings", {})
+    layers = [settings] if isinstance(settings, Mapping) else settings
+    given = [name for name, value in choices.items() if name != "settings" and value is not None]
+    given += [
+        f"{section}.{name}"
+        for layer in layers
+        for section, values in layer.items()
+        for name in (values if isinstance(values, Mapping) else [section])
+        if name != "device"
+    ]
+    if given:
+        raise NewkindsError(
+            f"{run.folder} is a run, which is counted as it was trained: leave out {', '.join(map(str, given))}, "
+            "or name the images instead."
+        )
 
 
 def backbone_features(config: Config, table: Table) -> tuple[torch.Tensor, list[int]]:
@@ -125,8 +152,8 @@ def backbone_features(config: Config, table: Table) -> tuple[torch.Tensor, list[
     return F.normalize(embedded.features, dim=1), embedded.rows
 
 
-def _run_features(run: Run) -> tuple[torch.Tensor, list[str], NDArray[np.int64]]:
-    """What a run's method compares images by (n, P), the images' paths, and their class or -1."""
+def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], list[str]]:
+    """What a run's method compares images by (n, P), the images' paths and labels, and the known classes."""
     rows = assignments(run)
     file = run.path("features.safetensors")
     try:
@@ -140,13 +167,13 @@ def _run_features(run: Run) -> tuple[torch.Tensor, list[str], NDArray[np.int64]]
         raise NewkindsError(
             f"{file} has {len(features)} rows, assignments.csv {len(rows)}: run newkinds discover again."
         )
-    position = {name: i for i, name in enumerate(model.known)}
-    targets = np.array([position[row["given_label"]] if row["given_label"] else -1 for row in rows])
-    return embedding, [row["path"] for row in rows], targets
+    return embedding, [row["path"] for row in rows], [row["given_label"] or None for row in rows], model.known
 
 
-def _prepare(data: str | Path | None, out: str | Path, choices: Choices) -> tuple[Run, Table, Config]:
-    """Settings, images and run directory, all checked before anything long begins."""
+def _prepare(
+    data: str | Path | None, out: str | Path, choices: Choices
+) -> tuple[Run, Table, Config, Count | None]:
+    """Settings, images and run directory, all checked before anything long begins; and what `--k auto` found."""
     config = resolve(*layers_of(data, choices))
     run = Run(out)
     run.refuse_other_contents()
@@ -156,15 +183,18 @@ def _prepare(data: str | Path | None, out: str | Path, choices: Choices) -> tupl
     # a known class may have no labelled image: it is not counted, but it is one
     k = config.k if counted is None else max(counted.answer, len(table.known))
     config = replace(config, k=_category_count(k, table))
-    run.begin(config)
-    if counted is not None:
-        _write_count(counted, run, K_AUTO)
-    write_skipped(table.skipped, run)
-    return run, table, config
+    run.refuse_other_settings(config)
+    return run, table, config, counted
 
 
 def layers_of(data: str | Path | None, choices: Choices) -> list[Mapping[str, Any]]:
     """What the user chose as layers of settings, later ones win."""
+    for argument in choices:  # the types are not there when a program runs
+        if argument not in Choices.__annotations__:
+            raise NewkindsError(
+                f"there is no argument '{argument}'.{nearest(argument, Choices.__annotations__)} "
+                f"There are: {', '.join(Choices.__annotations__)}."
+            )
     layers: list[Mapping[str, Any]] = []
     if (recipe := choices.get("recipe")) is not None:
         layers.append(read_recipe(find_recipe(recipe)))
@@ -218,16 +248,22 @@ def _category_count(k: int | str | None, table: Table) -> int:
     return k
 
 
-def _train(run: Run, table: Table, config: Config) -> Model:
+def _train(run: Run, table: Table, config: Config, counted: Count | None) -> Model:
     device = choose_device(config.train.device)
-    if run.model_file.is_file():
-        model = load_model(config, run.model_file, device)
-        record_protocol(run, config, table, model, device)
+    trained = run.model_file.is_file()
+    assert isinstance(config.k, int)
+    # before the folder is made: what cannot be built must not leave a run that other settings would not fit
+    model = load_model(config, run.model_file, device) if trained else build_model(config, table.known, config.k)
+    run.begin(config)
+    if counted is not None:
+        _write_count(counted, run, K_AUTO)
+    write_skipped(table.skipped, run)
+    if table.skipped:
+        say(f"the files passed over are listed in {run.path('skipped.csv')}")
+    record_protocol(run, config, table, model, device)
+    if trained:
         say(f"{run.folder} has been trained already")
     else:
-        assert isinstance(config.k, int)
-        model = build_model(config, table.known, config.k)
-        record_protocol(run, config, table, model, device)
         fit(model, table, config.train, run, partial(score_unlabelled, table=table))
     if not run.path("README.md").is_file():
         write_whole(run.path("README.md"), run_card(run, model, None))
@@ -243,6 +279,6 @@ def _read_count(run: Run, name: str) -> Count:
     record = run.read_json(f"{name}.json")
     try:
         curve = [(int(k), float(score)) for k, score in record["curve"]]
-        return Count(int(record["answer"]), curve, str(record["method"]), int(record["known"]))
+        return Count(int(record["answer"]), curve, str(record["method"]), int(record["known"]), str(record["score_is"]))
     except (KeyError, TypeError, ValueError):
         raise NewkindsError(f"{run.path(name)}.json is damaged: delete it to count again.") from None

@@ -67,6 +67,8 @@ def describe_protocol(run: Run, evaluated: int | None = None) -> list[tuple[str,
     train = config.train
     estimated = ", estimated from the backbone's features" if run.path(f"{K_AUTO}.json").is_file() else ""
     given = {key: value for key, value in config.data.items() if value is not None}
+    if config.data.get("known", "") is None:  # no labels were hidden
+        given = {key: value for key, value in given.items() if key not in ("fraction", "split_seed")}
     data = ", ".join(str(value) if key == "name" else f"{key} {value}" for key, value in given.items())
     rows = [
         ("data", data),

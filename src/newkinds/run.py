@@ -42,8 +42,7 @@ class Run:
     def begin(self, config: Config) -> None:
         """Create the folder, or go on in it if it holds the same run; anything else is refused."""
         self.refuse_other_contents()
-        if self.path("config.yaml").is_file():
-            self._refuse_other_settings(config)
+        self.refuse_other_settings(config)
         make_folder(self.folder)
         remove_leftovers(self.folder)
         write_whole(self.path("config.yaml"), config.as_yaml())
@@ -62,7 +61,10 @@ class Run:
             raise NewkindsError(f"{self.folder} is not a run directory: it has no config.yaml.")
         return resolve(read_recipe(file))
 
-    def _refuse_other_settings(self, config: Config) -> None:
+    def refuse_other_settings(self, config: Config) -> None:
+        """What is there already must be the same run."""
+        if not self.path("config.yaml").is_file():
+            return
         there, here = self.config().as_dict(), config.as_dict()
         for section, values in here.items():
             pairs = values.items() if isinstance(values, dict) else [("", values)]

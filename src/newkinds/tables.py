@@ -76,13 +76,17 @@ def discovery_summary(discovery: Discovery) -> str:
 
 def count_summary(count: Count) -> str:
     """The answer, and the best of the curve it was chosen from."""
-    best = sorted(count.curve, key=lambda point: (-point[1], point[0]))[:CURVE_SHOWN]
-    rows = [[f"{k}{' *' if k == count.answer else ''}", percent(score)] for k, score in best]
-    return (
+    best = sorted(count.curve, key=lambda point: (point[0] != count.answer, -point[1], point[0]))[:CURVE_SHOWN]
+    rows = [[f"{k}{' *' if k == count.answer else ''}", percent(score)] for k, score in sorted(best)]
+    tied = [k for k, score in count.curve if score == count.score]
+    lines = [
         f"{count.answer} categories: {count.known} known and {count.new} new "
-        f"({count.method}; {len(count.curve)} numbers tried)\n\n"
-        f"{text_table(['best of them', 'labelled images that fit %'], rows)}"
-    )
+        f"({count.method}; {len(count.curve)} numbers tried)",
+        text_table(["best of them", f"{count.score_is} %"], rows),
+    ]
+    if len(tied) > 1:
+        lines.append(f"{len(tied)} numbers from {min(tied)} to {max(tied)} are equally good; * is the answer.")
+    return "\n\n".join(lines)
 
 
 def listing(kind: str | None = None) -> str:

@@ -116,6 +116,8 @@ class KMeans(ClusterMixin, BaseEstimator):
     def _check(self, classes: NDArray[np.int64]) -> None:
         for name in ("n_clusters", "n_init", "max_iter"):
             whole_number(name, getattr(self, name))
+        if not 0 <= self.tol < np.inf:
+            raise NewkindsError(f"tol is a number from 0 on, not {self.tol!r}.")
         known, free = int(classes.max()) + 1, int((classes == UNLABELLED).sum())
         if self.n_clusters < known:
             raise NewkindsError(

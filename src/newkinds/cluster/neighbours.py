@@ -63,6 +63,8 @@ def mean_shift_step(
     n = len(rows)
     if whole_number("k", k) >= n:
         raise NewkindsError(f"a mean-shift step over {k} neighbours needs more than {k} points, not {n}.")
+    if not 0 <= alpha <= 1:
+        raise NewkindsError(f"alpha, the share of the way to the neighbours, lies between 0 and 1, not at {alpha}.")
     moved = rows.clone()
     source = rows if overwrite_every is None else moved
     index = torch.arange(n, device=rows.device)

@@ -58,6 +58,11 @@ class Ward(ClusterMixin, BaseEstimator):
             self.labels_ = self.labels_at(self.n_clusters)
         return self
 
+    def fit_predict(self, X: Features, y: object = None) -> NDArray[np.int64]:
+        """The clusters of the points themselves, `n_clusters` of them."""
+        whole_number("n_clusters", self.n_clusters)
+        return self.fit(X).labels_
+
     def labels_at(self, n_clusters: int) -> NDArray[np.int64]:
         """Cut the tree into exactly `n_clusters`, numbered in the order of their first points."""
         check_is_fitted(self)

@@ -21,6 +21,8 @@ def source_of(data: str | Path) -> dict[str, Any]:
     >>> source_of("creatures")
     {'name': 'creatures'}
     """
+    if not str(data):
+        raise NewkindsError("no folder, CSV file or data set is named.")
     path = Path(data)
     own = [name for name in DATASETS if name not in ("folder", "csv")]
     if isinstance(data, str) and data in own:

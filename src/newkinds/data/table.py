@@ -107,7 +107,7 @@ def readable(table: Table) -> Table:
     table = replace(table, skipped=table.skipped + list(bad.values()))
     if table.skipped:
         first = table.skipped[0]
-        warn(f"{len(table.skipped)} file(s) passed over, listed in skipped.csv; first {first.path}: {first.reason}")
+        warn(f"{len(table.skipped)} file(s) passed over; the first is {first.path}: {first.reason}")
     return table
 
 

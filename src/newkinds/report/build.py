@@ -48,7 +48,7 @@ def page_of(discovery: Discovery, model: Model, table: Table, run: Run) -> Page:
     ]
     recipe, out = shlex.quote(str(run.path("config.yaml"))), shlex.quote(str(run.folder))
     return Page(
-        title=f"{len(discovery.new)} new categories",
+        title=f"{len(discovery.new)} new {'category' if len(discovery.new) == 1 else 'categories'}",
         subtitle=f"beside {len(discovery.known)} known ones, in {len(discovery.members):,} images",
         summary=summary,
         categories=rows,
