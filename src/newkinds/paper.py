@@ -104,7 +104,8 @@ def bench(
     default. Each cell follows its recipe, over which `choices` (backbone, weights, data_root, settings …) win.
     Cells not run stay empty; one that fails is told of and does not stop the others.
 
-    >>> print(newkinds.bench("fine", "runs/fine", methods=["simgcd"], data=["cub"], seeds=[0, 1, 2]))
+    >>> from newkinds.paper import bench
+    >>> print(bench("fine", "runs/fine", methods=["simgcd"], data=["cub"], seeds=[0, 1, 2]))
     """
     if table not in TABLES:
         raise NewkindsError(f"there is no table '{table}'.{nearest(table, TABLES)} There are: {', '.join(TABLES)}.")

@@ -106,17 +106,18 @@ def count_categories(
     run = Run(source) if Run(source).path("config.yaml").is_file() else None
     if run is not None:
         _refuse_choices(run, choices)
+    config = resolve(*layers_of(source, choices)) if run is None else run.config()
+    with_truth = table_with_truth(config, truth) if published else None  # what is missing is said before the work
+    if run is not None:
         features, paths, labels, known = _run_features(run)
-        config = run.config()
     else:
-        config = resolve(*layers_of(source, choices))
         table = readable(load_table(config.data))
         require_discoverable(table)
         features, rows = backbone_features(config, table)
         paths, labels = [table.paths[row] for row in rows], [table.labels[row] for row in rows]
         known = table.known
-    if published:
-        options["published_truth"] = all_true(paths, labels, table_with_truth(config, truth))
+    if with_truth is not None:
+        options["published_truth"] = all_true(paths, labels, with_truth)
     number = {name: i for i, name in enumerate(known)}
     y = np.array([UNLABELLED if label is None else number[label] for label in labels])
     counted = counter(features, y, **options)
