@@ -1,6 +1,6 @@
 """What clustering costs: each algorithm beside the usual way to compute it, on the same points in one run.
 
-    python benchmarks/clustering.py                                 # everything: about 7 minutes on 2 cores
+    python benchmarks/clustering.py                                 # everything: about 10 minutes on 2 cores
     python benchmarks/clustering.py --ward 5000 10000 --points 5000
 
 Points are unit vectors around random directions, as features of a trained encoder would be. Each Ward run has
