@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.cluster.hierarchy import fcluster, is_valid_linkage, linkage
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from blobs import blobs, same_partition
 from newkinds.cluster import (
     BalancedSemiSupervisedKMeans,
     KMeans,
@@ -22,7 +22,6 @@ from newkinds.cluster import (
 )
 from newkinds.cluster.lloyd import Members, k_means_plus_plus, lloyd
 from newkinds.cluster.neighbours import most_similar, nearest_centre
-from newkinds.errors import NewkindsError
 from newkinds.metrics import clustering_accuracy
 from plain_kmeans import plain_kmeans
 
@@ -42,18 +41,6 @@ def partly_labelled(arrays):
     """90 points of which 22 are labelled with classes 1, 3 and 5."""
     X = np.concatenate([arrays["labelled"], arrays["unlabelled"]])
     return X, np.concatenate([arrays["targets"], np.full(len(arrays["unlabelled"]), -1)])
-
-
-def blobs(n=300, clusters=5, dim=8, spread=0.3, seed=0):
-    """Points around random centres, and the centre of each."""
-    rng = np.random.default_rng(seed)
-    truth = np.arange(n) % clusters
-    return rng.normal(size=(clusters, dim))[truth] + spread * rng.normal(size=(n, dim)), truth
-
-
-def same_partition(a, b):
-    pairs = len(set(zip(a.tolist(), b.tolist(), strict=True)))
-    return pairs == len(set(a.tolist())) == len(set(b.tolist()))
 
 
 # --- published numbers ---------------------------------------------------------------------------------
@@ -253,103 +240,6 @@ def test_most_similar_finds_the_best_first():
     assert most_similar(bank[:2] + 0.1 * bank[2], bank, 1, itself=torch.tensor([0, 1])).tolist() == [[2], [2]]
 
 
-# --- Ward ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("n", "dim"), [(2, 1), (3, 2), (60, 3), (500, 2), (700, 40)])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_ward_equals_scipy(n, dim, dtype):
-    X = np.random.default_rng(n).normal(size=(n, dim)).astype(dtype)
-    got, expected = Ward().fit(X).linkage_, linkage(X.astype(np.float64), "ward")
-    np.testing.assert_array_equal(got[:, [0, 1, 3]], expected[:, [0, 1, 3]])
-    np.testing.assert_allclose(got[:, 2], expected[:, 2], rtol=1e-5 if dtype == np.float32 else 1e-12)
-
-
-def ward_distances(X, groups):
-    centres = np.array([X[g].mean(axis=0) for g in groups])
-    sizes = np.array([len(g) for g in groups])
-    factor = 2 * sizes[:, None] * sizes / (sizes[:, None] + sizes)
-    distances = np.sqrt(factor * np.square(centres[:, None] - centres).sum(axis=2))
-    np.fill_diagonal(distances, np.inf)
-    return distances
-
-
-@pytest.mark.parametrize("kind", ["tight groups", "line", "outlier"])
-def test_ward_tells_close_points_apart_in_float32(kind):
-    """Products of float32 round to about 1e-7 ‖x‖², which is more than these squared distances."""
-    rng = np.random.default_rng(0)
-    group = np.arange(180)
-    X = {
-        "tight groups": 1e-3 * rng.normal(size=(9, 16))[group % 9] + rng.normal(size=(3, 16))[group % 3],
-        "line": np.linspace(1, 2, 1500).cumsum()[:, None],
-        "outlier": np.concatenate([rng.normal(size=(180, 8)), [[1e6] * 8]]),
-    }[kind]
-    if kind == "tight groups":
-        X += 1e-5 * rng.normal(size=(180, 16))
-    X = X.astype(np.float32)
-    tree, expected = Ward().fit(X), linkage(X.astype(np.float64), "ward")
-    np.testing.assert_allclose(tree.linkage_[:, 2], expected[:, 2], rtol=0.01)
-    for k in (3, 9):
-        assert same_partition(tree.labels_at(k), fcluster(expected, k, "maxclust"))
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_ward_of_points_at_equal_or_growing_distances_has_scipys_heights(dtype):
-    for X in (np.eye(100), np.concatenate([np.zeros((1, 60)), np.eye(60)]), 1.5 ** np.arange(25)[:, None]):
-        heights = Ward().fit(X.astype(dtype)).linkage_[:, 2]
-        np.testing.assert_allclose(heights, linkage(X.astype(dtype), "ward")[:, 2], rtol=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["grid", "duplicates", "star", "constant"])
-def test_ward_with_ties_always_joins_a_nearest_pair(kind):
-    rng = np.random.default_rng(0)
-    X = {
-        "grid": np.stack(np.meshgrid(range(7), range(6)), axis=-1).reshape(-1, 2).astype(float),
-        "duplicates": rng.normal(size=(15, 3))[rng.integers(0, 15, 60)],
-        "star": np.concatenate([np.zeros((1, 40)), np.eye(40)]),  # everyone's nearest is the middle
-        "constant": np.ones((20, 3)),
-    }[kind]
-    Z = Ward().fit(X).linkage_
-    assert is_valid_linkage(Z)
-    groups = {i: [i] for i in range(len(X))}
-    for i, (a, b, height, size) in enumerate(Z):
-        nodes = list(groups)
-        assert height == pytest.approx(ward_distances(X, [groups[node] for node in nodes]).min(), abs=1e-7)
-        assert height == pytest.approx(ward_distances(X, [groups[a], groups[b]])[0, 1], abs=1e-7)
-        groups[len(X) + i] = groups.pop(int(a)) + groups.pop(int(b))
-        assert len(groups[len(X) + i]) == size
-
-
-def test_ward_searches_stay_few_when_all_have_the_same_nearest(monkeypatch):
-    searched = []
-    search = ward._Clusters.search
-
-    def counted(clusters):
-        before = (clusters.nearest == ward.UNKNOWN).sum()
-        search(clusters)
-        searched.append(int(before - (clusters.nearest == ward.UNKNOWN).sum()))
-
-    monkeypatch.setattr(ward._Clusters, "search", counted)
-    monkeypatch.setattr(ward, "FEWEST_SEARCHES", 4)
-    n = 120
-    Ward().fit(np.concatenate([np.zeros((1, n)), np.eye(n)]))
-    assert sum(searched) < 15 * n  # to search for all who lost their nearest would take n² / 2 = 60 n
-
-
-def test_ward_cuts_into_exactly_so_many_clusters():
-    X, truth = blobs(n=100, clusters=4, spread=0.05)
-    tree = Ward().fit(X)
-    assert same_partition(tree.labels_at(4), truth)
-    for k in (1, 2, 7, 99, 100):
-        labels = tree.labels_at(k)
-        assert len(np.unique(labels)) == k
-        first = [labels.tolist().index(c) for c in range(k)]
-        assert first == sorted(first)
-    assert Ward(n_clusters=1).fit_predict(X[:1]).tolist() == [0]  # a single point is a tree without merges
-    with pytest.raises(NewkindsError, match="100 points cannot make 101 clusters"):
-        tree.labels_at(101)
-
-
 class LargestTensor(TorchDispatchMode):
     """Remembers the size of the largest result of any operation."""
 
@@ -462,146 +352,3 @@ def test_float32_far_from_the_origin():
     assert (model.predict(far) == model.labels_).all()
     assert model.inertia_ == pytest.approx(SemiSupervisedKMeans(5, random_state=0).fit(X, y).inertia_, rel=0.02)
     assert same_partition(Ward(5).fit(far).labels_, truth)
-
-
-# --- bad input -----------------------------------------------------------------------------------------
-
-
-ESTIMATORS = [KMeans(3), SemiSupervisedKMeans(3), BalancedSemiSupervisedKMeans(3), Ward(3)]
-
-
-@pytest.mark.parametrize("model", ESTIMATORS, ids=lambda model: type(model).__name__)
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30])
-def test_bad_features_are_named(model, value):
-    X = blobs(n=40)[0].astype(np.float32)
-    X[[4, 17], [0, 3]] = value
-    with pytest.raises(NewkindsError, match=r"rows 4, 17 of 40"):
-        model.fit(X)
-    X[::2] = np.nan
-    with pytest.raises(NewkindsError, match=r"rows 0, 2, 4, 6, 8 and 16 more of 40"):
-        model.fit(X)
-
-
-@pytest.mark.parametrize("model", ESTIMATORS, ids=lambda model: type(model).__name__)
-def test_fewer_points_than_clusters(model):
-    with pytest.raises(NewkindsError, match="2 points cannot make 3 clusters"):
-        model.fit(np.eye(2))
-    assert sorted(model.fit(np.eye(3)).labels_) == [0, 1, 2]
-
-
-@pytest.mark.parametrize("X", [np.ones(3), np.ones((0, 3)), np.ones((3, 0)), [["a", "b"]], [[1.0], [1.0, 2.0]]])
-def test_features_of_the_wrong_shape(X):
-    with pytest.raises(NewkindsError, match="features are"):
-        KMeans(1).fit(X)
-
-
-@pytest.mark.parametrize(
-    "model",
-    [SemiSupervisedKMeans(5, random_state=0), BalancedSemiSupervisedKMeans(5, random_state=0)],
-    ids=["plain", "balanced"],
-)
-def test_duplicates_and_constant_features(model):
-    X = np.repeat(np.eye(3, 8), 10, axis=0)  # 3 distinct points, 5 features are constant
-    y = np.where(np.arange(30) == 0, 4, -1)
-    with pytest.warns(ConvergenceWarning, match="only 3 of 5 clusters"):
-        model.fit(X, y)
-    assert model.inertia_ == pytest.approx(0, abs=1e-12)
-    assert np.isfinite(model.cluster_centers_).all()
-    assert same_partition(model.labels_, np.arange(30) // 10)
-
-
-@pytest.mark.parametrize("estimator", [KMeans, SemiSupervisedKMeans, BalancedSemiSupervisedKMeans])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("offset", [0, 1000])
-def test_copies_stay_together_whatever_rounding_does(estimator, dtype, offset):
-    group = np.arange(60) % 4
-    X = (np.random.default_rng(0).normal(size=(4, 16))[group] + offset).astype(dtype)
-    for seed in range(5):
-        with pytest.warns(ConvergenceWarning, match="only 4 of 7 clusters"):
-            model = estimator(7, 2, seed).fit(X)
-        assert same_partition(model.labels_, group)
-
-
-def test_all_but_one_point_the_same():
-    X = np.concatenate([np.full((20, 3), 0.1), np.zeros((1, 3))])
-    for model in (KMeans(2, random_state=0), Ward(2)):
-        assert same_partition(model.fit(X).labels_, np.arange(21) // 20)
-
-
-def test_as_many_clusters_as_points():
-    for seed in range(10):
-        X = np.random.default_rng(seed).normal(size=(20, 1)).astype(np.float32)
-        assert sorted(KMeans(20, n_init=1, random_state=seed).fit(X).labels_) == list(range(20))
-
-
-def test_points_that_are_all_the_same():
-    with pytest.warns(ConvergenceWarning, match="only 1 of 2"):
-        model = KMeans(2, random_state=0).fit(np.ones((6, 3), dtype=np.float32))
-    assert set(model.labels_) == {0}
-    np.testing.assert_array_equal(model.cluster_centers_, np.ones((2, 3)))
-
-
-def test_class_with_one_image_and_labels_with_gaps():
-    X, truth = blobs(spread=0.1)
-    y = np.full(300, -1)
-    y[truth == 2] = 900
-    y[3] = 40  # the only one of its class
-    model = SemiSupervisedKMeans(5, random_state=0).fit(X, y)
-    assert model.classes_.tolist() == [40, 900]
-    assert same_partition(model.labels_, truth)
-    assert (model.labels_[truth == 3] == 0).all()
-    assert (model.labels_[truth == 2] == 1).all()
-
-
-def test_everything_labelled():
-    X, truth = blobs()
-    model = SemiSupervisedKMeans(5).fit(X, truth)
-    assert (model.labels_ == truth).all()
-    np.testing.assert_allclose(model.cluster_centers_[2], X[truth == 2].mean(axis=0))
-    with pytest.raises(NewkindsError, match="0 unlabelled points cannot make 1 new clusters: set n_clusters to 5"):
-        SemiSupervisedKMeans(6).fit(X, truth)
-
-
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [
-        (np.arange(30) % 4, "n_clusters is 3, but the labels name 4 classes"),
-        (np.zeros(29, dtype=int), r"shape \(30,\), not \(29,\)"),
-        (np.zeros(30), "whole numbers"),
-        (torch.zeros(30, dtype=torch.bfloat16), "whole numbers"),
-        (["cat"] * 30, "whole numbers"),
-        ([[0], [0, 1]], "one number a point"),
-        (np.where(np.arange(30) == 7, -2, 0), "row 7"),
-    ],
-)
-def test_bad_labels(y, message):
-    with pytest.raises(NewkindsError, match=message):
-        SemiSupervisedKMeans(3).fit(blobs(n=30)[0], y)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"n_clusters": 0}, "n_clusters is a whole number of at least 1, not 0"),
-        ({"n_clusters": 2.0}, "n_clusters"),
-        ({"n_clusters": 3, "n_init": 0}, "n_init"),
-        ({"n_clusters": 3, "max_iter": -1}, "max_iter"),
-        ({"n_clusters": 3, "init": "random"}, "'k-means\\+\\+' or an array"),
-        ({"n_clusters": 3, "init": np.zeros((3, 2))}, r"shape \(3, 2\), but 3 centres of 8 features"),
-        ({"n_clusters": 3, "cluster_size": 9}, "room for 27 of the 30"),
-        ({"n_clusters": 3, "cluster_size": "equal"}, "cluster_size"),
-    ],
-)
-def test_bad_settings(settings, message):
-    with pytest.raises(NewkindsError, match=message):
-        BalancedSemiSupervisedKMeans(**settings).fit(blobs(n=30)[0])
-
-
-def test_points_of_another_width_are_refused():
-    with pytest.raises(NewkindsError, match="5 features, but the centres have 8"):
-        KMeans(2, random_state=0).fit(blobs()[0]).predict(np.zeros((1, 5)))
-
-
-def test_mean_shift_needs_more_points_than_neighbours():
-    with pytest.raises(NewkindsError, match="needs more than 8 points, not 8"):
-        mean_shift_step(np.eye(8), k=8)
