@@ -39,6 +39,8 @@ def test_differences_are_signed_and_judged() -> None:
     assert verdict(Figure(2.0), Figure(1.0), column) == "better"
     assert verdict(Figure(2.0), Figure(1.0), lower) == "worse"
     assert verdict(Figure(1.02), Figure(1.0), column) == ""
+    assert verdict(Figure(64.0, 1.0, 2), Figure(61.0, 3.5, 2), column) == "", "seeds differ by more"
+    assert verdict(Figure(65.0, 1.0, 2), Figure(61.0, 3.5, 2), column) == "better"
     assert verdict(Figure(2.0), Figure(1.0), Column("params")) == ""
 
 

@@ -101,8 +101,10 @@ def difference(figure: Figure | None, base: Figure | None, column: Column) -> st
 
 
 def verdict(figure: Figure | None, base: Figure | None, column: Column) -> str:
-    """One of "better", "worse" and "" (no visible change, no good direction, or not measured)."""
+    """One of "better", "worse" and "" (no change beyond the spread, no good direction, or not measured)."""
     if figure is None or base is None or column.better is None:
+        return ""
+    if abs(figure.mean - base.mean) <= max(figure.std or 0.0, base.std or 0.0):
         return ""
     gain = round(figure.mean - base.mean, column.decimals) * (1 if column.better == "higher" else -1)
     return "better" if gain > 0 else "worse" if gain < 0 else ""
