@@ -78,19 +78,28 @@ def test_train_eval_discover_predict(run_cli: Cli, tmp_path: Path) -> None:
     assert (tmp_path / "p.csv").read_text() == out
 
 
-def test_a_benchmark_is_found_by_data_root_and_may_move(run_cli: Cli, tmp_path: Path) -> None:
+def test_a_benchmark_is_found_by_variable_or_data_root_and_may_move(
+    run_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lay_out_cifar10(tmp_path / "here")
     arguments = ("train", "cifar10", "--out", tmp_path / "run", "--epochs", 1, "--set", "train.batch_size=16")
-    status, _, err = run_cli(*arguments, "--data-root", tmp_path / "here")
+    with monkeypatch.context() as begun_with:
+        begun_with.setenv("NEWKINDS_DATA", str(tmp_path / "here"))
+        status, _, err = run_cli(*arguments)
     assert status == 0, err
     assert f"root: {tmp_path / 'here'}" in (tmp_path / "run" / "config.yaml").read_text()
+    monkeypatch.delenv("NEWKINDS_DATA", raising=False)
     status, out, _ = run_cli("eval", tmp_path / "run")
     assert status == 0
     assert re.search(r"^class list +cifar10 e2d5396c355b8307$", out, re.MULTILINE)
     (tmp_path / "here").rename(tmp_path / "there")
+    (tmp_path / "run" / "assignments.csv").unlink()  # so that the images are needed again
+    assert run_cli("eval", tmp_path / "run")[0] == 1
     status, _, err = run_cli(*arguments, "--data-root", tmp_path / "there")
     assert status == 0, err
     assert "trained already" in err
+    status, _, err = run_cli("eval", tmp_path / "run")
+    assert status == 0, err
 
 
 @pytest.mark.parametrize("kind", ["folder", "csv"])

@@ -25,6 +25,18 @@ def test_config_survives_being_written_and_read(tmp_path: Path) -> None:
     assert resolve(read_recipe(tmp_path / "config.yaml")) == config
 
 
+def test_the_data_root_is_absolute_wherever_it_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cub = {"data": {"name": "cub"}}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NEWKINDS_DATA", raising=False)
+    assert resolve(cub).data["root"] is None
+    assert resolve(cub, {"data": {"root": "sets"}}).data["root"] == str(tmp_path / "sets")
+    monkeypatch.setenv("NEWKINDS_DATA", "elsewhere")
+    assert resolve(cub).data["root"] == str(tmp_path / "elsewhere")
+    assert resolve(cub, {"data": {"root": "sets"}}).data["root"] == str(tmp_path / "sets"), "what is said wins"
+    assert "root" not in resolve(CREATURES).data
+
+
 @pytest.mark.parametrize(
     ("layer", "message"),
     [

@@ -129,6 +129,7 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     # imported here: these pull in torch, which a misspelt command line should not wait for
     from .backbones import build_backbone
     from .data import DATASETS
+    from .data.benchmarks.base import data_root
     from .methods import METHODS
     from .organizers import ORGANIZERS
 
@@ -139,8 +140,11 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     method = METHODS[method_name]
     train = {**method.train_defaults, **merged["train"]}
     k = _coerced(merged["k"], int | Literal["auto"] | None, "k")
+    data = {"name": data_name, **_section("data", DATASETS[data_name], merged["data"])}
+    if "root" in data and (root := data_root(data["root"])) is not None:
+        data["root"] = str(root)  # a run finds its images again from any folder, and without the variable
     config = Config(
-        data={"name": data_name, **_section("data", DATASETS[data_name], merged["data"])},
+        data=data,
         backbone=_section("backbone", build_backbone, {**method.backbone_defaults, **merged["backbone"]}),
         organizer={"name": organizer_name, **_chosen("organizer", ORGANIZERS, organizer_name, merged["organizer"])},
         method={"name": method_name, **_section("method", method.Config, merged["method"])},

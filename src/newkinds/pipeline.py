@@ -202,7 +202,7 @@ def layers_of(data: str | Path | None, choices: Choices) -> list[Mapping[str, An
     if data is not None:
         layers.append({"data": source_of(data)})
     if (root := choices.get("data_root")) is not None:
-        layers.append({"data": {"root": str(Path(root).expanduser().resolve())}})
+        layers.append({"data": {"root": str(root)}})
     for section in ("method", "organizer", "backbone"):
         if (name := choices.get(section)) is not None:
             layers.append({section: {"name": name}})

@@ -131,9 +131,9 @@ def find_copy(benchmark: Benchmark, root: str | None) -> Path:
 
 
 def data_root(root: str | None) -> Path | None:
-    """Where the data sets are: as it is said, else as the environment says."""
+    """Where the data sets are, from the root of the disk on: as it is said, else as the environment says."""
     where = root or os.environ.get(ROOT_VARIABLE)
-    return Path(where).expanduser() if where else None
+    return Path(where).expanduser().resolve() if where else None
 
 
 def packed_copies(benchmark: Benchmark, root: Path) -> list[Path]:
