@@ -81,7 +81,8 @@ def parser() -> argparse.ArgumentParser:
 
     evaluate = verb(
         "eval",
-        "Accuracy of a run on its unlabelled images, where their true classes are known.",
+        "Accuracy of a run on its unlabelled images, where their true classes are known, and on a benchmark's "
+        "test images, where they are there.",
         "  newkinds eval runs/creatures\n  newkinds eval runs/photos --truth sorted-photos/",
     )
     evaluate.add_argument("run", metavar="RUN", help="run directory")

@@ -1,4 +1,4 @@
-"""What a run is worth: All / Old / New of its unlabelled images, where their true classes are known."""
+"""What a run is worth: All / Old / New where true classes are known, of its unlabelled images and of test images."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from . import metrics
 from .config import Config
 from .console import warn
 from .data import load_table, source_of
+from .data.benchmarks import BENCHMARKS, held_out
 from .data.table import Table, readable
 from .errors import NewkindsError
+from .files import checksum
 from .loaded import assign, load
-from .model import Model
+from .model import Embedded, Model
 from .protocol import describe_protocol
 from .run import Run
 
@@ -26,6 +28,7 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
 
     `truth`: a folder with one sub-folder a class, or a CSV file with path and label (or truth), naming the
     same images; not needed for data sets that bring their own. Nothing is trained or chosen by it.
+    The official test images of a benchmark are assigned and scored as well ("test"), where all of them are there.
     """
     opened = Run(run)
     rows = assignments(opened)
@@ -42,13 +45,55 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     # a benchmark says which classes are known, also where none of a class's images kept its label
     known = given.known if truth is None else {row["given_label"] for row in rows} - {""}
     result = score(true, predicted, known)
+    evaluated = f"{len(true):,} unlabelled training images"
+    test = None
+    if truth is None and opened.config().data["name"] in BENCHMARKS:
+        test, which = _on_test_images(opened)
+        evaluated += f"; {which}"
     evaluation = {
         "evaluated": len(true),
         "metrics": result,
-        "protocol": dict(describe_protocol(opened, len(true))),
+        "test": test,
+        "protocol": dict(describe_protocol(opened, evaluated)),
     }
     opened.write_json("evaluation.json", evaluation)
     return evaluation
+
+
+def _on_test_images(run: Run) -> tuple[dict[str, Any] | None, str]:
+    """Figures on the official test images of a benchmark, and which images these are, or why there are none."""
+    data = run.config().data
+    try:
+        table = held_out(data["name"], data["root"], complete=True)
+    except NewkindsError as error:
+        return None, f"not on test images: {str(error).rstrip('.')}"
+    model = checksum(run.model_file)
+    test = _earlier_test_figures(run)
+    if test is None or (test["model"], test["evaluated"]) != (model, len(table)):
+        embedded, result = _judged(load(run.folder).model, table)
+        test = {"evaluated": len(embedded.rows), "metrics": result, "model": model}
+        if embedded.skipped:
+            first = embedded.skipped[0]
+            warn(f"{len(embedded.skipped)} test image(s) passed over; the first is {first.path}: {first.reason}")
+    if not test["evaluated"]:
+        return None, f"not on test images: none of {len(table):,} can be read"
+    unread = f" of {len(table):,}, the others cannot be read" if test["evaluated"] < len(table) else ""
+    return test, f"{test['evaluated']:,} test images{unread}"
+
+
+def _earlier_test_figures(run: Run) -> dict[str, Any] | None:
+    """What an earlier evaluation found on test images, if there was one."""
+    try:
+        return run.read_json("evaluation.json")["test"]
+    except (NewkindsError, KeyError):
+        return None
+
+
+def _judged(model: Model, table: Table) -> tuple[Embedded, dict[str, float | None]]:
+    """The images of a table that could be read, and all metrics of their assignment against the table's truth."""
+    embedded = model.embed(table)
+    true = [str((table.truth or [])[row]) for row in embedded.rows]
+    return embedded, score(true, assign(model, embedded).category.tolist(), table.known)
 
 
 def score(
@@ -67,9 +112,7 @@ def score_unlabelled(model: Model, table: Table) -> dict[str, float | None]:
     """All/Old/New of the unlabelled images whose truth is known, for the curve in metrics.jsonl."""
     truth = table.truth or [None] * len(table)
     judged = table.rows([i for i, label in enumerate(table.labels) if label is None and truth[i] is not None])
-    embedded = model.embed(judged)
-    true = [str((judged.truth or [])[row]) for row in embedded.rows]
-    result = score(true, assign(model, embedded).category.tolist(), table.known)
+    _, result = _judged(model, judged)
     return {name: value for name, value in result.items() if name in ("acc_all", "acc_old", "acc_new")}
 
 

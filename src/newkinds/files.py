@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import os
 import secrets
@@ -34,6 +35,11 @@ def write_whole(path: Path, content: bytes | str) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
     _sync_folder(path.parent)
+
+
+def checksum(path: Path) -> str:
+    """Of a file's content; short, to stand beside results."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

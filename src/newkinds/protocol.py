@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import re
 from datetime import datetime, timezone
@@ -16,12 +15,13 @@ from .data.splits import split_checksum
 from .data.table import Table
 from .discovery import Discovery
 from .errors import NewkindsError
+from .files import checksum
 from .model import Model
 from .run import Run
 
 PACKAGES = ("newkinds", "torch", "timm", "scikit-learn", "numpy")
 K_AUTO = "k_auto"  # .json and .png: the estimate behind `--k auto`
-METRIC = "clustering accuracy, one Hungarian match over all evaluated images (v2)"
+METRIC = "clustering accuracy, one Hungarian match over all images of the evaluated set (v2)"
 SELECTION = "last epoch; nothing is chosen by test labels"
 
 
@@ -61,8 +61,8 @@ def record_protocol(run: Run, config: Config, table: Table, model: Model, device
     )
 
 
-def describe_protocol(run: Run, evaluated: int | None = None) -> list[tuple[str, str]]:
-    """The protocol of a run as name and value, for tables, pages and cards."""
+def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str, str]]:
+    """The protocol of a run as name and value, for tables, pages and cards; `evaluated`: which images were."""
     config, record = run.config(), run.read_json("protocol.json")
     train = config.train
     estimated = ", estimated from the backbone's features" if run.path(f"{K_AUTO}.json").is_file() else ""
@@ -79,7 +79,7 @@ def describe_protocol(run: Run, evaluated: int | None = None) -> list[tuple[str,
     if record.get("class_list"):
         rows.append(("class list", record["class_list"]))
     if evaluated is not None:
-        rows += [("evaluated", f"{evaluated:,} unlabelled training images"), ("metric", METRIC)]
+        rows += [("evaluated", evaluated), ("metric", METRIC)]
     organizer = ", ".join(str(v) if k == "name" else f"{k} {v}" for k, v in config.organizer.items())
     return [
         *rows,
@@ -143,7 +143,7 @@ def describe_device(device: torch.device) -> str:
 
 def _weights(config: Config) -> str:
     file = weights_file(config.backbone["name"], config.backbone["weights"])
-    return f"{config.backbone['name']}: {file.name}, sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:16]}"
+    return f"{config.backbone['name']}: {file.name}, sha256 {checksum(file)}"
 
 
 def _cell(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .backbones import known_backbones
@@ -52,15 +52,20 @@ def protocol_lines(protocol: Sequence[tuple[str, str]]) -> str:
 
 
 def evaluation_table(evaluation: dict[str, Any]) -> str:
-    """All, Old and New for each accuracy, then NMI and ARI, then the protocol."""
-    metrics = evaluation["metrics"]
+    """All, Old and New for each accuracy, NMI and ARI, the same on test images where there are, then the protocol."""
+    tables = [_metrics_table("unlabelled training images, %", evaluation["metrics"])]
+    if evaluation["test"] is not None:
+        tables.append(_metrics_table("test images, %", evaluation["test"]["metrics"]))
+    return "\n\n".join([*tables, protocol_lines(list(evaluation["protocol"].items()))])
+
+
+def _metrics_table(title: str, metrics: Mapping[str, float | None]) -> str:
     rows = [
         [title, *(percent(metrics[f"{name}_{part}"]) for part in ("all", "old", "new"))]
         for name, title in METRIC_NAMES.items()
     ]
     rows += [[name.upper(), percent(metrics[name]), "", ""] for name in ("nmi", "ari")]
-    table = text_table(["%", "All", "Old", "New"], rows)
-    return f"{table}\n\n{protocol_lines(list(evaluation['protocol'].items()))}"
+    return text_table([title, "All", "Old", "New"], rows)
 
 
 def discovery_summary(discovery: Discovery) -> str:

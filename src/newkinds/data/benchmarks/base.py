@@ -46,6 +46,7 @@ class Benchmark:
     instructions: str  # where to get it and which files go where
     images: Mapping[Part, int | None]  # in a complete copy; None = not known here
     published: tuple[str, str]  # labelled and unlabelled images, as the papers round them
+    packed: bool = False  # many images in a file, where others have a file for each
     checksum: str | None = None  # of the split of a complete copy, where we had one
 
 
@@ -80,8 +81,10 @@ def why_not_published(benchmark: Benchmark, listing: Listing) -> str:
     return listing.caveat
 
 
-def held_out(name: str, root: str | None = None) -> Table:
+def held_out(name: str, root: str | None = None, complete: bool = False) -> Table:
     """The official test images of a benchmark, for inductive evaluation: no labels, only truth.
+
+    `complete`: refuse a copy that lacks some of them. Their files are looked for, not opened.
 
     >>> table = held_out("cub", "datasets/")
     >>> model.embed(table)
@@ -89,7 +92,10 @@ def held_out(name: str, root: str | None = None) -> Table:
     if name not in BENCHMARKS:
         raise NewkindsError(f"'{name}' has no test images of its own.{nearest(name, BENCHMARKS)}")
     benchmark = BENCHMARKS[name]
-    listing, classes = read_part(benchmark, find_copy(benchmark, root), "test")
+    folder = find_copy(benchmark, root)
+    listing, classes = read_part(benchmark, folder, "test")
+    if complete:
+        _require_all_test_images(benchmark, folder, listing.table.paths)
     return replace(
         listing.table,
         labels=[None] * len(listing.table),
@@ -98,6 +104,17 @@ def held_out(name: str, root: str | None = None) -> Table:
         categories=len(listing.class_names),
         class_list=classes.label,
     )
+
+
+def _require_all_test_images(benchmark: Benchmark, folder: Path, listed: Sequence[str]) -> None:
+    expected = max(benchmark.images["test"] or 0, len(listed))
+    there = len(listed) if benchmark.packed else sum((folder / path).is_file() for path in listed)
+    if not there:  # an index names them also where nobody unpacked them
+        raise NewkindsError(f"this copy of {benchmark.title} has none of its {expected:,} test images.")
+    if there < expected:
+        raise NewkindsError(
+            f"this copy of {benchmark.title} lacks {expected - there:,} of its {expected:,} test images."
+        )
 
 
 def find_copy(benchmark: Benchmark, root: str | None) -> Path:

@@ -125,6 +125,7 @@ register(
         ),
         images={"train": 50_000, "test": 10_000},
         published=("12.5k", "37.5k"),
+        packed=True,
     )
 )
 register(
@@ -143,5 +144,6 @@ register(
         ),
         images={"train": 50_000, "test": 10_000},
         published=("20.0k", "30.0k"),
+        packed=True,
     )
 )
