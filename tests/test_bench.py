@@ -86,5 +86,42 @@ def test_a_grid_runs_goes_on_and_tells_of_what_failed(
     figures = outcomes[cells[0]].figures
     assert figures["all"] == pytest.approx(100 * evaluate(folder)["metrics"]["acc_all"])
     assert figures["count_error"] == pytest.approx(100 * abs(Run(folder).read_json("count.json")["answer"] - 4) / 4)
-    assert run_all(cells[:1], tmp_path, settings)[cells[0]].figures == figures
-    assert "has been trained already" in capfd.readouterr().err
+
+
+def test_a_finished_cell_is_read_not_made_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = [Cell("creatures", "simgcd", "none", 0)]
+    outcomes = run_all(cells, tmp_path, lambda _: [TINY_TRAINING])
+    folder = cells[0].folder(tmp_path)
+    written = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise AssertionError("what had been done was done again")
+
+    with monkeypatch.context() as patched:
+        for name in ("pipeline.load_table", "evaluation.load_table", "pipeline._run_features", "model.embed"):
+            patched.setattr(f"newkinds.{name}", refuse)
+        capfd.readouterr()
+        assert run_all(cells, tmp_path, lambda _: [TINY_TRAINING]) == outcomes
+        assert f"{folder} is finished already" in capfd.readouterr().err
+        assert run_all(cells, tmp_path, lambda _: [TINY_TRAINING, {"k": 4}]) == outcomes, "as the data set says"
+        for other in ({"train": {"lr": 0.5}}, {"k": 5}, {"k": "auto"}):
+            assert run_all(cells, tmp_path, lambda _, other=other: [TINY_TRAINING, other]) == {}  # type: ignore[misc]
+            assert "other settings" in capfd.readouterr().err
+    assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == written
+
+    (folder / "count.json").unlink()  # as if it had been stopped there
+    with monkeypatch.context() as patched:
+        patched.setattr("newkinds.model.embed", refuse)
+        assert run_all(cells, tmp_path, lambda _: [TINY_TRAINING]) == outcomes
+    assert (folder / "count.json").is_file()
+
+
+def test_a_finished_cell_whose_categories_were_estimated(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    cells = [Cell("creatures", "simgcd", "none", 0)]
+    estimated = [TINY_TRAINING, {"train": {"epochs": 1}, "k": "auto"}]
+    outcomes = run_all(cells, tmp_path, lambda _: estimated)
+    capfd.readouterr()
+    assert run_all(cells, tmp_path, lambda _: estimated) == outcomes != {}
+    assert "is finished already" in capfd.readouterr().err

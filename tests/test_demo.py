@@ -36,7 +36,7 @@ def test_demo_compares_the_host_with_and_without_cpf(tmp_path: Path, capfd: pyte
     assert (tmp_path / "demo" / "fields.png").is_file()
     capfd.readouterr()
     assert module.demo(tmp_path / "demo", epochs=1).splitlines()[2:4] == text.splitlines()[2:4]
-    assert capfd.readouterr().err.count("has been trained already") == 2
+    assert capfd.readouterr().err.count("is finished already") == 2
 
 
 @pytest.mark.usefixtures("small_creatures")

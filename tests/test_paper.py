@@ -121,10 +121,12 @@ def test_cub_runs_through_the_command_line_resumes_and_is_collected(run_cli: Cli
     assert outcome.figures["inference_seconds"] > 0  # type: ignore[operator]
     assert Run(folder).config().method["memax_weight"] == 2.0, "the recipe's"
     assert "class list" in text
+    assert "not on test images: this copy of CUB-200-2011 lacks 5,594 of its 5,794 test images" in text
+    assert "On the test images" not in text
 
     status, again, err = run_cli(*command)
     assert status == 0
-    assert "has been trained already" in err
+    assert "is finished already" in err
     assert again == text
     status, collected, err = run_cli("bench", "fine", "--out", out, "--collect")
     assert (status, collected) == (0, text)

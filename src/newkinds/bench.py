@@ -12,7 +12,7 @@ from .console import say, warn
 from .errors import NewkindsError
 from .evaluation import evaluate
 from .methods import METHODS
-from .pipeline import count_categories, train
+from .pipeline import count_categories, discover, require_same_settings
 from .run import Run
 
 Settings = Sequence[Mapping[str, Any]]
@@ -89,14 +89,21 @@ def run_all(cells: Sequence[Cell], out: Path, settings: Callable[[Cell], Setting
 
 
 def run_one(cell: Cell, out: Path, settings: Settings) -> Outcome:
-    """Train (or go on), assign, evaluate and count."""
-    folder = cell.folder(out)
-    train(cell.data, folder, settings=[*settings, *cell.layers()])
-    evaluate(folder)
-    try:
-        count_categories(folder)
-    except NewkindsError as error:  # its accuracies stand nevertheless
-        warn(f"the categories of {cell} cannot be counted: {error}")
+    """Train (or go on), assign, evaluate and count; what has been done already is not done again."""
+    folder, layers = cell.folder(out), [*settings, *cell.layers()]
+    evaluated = read_outcome(folder) is not None
+    if evaluated:
+        require_same_settings(cell.data, folder, settings=layers)
+    else:
+        discover(cell.data, folder, settings=layers)
+        evaluate(folder)
+    if evaluated and Run(folder).path("count.json").is_file():
+        say(f"{folder} is finished already")
+    else:
+        try:
+            count_categories(folder)
+        except NewkindsError as error:  # its accuracies stand nevertheless
+            warn(f"the categories of {cell} cannot be counted: {error}")
     outcome = read_outcome(folder)
     assert outcome is not None  # all its files have just been written
     return outcome

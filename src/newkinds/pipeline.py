@@ -181,11 +181,20 @@ def _prepare(
     table = readable(load_table(config.data))
     require_discoverable(table)
     counted = _counted_before_training(run, table, config) if config.k == "auto" else None
-    # a known class may have no labelled image: it is not counted, but it is one
-    k = config.k if counted is None else max(counted.answer, len(table.known))
+    k = config.k if counted is None else _at_least_known(counted, len(table.known))
     config = replace(config, k=_category_count(k, table))
     run.refuse_other_settings(config)
     return run, table, config, counted
+
+
+def require_same_settings(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> None:
+    """Refuse, as `train` does, settings that are not those of the trained run in `out`; no image is looked at."""
+    run, config = Run(out), resolve(*layers_of(data, choices))
+    record = run.read_json("protocol.json")
+    k = record["categories"] if config.k is None else config.k
+    if k == "auto" and run.path(f"{K_AUTO}.json").is_file():
+        k = _at_least_known(_read_count(run, K_AUTO), record["known_classes"])
+    run.refuse_other_settings(replace(config, k=k))
 
 
 def layers_of(data: str | Path | None, choices: Choices) -> list[Mapping[str, Any]]:
@@ -223,6 +232,11 @@ def _counted_before_training(run: Run, table: Table, config: Config) -> Count:
     counted = COUNTERS[COUNT_BY](features, table.targets[rows])
     say(f"{counted.answer} categories, {counted.new} of them new (curve in {run.path(K_AUTO)}.png)")
     return counted
+
+
+def _at_least_known(counted: Count, known: int) -> int:
+    """A known class may have no labelled image: it is not counted, but it is one."""
+    return max(counted.answer, known)
 
 
 def _category_count(k: int | str | None, table: Table) -> int:
