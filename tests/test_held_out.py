@@ -15,6 +15,7 @@ from scipy.optimize import linear_sum_assignment
 import newkinds
 from layouts import LAYOUTS, lay_out_cars, lay_out_cifar10, lay_out_cub, lay_out_imagenet
 from newkinds import evaluation, metrics
+from newkinds.bench import read_outcome
 from newkinds.data.benchmarks import BENCHMARKS, held_out
 from newkinds.data.images import BadImage
 from newkinds.data.table import Table
@@ -71,6 +72,11 @@ def test_test_images_are_scored_like_the_others(run: Path, trained: Path, run_cl
     assert figures[0] == pytest.approx(sum(counts[row][column] for row, column in zip(*matched, strict=True)) / 10)
     # which of several equally good matches is taken decides about Old and New
     assert figures == pytest.approx(metrics.clustering_accuracy(truth, predicted, table.known))
+
+    outcome = read_outcome(run)
+    assert outcome is not None
+    assert outcome.test == {part: 100 * figure for part, figure in zip(("all", "old", "new"), figures, strict=True)}
+    assert outcome.figures["all"] == 100 * result["metrics"]["acc_all"]
 
     status, out, _ = run_cli("eval", run)
     assert status == 0
@@ -141,6 +147,9 @@ def test_unreadable_test_images_are_passed_over_and_counted(
 def test_a_copy_with_few_of_the_test_images_gives_no_figure(run: Path) -> None:
     result = newkinds.evaluate(run)
     assert result["test"] is None
+    outcome = read_outcome(run)
+    assert outcome is not None
+    assert outcome.test is None
     assert result["protocol"]["evaluated"] == (
         "75 unlabelled training images; not on test images: "
         "this copy of CIFAR-10 lacks 9,990 of its 10,000 test images"

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,51 @@ def test_ours_stand_beside_reported_with_spread_seeds_and_gain() -> None:
     assert all(line.endswith(r"\\") for line in body)
     assert "±" not in tex
     assert "%" not in re.sub(r"\\%|^%.*$", "", tex, flags=re.MULTILINE)
+
+
+def test_figures_on_test_images_stand_apart_and_beside_nothing_reported() -> None:
+    """Only runs that have them count: of SimGCD one of two seeds."""
+    outcomes = outcomes_of(
+        "fine",
+        {
+            ("cub", "simgcd", "none", 0): 60.0,
+            ("cub", "simgcd", "none", 1): 62.0,
+            ("cub", "simgcd", "cpf", 0): 64.5,
+            ("cars", "simgcd", "none", 0): 50.0,
+        },
+    )
+    for organizer, value in (("none", 70.0), ("cpf", 73.5)):
+        cell = Cell("cub", "simgcd", organizer, 0)
+        outcomes[cell] = replace(outcomes[cell], test={"all": value, "old": value + 1, "new": None})
+    text = markdown(TABLES["fine"], outcomes)
+    assert text.count("On the test images:") == 1
+    before, on_test = text.split("## aircraft")[0].split("On the test images:")
+    assert "| SimGCD + CPF  |           63.9 |       64.5 | +3.5 |" in before
+    split = [[c.strip() for c in line.split("|")[1:-1]] for line in on_test.splitlines() if line.startswith("|")]
+    rows = {name: figures for name, *figures in split}
+    assert rows[""] == ["All % ours", "Δ", "Old % ours", "Δ", "New % ours", "Δ", "seeds"]
+    assert rows["SimGCD"] == ["70.0", "", "71.0", "", "", "", "1"]
+    assert rows["SimGCD + CPF"] == ["73.5", "+3.5", "74.5", "+3.5", "", "", "1"]
+    assert rows["CMS"] == [""] * 7
+
+    lines = list(csv.DictReader(io.StringIO(tidy_csv(TABLES["fine"], outcomes))))
+    assert len(lines) == 2 * 3 * 5 * 2 * 3
+    of_cpf = {"data": "cub", "method": "simgcd", "organizer": "cpf", "measure": "all"}
+    figures = {
+        line["evaluated"]: [line[name] for name in ("reported", "mean", "seeds", "gain_over_host")]
+        for line in lines
+        if of_cpf.items() <= line.items()
+    }
+    assert figures == {"unlabelled": ["63.9", "64.5", "1", "3.5"], "test": ["", "73.5", "1", "3.5"]}
+    assert all(line["reported"] == "" for line in lines if line["evaluated"] == "test")
+
+    tex = latex(TABLES["fine"], outcomes)
+    assert tex.count(r"\begin{tabular}") == 4
+    on_test = tex.split("% Fine-grained data sets: cub, on the test images")[1]
+    assert r"SimGCD + CPF & 73.5 & +3.5 & 74.5 & +3.5 &  &  & 1 \\" in on_test
+
+    for name in ("count", "cost"):
+        assert {line["evaluated"] for line in csv.DictReader(io.StringIO(tidy_csv(TABLES[name], outcomes)))} == {""}
 
 
 @pytest.mark.parametrize("style", list(STYLES))

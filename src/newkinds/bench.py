@@ -48,6 +48,7 @@ class Outcome:
 
     figures: dict[str, float | None]  # by the names of COLUMNS
     protocol: dict[str, str]
+    test: dict[str, float | None] | None = None  # ACCURACY on the official test images, where they were evaluated
 
 
 ABLATIONS: dict[str, dict[str, Any]] = {
@@ -68,7 +69,8 @@ COLUMNS = {
     "epoch_seconds": Column("training epoch", "s", "lower", decimals=2),
     "inference_seconds": Column("inference", "s", "lower", decimals=2),
 }
-COMPARED = ("all", "old", "new", "count", "count_error", "parameters", "seconds")
+ACCURACY = ("all", "old", "new")
+COMPARED = (*ACCURACY, "count", "count_error", "parameters", "seconds")
 
 
 def grid(data: str, methods: Iterable[str], organizers: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
@@ -119,11 +121,8 @@ def read_outcome(folder: Path) -> Outcome | None:
     categories = record["categories"]
     seconds = [row["seconds"] for row in run.metrics()]
     sizes = record["parameters"]
-    metrics = evaluation["metrics"]
-    figures: dict[str, float | None] = {
-        part: None if (value := metrics[f"acc_{part}"]) is None else 100 * value for part in ("all", "old", "new")
-    }
-    figures |= {
+    test = evaluation.get("test")  # runs that were evaluated by earlier versions have no word on it
+    figures = _accuracies(evaluation["metrics"]) | {
         "count": counted,
         "count_error": None if categories is None or counted is None else 100 * abs(counted - categories) / categories,
         "parameters": (sizes["backbone"] + sizes["organizer"]) / 1e6,
@@ -132,7 +131,12 @@ def read_outcome(folder: Path) -> Outcome | None:
         "epoch_seconds": sum(seconds) / len(seconds),
         "inference_seconds": run.read_json("timing.json")["embedding_seconds"],
     }
-    return Outcome(figures, evaluation["protocol"])
+    return Outcome(figures, evaluation["protocol"], None if test is None else _accuracies(test["metrics"]))
+
+
+def _accuracies(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
+    """In percent."""
+    return {part: None if (value := metrics[f"acc_{part}"]) is None else 100 * value for part in ACCURACY}
 
 
 def compare(cells: Sequence[Cell], outcomes: Mapping[Cell, Outcome]) -> Comparison:

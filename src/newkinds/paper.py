@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from typing_extensions import Unpack
 
-from .bench import COLUMNS, Cell, Outcome, Settings, merged, read_outcome, row_name, run_all
+from .bench import ACCURACY, COLUMNS, Cell, Outcome, Settings, merged, read_outcome, row_name, run_all
 from .comparison import Figure, difference, number
 from .config import find_recipe, read_recipe, resolve
 from .console import warn
@@ -24,7 +24,7 @@ from .tables import protocol_lines, text_table
 
 HOSTS = ("simgcd", "legogcd", "cms", "selex")
 FINE = ("cub", "aircraft", "cars")
-ACCURACY = ("all", "old", "new")
+UNLABELLED, TEST = "unlabelled", "test"  # what accuracies are of; the paper reports those of unlabelled images
 EMPTY = ""  # a cell that was not run
 
 
@@ -38,6 +38,7 @@ class PaperTable:
     methods: tuple[str, ...]
     organizers: tuple[str, ...] = ("none", "cpf")
     measures: tuple[str, ...] = ACCURACY
+    evaluated: str = UNLABELLED  # the images that were; nothing where the measures are not accuracies
 
     def cells(self, seeds: Sequence[int]) -> list[Cell]:
         return [
@@ -67,6 +68,7 @@ TABLES = {
             ("cifar100", "imagenet100", "cub", "cars"),
             ("gcd", "cms"),
             measures=("count", "count_error"),
+            evaluated="",
         ),
         PaperTable(
             "cost",
@@ -74,6 +76,7 @@ TABLES = {
             ("cub",),
             ("simgcd",),
             measures=("model_parameters", "epoch_seconds", "inference_seconds"),
+            evaluated="",
         ),
     )
 }
@@ -155,7 +158,7 @@ class Entry:
 
 def entries(table: PaperTable, outcomes: Mapping[Cell, Outcome]) -> list[Entry]:
     """Every figure of a table, run or not, in the order of its rows."""
-    paper = reported()[table.name]
+    paper = {} if table.evaluated == TEST else reported()[table.name]
     found = []
     for row in table.cells([0]):
         for measure in table.measures:
@@ -166,40 +169,62 @@ def entries(table: PaperTable, outcomes: Mapping[Cell, Outcome]) -> list[Entry]:
     return found
 
 
+def with_test_images(
+    table: PaperTable, outcomes: Mapping[Cell, Outcome]
+) -> list[tuple[PaperTable, Mapping[Cell, Outcome]]]:
+    """The table, and if runs were evaluated on test images too, the same table of those runs on those images."""
+    tested = {cell: replace(run, figures=run.test) for cell, run in outcomes.items() if run.test is not None}
+    parts: list[tuple[PaperTable, Mapping[Cell, Outcome]]] = [(table, outcomes)]
+    if table.evaluated == UNLABELLED and tested:
+        parts.append((replace(table, evaluated=TEST), tested))
+    return parts
+
+
 def markdown(table: PaperTable, outcomes: Mapping[Cell, Outcome]) -> str:
-    """A table a data set, each with the protocol of its runs."""
+    """A table a data set, one more where test images were evaluated, each with the protocol of its runs."""
     blocks = [f"# {table.title}"]
     for data in table.data:
-        header, rows = _sheet(table, data, outcomes)
-        protocol = merged([outcome.protocol for cell, outcome in outcomes.items() if cell.data == data])
-        blocks += [f"## {data}", text_table(header, rows), protocol_lines(protocol) if protocol else "no run yet"]
+        of_data = {cell: outcome for cell, outcome in outcomes.items() if cell.data == data}
+        blocks.append(f"## {data}")
+        for part, runs in with_test_images(table, of_data):
+            blocks += ["On the test images:"] if part.evaluated == TEST else []
+            blocks.append(text_table(*_sheet(part, data, runs)))
+        protocol = merged([outcome.protocol for outcome in of_data.values()])
+        blocks.append(protocol_lines(protocol) if protocol else "no run yet")
     return "\n\n".join(blocks)
 
 
 def latex(table: PaperTable, outcomes: Mapping[Cell, Outcome]) -> str:
-    """A tabular a data set, with the protocol as comments."""
+    """A tabular a data set, one more where test images were evaluated, with the protocol as comments."""
     blocks = []
     for data in table.data:
-        header, rows = _sheet(table, data, outcomes)
-        protocol = merged([outcome.protocol for cell, outcome in outcomes.items() if cell.data == data])
-        lines = [f"% {table.title}: {data}", *(f"% {name}: {value}" for name, value in protocol)]
-        lines += [f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", "\\hline"]
-        lines += [" & ".join(map(_tex, row)) + r" \\" for row in (header, *rows)]
-        lines.insert(-len(rows), "\\hline")
-        blocks.append("\n".join([*lines, "\\hline", "\\end{tabular}"]))
+        of_data = {cell: outcome for cell, outcome in outcomes.items() if cell.data == data}
+        protocol = merged([outcome.protocol for outcome in of_data.values()])
+        for part, runs in with_test_images(table, of_data):
+            header, rows = _sheet(part, data, runs)
+            where = ", on the test images" if part.evaluated == TEST else ""
+            lines = [f"% {table.title}: {data}{where}", *(f"% {name}: {value}" for name, value in protocol)]
+            lines += [f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", "\\hline"]
+            lines += [" & ".join(map(_tex, row)) + r" \\" for row in (header, *rows)]
+            lines.insert(-len(rows), "\\hline")
+            blocks.append("\n".join([*lines, "\\hline", "\\end{tabular}"]))
     return "\n\n".join(blocks)
 
 
 def tidy_csv(table: PaperTable, outcomes: Mapping[Cell, Outcome]) -> str:
     """A line a figure, for those who make tables of their own."""
-    columns = ("table", "data", "method", "organizer", "measure", "reported", "mean", "std", "seeds", "gain_over_host")
+    columns = (
+        "table", "data", "method", "organizer", "evaluated", "measure",
+        "reported", "mean", "std", "seeds", "gain_over_host",
+    )  # fmt: skip
     rows = [
         (
-            table.name, entry.data, entry.method, entry.organizer, entry.measure, entry.reported,
+            table.name, entry.data, entry.method, entry.organizer, part.evaluated, entry.measure, entry.reported,
             entry.ours and entry.ours.mean, entry.ours and entry.ours.std, entry.ours.runs if entry.ours else 0,
             entry.ours.mean - entry.host.mean if entry.ours and entry.host else None,
         )
-        for entry in entries(table, outcomes)
+        for part, runs in with_test_images(table, outcomes)
+        for entry in entries(part, runs)
     ]  # fmt: skip
     return csv_text(columns, rows).rstrip("\n")
 
@@ -214,18 +239,20 @@ STYLES: dict[str, Callable[[PaperTable, Mapping[Cell, Outcome]], str]] = {
 def _sheet(
     table: PaperTable, data: str, outcomes: Mapping[Cell, Outcome]
 ) -> tuple[list[str], list[list[str]]]:
-    """Header and rows for one data set: for each measure reported, ours and Δ, and how many seeds that is."""
+    """Header and rows for one data set: for each measure reported (if ever), ours and Δ, and how many seeds that is."""
     columns = [COLUMNS[measure] for measure in table.measures]
+    reports = table.evaluated != TEST
     header = [""]
     for column in columns:
-        header += [f"{column.title} reported", "ours", "Δ"]
+        header += [f"{column.title} reported", "ours", "Δ"] if reports else [f"{column.title} ours", "Δ"]
     rows: dict[tuple[str, str], list[str]] = {}
     for entry in entries(table, outcomes):
         if entry.data == data:
             column = COLUMNS[entry.measure]
             row = rows.setdefault((entry.method, entry.organizer), [row_name(entry.method, entry.organizer)])
+            if reports:
+                row.append(EMPTY if entry.reported is None else number(Figure(entry.reported), column))
             row += [
-                EMPTY if entry.reported is None else number(Figure(entry.reported), column),
                 EMPTY if entry.ours is None else number(entry.ours, column),
                 difference(entry.ours, entry.host, column) if entry.ours and entry.host else EMPTY,
             ]
