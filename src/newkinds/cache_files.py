@@ -60,13 +60,20 @@ class Store:
         """Of one view of one image."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
+    def is_described(self) -> bool:
+        """Whether the folder says that it holds this cache; one that says otherwise is refused."""
+        origin = _read_description(self.folder / DESCRIPTION).get("origin")
+        if origin is not None and origin != self.origin:
+            raise NewkindsError(f"{self.folder} is not the cache it is named after: delete it.")
+        return origin is not None
+
     def describe(self) -> None:
-        """Say what the folder holds; one that holds something else is refused."""
-        file = self.folder / DESCRIPTION
-        if origin := _read_description(file).get("origin"):
-            if origin != self.origin:
-                raise NewkindsError(f"{self.folder} is not the cache it is named after: delete it.")
+        """Say what the folder holds. Tokens that nothing is said of are not used."""
+        if self.is_described():
             return
+        with _writing(self.folder):
+            for file in self.folder.glob("view*"):
+                file.unlink()
         for other in cache_root().glob(f"*/{DESCRIPTION}"):
             record = _read_description(other)
             origin = record.get("origin") or {}
@@ -77,7 +84,7 @@ class Store:
                 )
         record = {"about": self.about, "count": self.images, "origin": self.origin, "made": time.strftime("%F")}
         try:
-            write_whole(file, json.dumps(record, indent=1) + "\n")
+            write_whole(self.folder / DESCRIPTION, json.dumps(record, indent=1) + "\n")
         except NewkindsError as error:
             raise CacheUnavailable(str(error)) from error
 
@@ -99,6 +106,8 @@ class Store:
 
     def sound_pieces(self, numbers: Sequence[int], tell: bool = False) -> dict[int, int]:
         """For each view, how many of its pieces, from the first on, are there and right; damage may be told of."""
+        if not self.is_described():
+            return dict.fromkeys(numbers, 0)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             return dict(zip(numbers, pool.map(partial(self._sound_pieces, tell=tell), numbers), strict=True))
 
@@ -115,10 +124,10 @@ class Store:
                         if tell:
                             warn(f"{self._tokens(number)} is damaged: made again from image {piece * PIECE} on.")
                         return piece
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return 0
         except OSError as error:
-            raise NewkindsError(f"cannot read the cache {self.folder}: {error.strerror or error}.") from error
+            raise CacheUnavailable(f"cannot read the cache {self.folder}: {error.strerror or error}.") from error
         return self.pieces
 
     def cut(self, number: int, pieces: int) -> None:
@@ -132,7 +141,8 @@ class Store:
 
     def append(self, number: int, tokens: np.ndarray) -> None:
         """Add a piece (images, T, D); its checksum is written when the piece is safely on the disk."""
-        kept = tokens.astype(self.dtype)
+        with np.errstate(over="ignore"):  # told below
+            kept = tokens.astype(self.dtype)
         if not np.isfinite(kept).all():
             raise NewkindsError(
                 f"this backbone's tokens do not fit into {self.dtype}: take --set train.cache_precision=float32, "
