@@ -79,7 +79,7 @@ class Store:
             origin = record.get("origin") or {}
             if record.get("about") == self.about and {**origin, "images": self.origin["images"]} == self.origin:
                 say(
-                    f"the images changed since the cache {other.parent.name} was made, so it is not used "
+                    f"the images changed since the cache {other.parent.name} was made (or are others): it is not used "
                     f"(newkinds cache clear {other.parent.name} deletes it)"
                 )
         record = {"about": self.about, "count": self.images, "origin": self.origin, "made": time.strftime("%F")}
