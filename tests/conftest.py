@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,15 @@ def save_image(path: Path, colour: tuple[int, int, int] = (200, 80, 40), size: t
     noise = rng.integers(-30, 30, (size[1], size[0], 3))
     Image.fromarray(np.clip(np.array(colour) + noise, 0, 255).astype(np.uint8)).save(path)
     return path
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """No test touches the user's caches."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("NEWKINDS_CACHE", str(folder))
+        yield folder
 
 
 @pytest.fixture

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.resources
 import re
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import timm
 import torch
 from timm.layers import HybridEmbed
-from timm.models.vision_transformer import VisionTransformer
+from timm.models.vision_transformer import Attention, Block, VisionTransformer
 from timm.models.vision_transformer_hybrid import ConvStem
 from torch import Tensor, nn
 
@@ -47,12 +48,25 @@ class Backbone(nn.Module):
         self.network = network  # any of timm's, which have names in common but no class
         self.preprocessing = preprocessing
         self.dim: int = network.num_features
+        self.train_blocks = train_blocks
         self._has_class_token = any(name.endswith("cls_token") for name, _ in network.named_parameters())
         train_last_blocks(network, train_blocks)
         self.eval()
 
-    def forward(self, images: Tensor) -> Tokens:
-        features = self.network.forward_features(images)
+    @property
+    def divides(self) -> bool:
+        """Whether the frozen blocks can be computed apart from the trained ones (see `entering`)."""
+        return type(self.network).forward_features is VisionTransformer.forward_features
+
+    def forward(self, inputs: Tensor, patches: bool = True) -> Tokens:
+        """Images (B, 3, H, W), or the tokens (B, T, D) that `entering` gave for them, → tokens.
+
+        With `patches=False` only the class token is right, and the patch tokens may be missing (N = 0): the last
+        block then computes what the class token needs and no more.
+        """
+        if self.divides:
+            return self._tokens_of_sequence(self._sequence(inputs, patches or not self._has_class_token))
+        features = self.network.forward_features(inputs)
         if isinstance(features, Tensor) and features.ndim == 4:
             return self._tokens_of_map(features)
         if isinstance(features, Tensor) and features.ndim == 3 and _is_plain_vit(self.network):
@@ -61,6 +75,59 @@ class Backbone(nn.Module):
             f"the backbone {type(self.network).__name__} gives neither a feature map nor the tokens of "
             "a plain ViT; choose another one (`newkinds list backbones`)."
         )
+
+    def entering(self, images: Tensor) -> Tensor:
+        """The tokens (B, T, D) that enter the first trained block, or leave the last one where none is trained.
+
+        They never change in training, so they may be computed once; `forward` takes them in place of the images.
+        """
+        sequence = self._first_tokens(images)
+        for block in self._blocks[: self._frozen_blocks]:
+            sequence = block(sequence)
+        return sequence
+
+    @property
+    def sequence_shape(self) -> tuple[int, int]:
+        """T, D of what `entering` gives."""
+        rows, columns = self.network.patch_embed.grid_size
+        return self.network.num_prefix_tokens + rows * columns, self.network.embed_dim
+
+    def frozen_digest(self) -> str:
+        """Of the weights that never train, on which `entering` depends."""
+        digest = sha256()
+        trained = {name for name, parameter in self.network.named_parameters() if parameter.requires_grad}
+        for name, value in self.network.state_dict().items():
+            if name not in trained:
+                digest.update(name.encode())
+                digest.update(value.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def ready(self, views: Tensor) -> Tensor:
+        """Views as they are kept, uint8 pixels or the tokens of a cache, as `forward` takes them."""
+        return self.preprocessing.normalise(views) if views.dtype == torch.uint8 else views.float()
+
+    @property
+    def _blocks(self) -> list[nn.Module]:
+        return list(self.network.blocks)
+
+    @property
+    def _frozen_blocks(self) -> int:
+        return len(self._blocks) - self.train_blocks
+
+    def _first_tokens(self, images: Tensor) -> Tensor:
+        network = self.network
+        return network.norm_pre(network.patch_drop(network._pos_embed(network.patch_embed(images))))
+
+    def _sequence(self, inputs: Tensor, patches: bool) -> Tensor:
+        """What `network.forward_features` gives (B, T, D), or its first token alone (B, 1, D)."""
+        is_image = inputs.ndim == 4
+        sequence = self._first_tokens(inputs) if is_image else inputs
+        blocks = self._blocks if is_image else self._blocks[self._frozen_blocks :]
+        for block in blocks[:-1]:
+            sequence = block(sequence)
+        for block in blocks[-1:]:
+            sequence = block(sequence) if patches else first_token(block, sequence)
+        return self.network.norm(sequence if patches else sequence[:, :1])
 
     def _tokens_of_sequence(self, sequence: Tensor) -> Tokens:
         """(B, P + N, D): class token and registers, if any, then the patches row by row."""
@@ -80,6 +147,41 @@ class Backbone(nn.Module):
     def train(self, mode: bool = True) -> Backbone:
         """Stay in evaluation mode, whatever is asked (see the class)."""
         return super().train(False)
+
+
+def first_token(block: Any, tokens: Tensor) -> Tensor:
+    """A block's output for its first token alone: (B, T, D) → (B, 1, D), the same as `block(tokens)[:, :1]`.
+
+    The first token asks all the others, but theirs are neither asked nor answered. One query a head needs no keys
+    and values either: q (x W_k)ᵀ is taken as (q W_kᵀ) xᵀ, and a (x W_v) as (a x) W_v.
+    """
+    if not _is_plain_block(block):
+        return block(tokens)[:, :1]
+    attention = block.attn
+    heads = attention.num_heads
+    x = block.norm1(tokens)  # (B, T, D)
+    w_q, w_k, w_v = attention.qkv.weight.unflatten(0, (3, heads, -1))  # (H, d, D) each
+    query = torch.einsum("bd,hed->bhe", x[:, 0], w_q)  # (B, H, d)
+    bias_v: Tensor | float = 0.0
+    if attention.qkv.bias is not None:
+        # a key's bias adds the same to all scores of a query, so the softmax does not see it
+        bias_q, _, bias_v = attention.qkv.bias.unflatten(0, (3, heads, -1))  # (H, d) each
+        query = query + bias_q
+    probes = torch.einsum("bhe,hed->bhd", query * attention.scale, w_k)  # (B, H, D)
+    weights = (probes @ x.transpose(1, 2)).softmax(dim=2)  # (B, H, T)
+    message = torch.einsum("bhd,hed->bhe", weights @ x, w_v) + bias_v  # (B, H, d)
+    answer = attention.proj(attention.norm(message.flatten(1)))  # (B, D)
+    token = tokens[:, 0] + block.ls1(answer)
+    return (token + block.ls2(block.mlp(block.norm2(token))))[:, None]
+
+
+def _is_plain_block(block: Any) -> bool:
+    """timm's usual block, without the extras that `first_token` does not know."""
+    if type(block) is not Block or type(block.attn) is not Attention:
+        return False
+    attention = block.attn
+    asked_as_they_are = isinstance(attention.q_norm, nn.Identity) and isinstance(attention.k_norm, nn.Identity)
+    return asked_as_they_are and getattr(attention, "gate", None) is None and hasattr(attention, "norm")
 
 
 def build_backbone(

@@ -140,6 +140,17 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("names", metavar="NAME", nargs="*", help="data sets (default: all)")
     check.add_argument("--data-root", metavar="FOLDER", help="where the data sets are (default: $NEWKINDS_DATA)")
 
+    cache = verb(
+        "cache",
+        "Look after the cached tokens that --cache-views makes.",
+        "  newkinds cache list\n  newkinds cache clear 3f0c7a2b9d4e1f56\n  newkinds cache clear --all",
+    )
+    actions = cache.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions.add_parser("list", help="what is cached, and how large it is")
+    clear = actions.add_parser("clear", help="delete caches; they are made again when they are needed")
+    clear.add_argument("keys", metavar="KEY", nargs="*", help="as newkinds cache list shows them")
+    clear.add_argument("--all", action="store_true", help="delete all of them")
+
     bench = verb(
         "bench",
         "Run or resume the grid of one of the paper's tables, and print it: reported, ours, gain over the host.",
@@ -155,6 +166,7 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument("--collect", action="store_true", help="run nothing: print what there is")
     bench.add_argument("--style", default="markdown", choices=("markdown", "latex", "csv"), help="default: %(default)s")
     bench.add_argument("--epochs", type=int, metavar="N", help="short for --set train.epochs=N")
+    _cache_option(bench)
     _model_options(bench)
 
     listing = verb("list", "What there is to choose from.", "  newkinds list\n  newkinds list organizers")
@@ -173,13 +185,27 @@ def _training_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("data", metavar="DATA", nargs="?", help="folder, CSV file (path,label) or data set's name")
     verb.add_argument("--out", required=True, metavar="RUN", help="run directory to write")
     verb.add_argument(
-        "--k", type=_k, metavar="N", help="how many categories there are in all, known ones included; auto: estimate"
+        "--k",
+        type=_number_or_auto,
+        metavar="N",
+        help="how many categories there are in all, known ones included; auto: estimate",
     )
     verb.add_argument("--method", metavar="NAME", help="discovery method (default: simgcd)")
     verb.add_argument("--organizer", metavar="NAME", help="token organizer: none, patches, cpf (default: none)")
     verb.add_argument("--seed", type=int, metavar="N", help="seed of everything random (default: 0)")
     verb.add_argument("--epochs", type=int, metavar="N", help="short for --set train.epochs=N")
+    _cache_option(verb)
     _model_options(verb)
+
+
+def _cache_option(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--cache-views",
+        type=_number_or_auto,
+        metavar="V",
+        help="compute the frozen part of the backbone once, for V fixed random views of each image; 0: never "
+        "(default: auto, 8 where there is no GPU and training is long enough)",
+    )
 
 
 def _model_options(verb: argparse.ArgumentParser) -> None:
@@ -193,8 +219,8 @@ def _model_options(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def _k(text: str) -> int | str:
-    """A number of categories, or the wish that it be estimated."""
+def _number_or_auto(text: str) -> int | str:
+    """A number, or the wish that it be found."""
     if text == "auto":
         return text
     try:
@@ -258,7 +284,8 @@ def _choices(options: argparse.Namespace) -> dict[str, Any]:
     from .config import parse_assignment
 
     given = vars(options)  # count has fewer options than train
-    shortcuts = {name: given[name] for name in ("device", "seed", "epochs") if given.get(name) is not None}
+    of_training = ("device", "seed", "epochs", "cache_views")
+    shortcuts = {name: given[name] for name in of_training if given.get(name) is not None}
     chosen = ("k", "method", "organizer", "backbone", "weights", "data_root", "recipe")
     return {
         **{name: given[name] for name in chosen if name in given},
@@ -360,6 +387,19 @@ def _data(options: argparse.Namespace) -> int:
     return 0 if (all(usable) if options.names else any(usable)) else 1
 
 
+def _cache(options: argparse.Namespace) -> int:
+    from .cache_files import cache_root, clear_caches, list_caches
+    from .tables import cache_listing
+
+    if options.action == "clear":
+        if bool(options.keys) == options.all:
+            raise NewkindsError("name the caches to delete (newkinds cache list shows them), or say --all.")
+        print(cache_listing(clear_caches(options.keys), f"deleted from {cache_root()}"))
+    else:
+        print(cache_listing(list_caches(), f"in {cache_root()}"))
+    return 0
+
+
 def _bench(options: argparse.Namespace) -> int:
     from .paper import bench
 
@@ -397,5 +437,6 @@ VERBS = {
     "count": _count,
     "bench": _bench,
     "data": _data,
+    "cache": _cache,
     "list": _list,
 }

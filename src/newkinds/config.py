@@ -43,6 +43,10 @@ class TrainConfig:
     device: str = "auto"
     workers: int = -1  # processes that read images; -1 = by the machine
     seed: int = 0
+    # fixed random views of each image whose tokens are computed once; 0 = fresh views at every step, from the pixels
+    cache_views: int | Literal["auto"] = "auto"
+    cache_precision: Literal["float16", "float32"] = "float16"
+    cache_seed: int = 0  # of the fixed views; runs with other seeds share them
 
 
 @dataclass(frozen=True)
@@ -273,9 +277,15 @@ def _described(wanted: Any) -> str:
 
 
 def _check_ranges(train: TrainConfig) -> None:
-    for name, least in (("epochs", 1), ("batch_size", 1), ("eval_every", 0), ("workers", -1), ("seed", 0)):
+    least_values = {"epochs": 1, "batch_size": 1, "eval_every": 0, "workers": -1, "seed": 0, "cache_seed": 0}
+    for name, least in least_values.items():
         if getattr(train, name) < least:
             raise NewkindsError(f"the setting 'train.{name}' must be at least {least}, not {getattr(train, name)}.")
+    if train.cache_views != "auto" and (train.cache_views < 0 or train.cache_views == 1):
+        raise NewkindsError(
+            f"the setting 'train.cache_views' must be 2 or more, 0 for none, or auto, not {train.cache_views}: "
+            "a step takes two views of an image."
+        )
     for name in ("lr", "min_lr_ratio", "momentum", "weight_decay", "organizer_lr_ratio"):
         value = getattr(train, name)
         if not 0 <= value < float("inf"):

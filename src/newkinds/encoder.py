@@ -21,7 +21,7 @@ class Tokens:
     """What a backbone gives for a batch of images, after its final norm."""
 
     cls: Tensor  # (B, D)
-    patches: Tensor  # (B, N, D), row by row over the grid
+    patches: Tensor  # (B, N, D), row by row over the grid; N = 0 where nobody reads them
     grid: tuple[int, int]  # rows, columns; N = rows · columns
 
 
@@ -53,5 +53,6 @@ class Encoder(nn.Module):
     def dim(self) -> int:
         return self.backbone.dim
 
-    def forward(self, images: Tensor, details: bool = False) -> Encoded:
-        return self.organizer.organize(self.backbone(images), details)
+    def forward(self, inputs: Tensor, details: bool = False) -> Encoded:
+        """Images (B, 3, H, W), or the tokens that enter the backbone's first trained block (B, T, D)."""
+        return self.organizer.organize(self.backbone(inputs, details or self.organizer.reads_patches), details)

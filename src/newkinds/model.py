@@ -14,6 +14,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from .backbones import build_backbone
+from .cache import TokenCache
 from .config import Config
 from .console import track
 from .data.loader import evaluation_batches, seed_for
@@ -53,6 +54,7 @@ class Model(nn.Module):
         self.method = method
         self.known = known
         self.k = k
+        self.cache: TokenCache | None = None  # the tokens of some images, to embed them without looking at them again
 
     @property
     def device(self) -> torch.device:
@@ -64,7 +66,7 @@ class Model(nn.Module):
 
     def embed(self, table: Table, batch_size: int = 64, workers: int = -1) -> Embedded:
         """The feature of every image; unreadable images are passed over and listed."""
-        return embed(self.encoder, table, self.device, batch_size, workers)
+        return embed(self.encoder, table, self.device, batch_size, workers, self.cache)
 
     @torch.inference_mode()
     def fields(self, table: Table, rows: list[int]) -> Fields | None:
@@ -86,14 +88,26 @@ class Model(nn.Module):
 
 @torch.inference_mode()
 def embed(
-    encoder: Encoder, table: Table, device: torch.device, batch_size: int = 64, workers: int = -1
+    encoder: Encoder,
+    table: Table,
+    device: torch.device,
+    batch_size: int = 64,
+    workers: int = -1,
+    cache: TokenCache | None = None,
 ) -> Embedded:
     """The feature of every image of a table, by an encoder that may be trained or not."""
     encoder.to(device).eval()
-    preprocessing = encoder.backbone.preprocessing
-    batches = evaluation_batches(table, preprocessing, batch_size, choose_workers(workers, device))
+    if cache is not None and cache.holds(table):
+        places = cache.rows_of(table)
+        batches = [places[start : start + batch_size] for start in range(0, len(places), batch_size)]
+        features = [
+            encoder(encoder.backbone.ready(cache.take(some, np.zeros_like(some)).to(device))).feature.float().cpu()
+            for some in track(batches, "embedding images", total=len(batches))
+        ]
+        return Embedded(torch.cat(features), list(range(len(table))), [])
+    loader = evaluation_batches(table, encoder.backbone.preprocessing, batch_size, choose_workers(workers, device))
     features, rows, skipped = [], [], []
-    for batch in track(batches, "embedding images", total=len(batches)):
+    for batch in track(loader, "embedding images", total=len(loader)):
         views = []
         for row, view in batch:
             if isinstance(view, str):
@@ -102,7 +116,7 @@ def embed(
                 views.append(view)
                 rows.append(row)
         if views:
-            images = preprocessing.normalise(torch.stack(views).to(device))
+            images = encoder.backbone.ready(torch.stack(views).to(device))
             features.append(encoder(images).feature.float().cpu())
     gathered = torch.cat(features) if features else torch.empty(0, encoder.dim)
     return Embedded(gathered, rows, skipped)

@@ -17,6 +17,8 @@ from safetensors.torch import load_file
 from typing_extensions import Unpack
 
 from .backbones import build_backbone
+from .cache import TokenCache, cached_tokens
+from .cache_files import CacheUnavailable
 from .cluster.points import UNLABELLED
 from .config import Config, find_recipe, read_recipe, resolve
 from .console import say, warn
@@ -37,6 +39,7 @@ from .run import Run
 from .training import fit
 
 COUNT_BY = "ward"
+AUTO_VIEWS = 8  # of each image, where a cache pays and nobody said how many
 
 
 class Choices(TypedDict, total=False):
@@ -178,11 +181,13 @@ def _prepare(
     config = resolve(*layers_of(data, choices))
     run = Run(out)
     run.refuse_other_contents()
-    table = readable(load_table(config.data))
+    table = readable(load_table(config.data), contents=config.train.cache_views != 0)
     require_discoverable(table)
     counted = _counted_before_training(run, table, config) if config.k == "auto" else None
     k = config.k if counted is None else _at_least_known(counted, len(table.known))
     config = replace(config, k=_category_count(k, table))
+    if config.train.cache_views == "auto" and run.path("config.yaml").is_file():
+        config = _with_cache_views(config, run.config().train.cache_views)
     run.refuse_other_settings(config)
     return run, table, config, counted
 
@@ -269,6 +274,7 @@ def _train(run: Run, table: Table, config: Config, counted: Count | None) -> Mod
     assert isinstance(config.k, int)
     # before the folder is made: what cannot be built must not leave a run that other settings would not fit
     model = load_model(config, run.model_file, device) if trained else build_model(config, table.known, config.k)
+    model.cache, config = _cached(model, table, config, device, build=not trained)
     run.begin(config)
     if counted is not None:
         _write_count(counted, run, K_AUTO)
@@ -283,6 +289,38 @@ def _train(run: Run, table: Table, config: Config, counted: Count | None) -> Mod
     if not run.path("README.md").is_file():
         write_whole(run.path("README.md"), run_card(run, model, None))
     return model
+
+
+def _cached(
+    model: Model, table: Table, config: Config, device: torch.device, build: bool
+) -> tuple[TokenCache | None, Config]:
+    """The tokens that training reads, or none where that does not pay; and the settings, which now say so."""
+    backbone, train = model.encoder.backbone, config.train
+    views = train.cache_views
+    if views == "auto":
+        # made once, a cache costs as much as views + 1 epochs' frozen part at one view an image, and training sees two
+        worthwhile = device.type == "cpu" and backbone.divides and train.epochs > AUTO_VIEWS
+        views = AUTO_VIEWS if worthwhile else 0
+    if views == 0:
+        return None, _with_cache_views(config, 0)
+    about = f"{config.data.get('path') or config.data['name']}, {config.backbone['name']}"
+    make = partial(
+        cached_tokens, backbone, table, about=about, seed=train.cache_seed, precision=train.cache_precision,
+        device=device, workers=train.workers, build=build,
+    )  # fmt: skip
+    if not build:  # the evaluation view is all that a trained model reads, and only if it is there
+        return make(views=0), config
+    try:
+        return make(views=views), _with_cache_views(config, views)
+    except CacheUnavailable as error:
+        if train.cache_views != "auto":
+            raise
+        warn(f"{error} Training goes on without a cache.")
+        return None, _with_cache_views(config, 0)
+
+
+def _with_cache_views(config: Config, views: int | Literal["auto"]) -> Config:
+    return replace(config, train=replace(config.train, cache_views=views))
 
 
 def _write_count(counted: Count, run: Run, name: str) -> None:

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from .backbones import weights_file
-from .config import Config
+from .config import Config, TrainConfig
 from .data.splits import split_checksum
 from .data.table import Table
 from .discovery import Discovery
@@ -88,12 +88,18 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
         ("organizer", organizer),
         ("backbone", f"{config.backbone['name']}, last {config.backbone['train_blocks']} block(s) trained"),
         ("weights", record["weights"]),
-        ("training", f"{train.epochs} epochs, batch {train.batch_size}, lr {train.lr:g}"),
+        ("training", f"{train.epochs} epochs, batch {train.batch_size}, lr {train.lr:g}, {_views(train)}"),
         ("seed", str(train.seed)),
         ("versions", record["versions"]),
         ("machine", record["device"]),
         ("date", record["date"]),
     ]
+
+
+def _views(train: TrainConfig) -> str:
+    if not train.cache_views:
+        return "fresh views at every step"
+    return f"{train.cache_views} fixed views of an image, their tokens cached in {train.cache_precision}"
 
 
 def run_card(run: Run, model: Model, discovery: Discovery | None) -> str:

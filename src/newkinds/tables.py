@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .backbones import known_backbones
+from .cache_files import CacheEntry, gigabytes
 from .config import recipe_names
 from .count import COUNTERS, Count
 from .data import DATASETS
@@ -92,6 +93,13 @@ def count_summary(count: Count) -> str:
     if len(tied) > 1:
         lines.append(f"{len(tied)} numbers from {min(tied)} to {max(tied)} are equally good; * is the answer.")
     return "\n\n".join(lines)
+
+
+def cache_listing(entries: Sequence[CacheEntry], where: str) -> str:
+    """Caches and their sizes, and the sum."""
+    rows = [[e.key, e.about, f"{e.images:,}", str(e.views), gigabytes(e.bytes), e.made] for e in entries]
+    total = f"{len(entries)} cache(s), {gigabytes(sum(e.bytes for e in entries))}, {where}"
+    return f"{text_table(['key', 'of', 'images', 'views', 'size', 'made'], rows)}\n\n{total}" if entries else total
 
 
 def listing(kind: str | None = None) -> str:

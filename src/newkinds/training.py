@@ -15,7 +15,7 @@ from torch.optim import SGD, Optimizer
 from .config import TrainConfig
 from .console import console, progress_bar, say
 from .data.batch import Batch
-from .data.loader import TrainingBatches, no_longer_readable, seed_for
+from .data.loader import StoredBatches, TrainingBatches, no_longer_readable, seed_for
 from .data.table import Table
 from .device import choose_device, choose_workers
 from .errors import NewkindsError
@@ -42,10 +42,7 @@ def fit(model: Model, table: Table, config: TrainConfig, run: Run, evaluate: Eva
     say(trainable_parameters(model, allow_frozen_organizer=config.freeze_organizer))
     optimizer = SGD(parameter_groups(model, config), lr=config.lr, momentum=config.momentum)
     first_epoch = _restore(model, optimizer, precision, run)
-    preprocessing = model.encoder.backbone.preprocessing
-    batches = TrainingBatches(
-        table, preprocessing, config.batch_size, config.seed, choose_workers(config.workers, device), config.draw
-    )
+    batches = batches_of(model, table, config, device)
     rows = run.metrics()[:first_epoch]
     with progress_bar("training", config.epochs * len(batches), done=first_epoch * len(batches)) as bar:
         for epoch in range(first_epoch, config.epochs):
@@ -59,7 +56,7 @@ def fit(model: Model, table: Table, config: TrainConfig, run: Run, evaluate: Eva
             sums: dict[str, torch.Tensor] = defaultdict(lambda: torch.zeros((), device=device))
             for batch in batches(epoch):
                 on_device = Batch(
-                    views=preprocessing.normalise(batch.views.to(device)),
+                    views=model.encoder.backbone.ready(batch.views.to(device)),
                     labels=batch.labels.to(device),
                     index=batch.index.to(device),
                 )
@@ -87,6 +84,16 @@ def fit(model: Model, table: Table, config: TrainConfig, run: Run, evaluate: Eva
     return model.eval()
 
 
+def batches_of(
+    model: Model, table: Table, config: TrainConfig, device: torch.device
+) -> TrainingBatches | StoredBatches:
+    """Views of the images: from the model's cache, if it has one, else made anew at every step."""
+    if model.cache is not None:
+        return StoredBatches(table, model.cache, config.batch_size, config.seed, config.draw)
+    preprocessing, workers = model.encoder.backbone.preprocessing, choose_workers(config.workers, device)
+    return TrainingBatches(table, preprocessing, config.batch_size, config.seed, workers, config.draw)
+
+
 def find_categories(model: Model, table: Table, config: TrainConfig) -> None:
     """Let a method that finds its categories by clustering do so, on the training images as they are now."""
     if type(model.method).on_fit_end is Method.on_fit_end:
@@ -100,10 +107,9 @@ def find_categories(model: Model, table: Table, config: TrainConfig) -> None:
 
 
 def gatherer(
-    model: Model, table: Table, batches: TrainingBatches, precision: Precision, epoch: int
+    model: Model, table: Table, batches: TrainingBatches | StoredBatches, precision: Precision, epoch: int
 ) -> Embed:
     """What `Method.on_epoch_start` is given: nothing is computed before it is called."""
-    preprocessing = model.encoder.backbone.preprocessing
 
     @torch.no_grad()
     def embed(views: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -111,7 +117,7 @@ def gatherer(
         features = []
         for batch in batches.of_all_rows(epoch, views):
             with precision.autocast():
-                encoded = model.encoder(preprocessing.normalise(batch.views.to(model.device)))
+                encoded = model.encoder(model.encoder.backbone.ready(batch.views.to(model.device)))
             features.append(encoded.feature.float().unflatten(0, (views, -1)))  # (views, b, D)
         return torch.cat(features, dim=1), torch.from_numpy(table.targets)
 

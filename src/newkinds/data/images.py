@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,11 @@ def open_image(path: str | Path) -> Image.Image:
         raise BadImage("no permission to read the file") from None
     except Exception as error:  # decoders raise nearly anything on damaged data
         raise BadImage(f"damaged: {_one_line(error)}") from None
+
+
+def content_digest(image: Image.Image) -> str:
+    """Of an opened image's pixels, whatever file they came from."""
+    return sha256(repr((image.mode, image.size)).encode() + image.tobytes()).hexdigest()[:32]
 
 
 def _check_shape(width: int, height: int) -> None:

@@ -6,8 +6,9 @@ goes on bit for bit, with any number of reading processes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,14 +17,14 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..errors import NewkindsError
 from .batch import Batch
-from .images import BadImage
+from .images import BadImage, content_digest
 from .table import Skipped, Table
 from .views import Preprocessing
 
 Key = tuple[int, int, int]  # row of the table, epoch, position in the epoch
 Sample = tuple[Tensor | str, int, int]  # views or why there are none, class or -1, row of the table
 
-PURPOSES = ("rows of an epoch", "organizer", "head", "training", "categories")
+PURPOSES = ("rows of an epoch", "organizer", "head", "training", "categories", "cached views", "cached views of all")
 
 
 def seed_for(purpose: str, seed: int, epoch: int = 0) -> int:
@@ -131,6 +132,104 @@ class TrainingBatches:
                 row, reason = batch
                 raise no_longer_readable(Skipped(self.paths[row], reason))
             yield batch
+
+
+class FixedViews(Dataset[Tensor | str]):
+    """Numbered views of an image: 0 is the evaluation view, each other number a random view that is always the same.
+
+    Item i is (len(numbers[i]), 3, size, size) uint8: the views `numbers[i]` of the image in row `rows[i]`, or the
+    reason why there are none. A random view is drawn from the seed, its number and the image's pixels.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        preprocessing: Preprocessing,
+        seed: int,
+        rows: Sequence[int],
+        numbers: Sequence[Sequence[int]],
+    ) -> None:
+        self.table = table
+        self.preprocessing = preprocessing
+        self.seed = seed
+        self.rows = rows
+        self.numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, item: int) -> Tensor | str:
+        row = self.rows[item]
+        try:
+            image = self.table.open(row)
+        except BadImage as error:
+            return str(error)
+        content = content_digest(image)
+        if self.table.contents is not None and self.table.contents[row] != content:
+            return "it shows something else now"
+        resized = self.preprocessing.resize(image)
+        return torch.stack([self._view(resized, content, number) for number in self.numbers[item]])
+
+    def _view(self, resized: Tensor, content: str, number: int) -> Tensor:
+        if number == 0:
+            return self.preprocessing.centre_view(resized)
+        rng = np.random.default_rng((self.seed, number, int(content, 16)))
+        return self.preprocessing.random_views(resized, 1, rng)[0]
+
+
+class ViewStore(Protocol):
+    """Numbered views that are ready to be taken, such as a cache of their tokens."""
+
+    @property
+    def random_views(self) -> int: ...
+
+    def rows_of(self, table: Table) -> np.ndarray: ...
+
+    def take(self, rows: np.ndarray, numbers: np.ndarray) -> Tensor: ...
+
+
+class StoredBatches:
+    """What `TrainingBatches` gives, with views taken from a store instead of made."""
+
+    def __init__(
+        self, table: Table, store: ViewStore, batch_size: int, seed: int, draw: str = "half_labelled"
+    ) -> None:
+        self.targets = table.targets
+        self.rows = store.rows_of(table)
+        self.store = store
+        self.seed = seed
+        self.sampler = BalancedBatches(self.targets >= 0, batch_size, seed, draw)
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __call__(self, epoch: int) -> Iterator[Batch]:
+        self.sampler.epoch = epoch
+        numbers = self._numbers("cached views", epoch, 2)
+        for keys in self.sampler:
+            yield self._batch(np.array([row for row, _, _ in keys]), numbers[[position for _, _, position in keys]])
+
+    def of_all_rows(self, epoch: int, views: int) -> Iterator[Batch]:
+        """Every row once, in order, in other random views than the epoch's steps see."""
+        numbers = self._numbers("cached views of all", epoch, views)
+        for start in range(0, len(self.rows), self.sampler.batch_size):
+            some = np.arange(start, min(start + self.sampler.batch_size, len(self.rows)))
+            yield self._batch(some, numbers[some])
+
+    def _numbers(self, purpose: str, epoch: int, views: int) -> np.ndarray:
+        """For each position of an epoch, `views` different ones of the random views: (n, views)."""
+        rng = np.random.default_rng(seed_for(purpose, self.seed, epoch))
+        every = np.tile(np.arange(1, self.store.random_views + 1), (len(self.rows), 1))
+        return rng.permuted(every, axis=1)[:, :views]
+
+    def _batch(self, rows: np.ndarray, numbers: np.ndarray) -> Batch:
+        """Rows (B,) of the table, each in the views (B, V) of its line."""
+        view_major = numbers.T.ravel()  # (V·B,)
+        return Batch(
+            views=self.store.take(np.tile(self.rows[rows], numbers.shape[1]), view_major),
+            labels=torch.from_numpy(self.targets[rows]),
+            index=torch.from_numpy(rows),
+        )
 
 
 def no_longer_readable(image: Skipped) -> NewkindsError:

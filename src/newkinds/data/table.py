@@ -14,7 +14,7 @@ from PIL import Image
 from ..console import track, warn
 from ..errors import NewkindsError
 from ..registry import Registry
-from .images import BadImage
+from .images import BadImage, content_digest
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class Table:
     known_first: list[str] | None = None  # order of the known classes where a benchmark fixes it
     categories: int | None = None  # how many there are in all, where a benchmark says so
     class_list: str | None = None  # the published list of known classes it follows: name and checksum
+    contents: list[str] | None = None  # a digest of each image's pixels, where somebody asked for them
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -63,6 +64,7 @@ class Table:
             paths=[self.paths[i] for i in kept],
             labels=[self.labels[i] for i in kept],
             truth=None if self.truth is None else [self.truth[i] for i in kept],
+            contents=None if self.contents is None else [self.contents[i] for i in kept],
             open=partial(_open_kept, self.open, kept),
         )
 
@@ -81,30 +83,37 @@ def _open_kept(opener: Callable[[int], Image.Image], kept: list[int], row: int) 
 DATASETS: Registry[Callable[..., Table]] = Registry("data set")
 
 
-def unreadable_rows(table: Table, threads: int = 4) -> dict[int, Skipped]:
-    """Decode every image once; those that cannot be read, by their row."""
+def look_at_all(table: Table, contents: bool = False, threads: int = 4) -> list[Skipped | str]:
+    """Decode every image once: what is wrong with it, or a digest of its pixels (empty unless `contents`)."""
 
-    def problem(row: int) -> str | None:
+    def look_at(row: int) -> Skipped | str:
         try:
-            table.open(row)
+            image = table.open(row)
         except BadImage as error:
-            return str(error)
-        return None
+            return Skipped(table.paths[row], str(error))
+        return content_digest(image) if contents else ""
 
     with ThreadPoolExecutor(threads) as pool:
-        problems = track(pool.map(problem, range(len(table))), "checking images", total=len(table))
-        return {i: Skipped(table.paths[i], reason) for i, reason in enumerate(problems) if reason is not None}
+        return list(track(pool.map(look_at, range(len(table))), "checking images", total=len(table)))
 
 
-def readable(table: Table) -> Table:
+def unreadable_rows(table: Table) -> dict[int, Skipped]:
+    """The images that cannot be read, by their row."""
+    return {row: image for row, image in enumerate(look_at_all(table)) if isinstance(image, Skipped)}
+
+
+def readable(table: Table, contents: bool = False) -> Table:
     """The table without the images that cannot be read; they are listed in `skipped`.
 
-    A broken file is found before hours of training, not in the middle of them.
+    A broken file is found before hours of training, not in the middle of them. With `contents` the images that stay
+    are known by their pixels.
     """
-    bad = unreadable_rows(table)
+    seen = look_at_all(table, contents)
+    bad = [image for image in seen if isinstance(image, Skipped)]
+    table = replace(table, contents=[str(image) for image in seen] if contents else None)
     if bad:
-        table = table.rows([i for i in range(len(table)) if i not in bad])
-    table = replace(table, skipped=table.skipped + list(bad.values()))
+        table = table.rows([i for i, image in enumerate(seen) if not isinstance(image, Skipped)])
+    table = replace(table, skipped=table.skipped + bad)
     if table.skipped:
         first = table.skipped[0]
         warn(f"{len(table.skipped)} file(s) passed over; the first is {first.path}: {first.reason}")

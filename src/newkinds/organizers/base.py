@@ -13,6 +13,8 @@ from ..registry import Registry
 class Organizer(nn.Module, ABC):
     """Built as `Organizer(dim, **settings)`; every keyword argument is a setting (`--set organizer.name=value`)."""
 
+    reads_patches = True  # without details; False spares the backbone all that only the patch tokens need
+
     @abstractmethod
     def organize(self, tokens: Tokens, details: bool = False) -> Encoded:
         """The image feature; with `details` also the refined tokens and the field, which cost extra."""

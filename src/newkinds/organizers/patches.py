@@ -12,6 +12,8 @@ from .base import ORGANIZERS, Organizer
 class ClassToken(Organizer):
     """The host alone: the feature is the class token."""
 
+    reads_patches = False
+
     def __init__(self, dim: int) -> None:
         super().__init__()
 
@@ -24,6 +26,8 @@ class ClassToken(Organizer):
 @ORGANIZERS.register("patches")
 class PooledPatches(ClassToken):
     """CLS + mean X, the control without parameters: what an organizer gains beyond this comes from organizing."""
+
+    reads_patches = True
 
     def organize(self, tokens: Tokens, details: bool = False) -> Encoded:
         encoded = super().organize(tokens, details)
