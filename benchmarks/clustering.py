@@ -31,10 +31,10 @@ from scipy.cluster.hierarchy import linkage
 from sklearn.cluster import KMeans as SklearnKMeans
 from torch import Tensor
 
-from cpf_cost import processor
 from newkinds.cluster import KMeans, SemiSupervisedKMeans, Ward
 from newkinds.cluster.neighbours import nearest_centre
 from plain_kmeans import plain_kmeans
+from side_by_side import processor
 
 MAX_SCIPY_POINTS = 20_000  # 1.6 GB of distances; 50,000 points take 10 GB
 

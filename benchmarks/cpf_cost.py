@@ -3,32 +3,26 @@
     python benchmarks/cpf_cost.py                # ViT-B/16 at 224 px, random weights: only the cost is looked at
     python benchmarks/cpf_cost.py --batch 16 --repeats 20
 
-Times are ratios to the host alone, taken in the same round; the median of all rounds is printed.
+Times are ratios to the host alone as it is published, taken in the same round; the median of all rounds is printed.
 """
 
 from __future__ import annotations
 
 import argparse
-import platform
-import time
 from collections.abc import Callable
-from datetime import date
 from functools import partial
-from pathlib import Path
+from itertools import repeat
 from statistics import median
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from newkinds.backbones import Backbone, build_backbone
-from newkinds.encoder import Encoder, Tokens
-from newkinds.methods import METHODS
-from newkinds.methods.base import Batch, Progress
-from newkinds.organizers import ORGANIZERS
+from newkinds.data.batch import Batch
+from newkinds.encoder import Encoder
 from newkinds.organizers.cpf import CPF
 from plain_cpf import PlainCPF
-
-KNOWN, CATEGORIES = 100, 200  # as on CUB
+from side_by_side import PublishedHost, TrainingStep, forward_and_backward, machine, ratio, simgcd_head, times_in_turns
 
 
 def count_flops(run: Callable[[], object]) -> int:
@@ -37,55 +31,8 @@ def count_flops(run: Callable[[], object]) -> int:
     return counter.get_total_flops()
 
 
-def compare_times(runs: dict[str, Callable[[], object]], repeats: int) -> dict[str, tuple[float, float]]:
-    """Median seconds of each run, and the median of its ratio to the first run of the same round."""
-    names = list(runs)
-    seconds: dict[str, list[float]] = {name: [] for name in names}
-    for run in runs.values():  # warm up: memory is allocated, kernels are chosen
-        run()
-    for round_ in range(repeats):
-        first = round_ % len(names)  # nobody always runs first
-        for name in names[first:] + names[:first]:
-            start = time.perf_counter()
-            runs[name]()
-            seconds[name].append(time.perf_counter() - start)
-    host = seconds[names[0]]
-    return {name: (median(s), median(a / b for a, b in zip(s, host, strict=True))) for name, s in seconds.items()}
-
-
 def inference(encode: Callable[[], object]) -> Callable[[], object]:
     return torch.inference_mode()(encode)
-
-
-def training_step(encoder: Encoder, batch: Batch) -> Callable[[], object]:
-    simgcd = METHODS["simgcd"]
-    method = simgcd(simgcd.Config(), encoder.dim, KNOWN, CATEGORIES)
-    trainable = [p for p in [*encoder.parameters(), *method.parameters()] if p.requires_grad]
-    # All runs share the backbone and stay comparable: a step of length 0 costs what any step does.
-    optimizer = torch.optim.SGD(trainable, lr=0.0, momentum=0.9)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        method.loss(batch, encoder(batch.views).feature, Progress(epoch=0, epochs=1))["loss"].backward()
-        optimizer.step()
-
-    return step
-
-
-def forward_and_backward(cpf: CPF, tokens: Tokens) -> Callable[[], object]:
-    """CPF's own part of a training step; tokens of a backbone that trains want their gradient too."""
-    cls, patches = tokens.cls.clone().requires_grad_(), tokens.patches.clone().requires_grad_()
-
-    leaves = [cls, patches, *cpf.parameters()]
-    return lambda: torch.autograd.grad(cpf(cls, patches).sum(), leaves)
-
-
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def print_parameters(backbone: Backbone, cpf: CPF) -> None:
@@ -121,10 +68,11 @@ def print_times(backbone: Backbone, fast: CPF, plain: CPF, count: int, repeats: 
     with torch.no_grad():
         tokens, tokens_of_views = backbone(views[:count]), backbone(views)
     encoders = {
-        "host alone": Encoder(backbone, ORGANIZERS["none"](backbone.dim)),
+        "host alone": Encoder(backbone, PublishedHost(backbone.dim)),
         "host + CPF, plain order": Encoder(backbone, plain),
         "host + CPF, fast path": Encoder(backbone, fast),
     }
+    head = simgcd_head(backbone.dim)
     alone = {"CPF by itself, plain order": plain, "CPF by itself, fast path": fast}
     measured: dict[str, dict[str, Callable[[], object]]] = {
         "forward, inference": {
@@ -132,16 +80,18 @@ def print_times(backbone: Backbone, fast: CPF, plain: CPF, count: int, repeats: 
             **{name: inference(partial(cpf.organize, tokens)) for name, cpf in alone.items()},
         },
         "SimGCD training step, two views, last block trained": {
-            **{name: training_step(encoder, batch) for name, encoder in encoders.items()},
+            **{name: TrainingStep(encoder, head, repeat(batch)) for name, encoder in encoders.items()},
             **{name: forward_and_backward(cpf, tokens_of_views) for name, cpf in alone.items()},
         },
     }
     print(f"\ntime         {f'median of {repeats} rounds':32}    ms an image   against the host alone")
     for title, runs in measured.items():
         print(f"             {title}")
-        for name, (seconds, ratio) in compare_times(runs, repeats).items():
-            share = f"{ratio:.1%}" if name in alone else f"{ratio - 1:+.1%}"
-            print(f"               {name:30}{1e3 * seconds / count:15,.1f}{share:>25}")
+        times = times_in_turns(runs, repeats)
+        for name, seconds in times.items():
+            part = ratio(seconds, times["host alone"])
+            share = f"{part:.1%}" if name in alone else f"{part - 1:+.1%}"
+            print(f"               {name:30}{1e3 * median(seconds) / count:15,.1f}{share:>25}")
 
 
 def main() -> None:
@@ -155,7 +105,7 @@ def main() -> None:
     torch.manual_seed(0)
     backbone = build_backbone(args.backbone, train_blocks=1, image_size=args.size, load_weights=False)
     fast, plain = CPF(backbone.dim), PlainCPF(backbone.dim)
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {processor()}, {date.today()}")
+    print(machine())
     print(f"{args.backbone} at {args.size} px, {fast.base.shape[0]} primitives, {fast.update.heads} heads\n")
     print_parameters(backbone, fast)
     print_operations(backbone, fast, plain)

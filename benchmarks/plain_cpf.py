@@ -1,4 +1,4 @@
-"""CPF in the order the paper writes it: the oracle of the tests, and what `cpf_cost.py` compares the fast path with."""
+"""CPF in the order the paper writes it: the oracle of the tests, and what the benchmarks compare the fast path with."""
 
 from __future__ import annotations
 

@@ -1,0 +1,108 @@
+"""What the benchmarks share: runs timed in turns, one SimGCD training step, the host as published, the machine."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from statistics import median
+
+import timm
+import torch
+from torch import Tensor
+
+from newkinds.config import TrainConfig
+from newkinds.data.batch import Batch
+from newkinds.encoder import Encoder, Tokens
+from newkinds.methods import METHODS, Method
+from newkinds.methods.base import Progress
+from newkinds.model import Model
+from newkinds.organizers.cpf import CPF
+from newkinds.organizers.patches import ClassToken
+from newkinds.precision import Precision
+from newkinds.training import parameter_groups, step
+
+KNOWN, CATEGORIES = 100, 200  # as on CUB
+TURN_SECONDS = 0.5  # a run that is shorter is repeated within its turn
+
+
+class PublishedHost(ClassToken):
+    """The class token of a backbone that computes all tokens to the end, as the published hosts do."""
+
+    reads_patches = True
+
+
+def simgcd_head(dim: int) -> Method:
+    simgcd = METHODS["simgcd"]
+    return simgcd(simgcd.Config(), dim, KNOWN, CATEGORIES)
+
+
+class TrainingStep:
+    """A call is one step of newkinds' training: the next batch, forward, loss, backward, SGD. It gives the loss.
+
+    Steps have length 0, which costs what any other does: steps that share weights stay comparable.
+    """
+
+    def __init__(self, encoder: Encoder, head: Method, batches: Iterator[Batch]) -> None:
+        config = TrainConfig()
+        self.model = Model(encoder, head, [str(number) for number in range(KNOWN)], CATEGORIES).train()
+        self.batches = batches
+        self.optimizer = torch.optim.SGD(parameter_groups(self.model, config), lr=0.0, momentum=config.momentum)
+        self.precision = Precision("float32", torch.device("cpu"))
+
+    def __call__(self) -> Tensor:
+        batch = next(self.batches)
+        ready = replace(batch, views=self.model.encoder.backbone.ready(batch.views))
+        return step(self.model, ready, Progress(epoch=0, epochs=1), self.optimizer, self.precision)["loss"]
+
+
+def forward_and_backward(cpf: CPF, tokens: Tokens) -> Callable[[], object]:
+    """CPF's own part of a training step; tokens of a backbone that trains want their gradient too."""
+    cls, patches = tokens.cls.clone().requires_grad_(), tokens.patches.clone().requires_grad_()
+
+    leaves = [cls, patches, *cpf.parameters()]
+    return lambda: torch.autograd.grad(cpf(cls, patches).sum(), leaves)
+
+
+def times_in_turns(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each run in each round. All take turns in a round, so whatever else the machine does hits all."""
+    names = list(runs)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for run in runs.values():  # warm up: memory is allocated, kernels are chosen
+        run()
+    for round_ in range(rounds):
+        first = round_ % len(names)  # nobody always runs first
+        for name in names[first:] + names[:first]:
+            seconds[name].append(_turn(runs[name]))
+    return seconds
+
+
+def _turn(run: Callable[[], object]) -> float:
+    """Seconds a run, over as many as it takes to be sure."""
+    start, count = time.perf_counter(), 0
+    while count == 0 or time.perf_counter() - start < TURN_SECONDS:
+        run()
+        count += 1
+    return (time.perf_counter() - start) / count
+
+
+def ratio(seconds: list[float], other: list[float]) -> float:
+    """Median of the ratios of the same round."""
+    return median(a / b for a, b in zip(seconds, other, strict=True))
+
+
+def machine() -> str:
+    """Versions, threads, processor and date, for the head of a table."""
+    versions = f"torch {torch.__version__}, timm {timm.__version__}"
+    return f"{versions}, {torch.get_num_threads()} threads, {processor()}, {date.today()}"
+
+
+def processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
