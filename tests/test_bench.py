@@ -55,7 +55,8 @@ def test_hosts_stand_above_what_is_compared_with_them() -> None:
     assert [row.base for row in comparison.rows] == [None, 0, 0, None, 3, 3]
     assert comparison.rows[2].figures[0] == Figure(55.0, pytest.approx(math.sqrt(2)), 2)
     assert comparison.rows[5].figures[0] == Figure(54.0, None, 1), "the run that is there is shown, as one run"
-    assert comparison.protocol == [("split", "ab"), ("seed", "0; 1")]
+    complete = ", ".join(names[:-1])
+    assert comparison.protocol == [("split", "ab"), ("seed", f"{complete}: 0; 1 · CMS + CPF: 0")]
     text = comparison.text()
     assert "| GCD + CPF     | 55.0 ± 1.4 |" in text
     assert text.count("| Δ ") == 4
@@ -66,7 +67,7 @@ def test_a_table_without_figures_is_empty_not_broken() -> None:
     comparison = compare(cells, {cells[0]: outcome(None, 0)})
     assert "–" in comparison.text()
     assert Comparison([Column("All")], [Row("host", [None])], [("seed", "0")]).text().count("–") == 1
-    assert merged([]) == []
+    assert merged([]) == {}
 
 
 def test_a_grid_runs_goes_on_and_tells_of_what_failed(

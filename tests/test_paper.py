@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_ours_stand_beside_reported_with_spread_seeds_and_gain() -> None:
         "61.2", "61.0 ± 1.4", "", "65.8", "61.0 ± 1.4", "", "58.9", "61.0 ± 1.4", "", "2",
     ]  # fmt: skip
     assert [c.strip() for c in with_cpf[1].split("|")][:3] == ["63.9", "64.5", "+3.5"]
-    assert "seed  0; 1" in text
+    assert "seed  SimGCD: 0; 1 · SimGCD + CPF: 0" in text
     assert text.count("no run yet") == 2
 
     rows = list(csv.DictReader(io.StringIO(tidy_csv(TABLES["fine"], outcomes))))
@@ -115,8 +116,8 @@ def test_figures_on_test_images_stand_apart_and_beside_nothing_reported() -> Non
     split = [[c.strip() for c in line.split("|")[1:-1]] for line in on_test.splitlines() if line.startswith("|")]
     rows = {name: figures for name, *figures in split}
     assert rows[""] == ["All % ours", "Δ", "Old % ours", "Δ", "New % ours", "Δ", "seeds"]
-    assert rows["SimGCD"] == ["70.0", "", "71.0", "", "", "", "1"]
-    assert rows["SimGCD + CPF"] == ["73.5", "+3.5", "74.5", "+3.5", "", "", "1"]
+    assert rows["SimGCD"] == ["70.0", "", "71.0", "", "–", "", "1"]
+    assert rows["SimGCD + CPF"] == ["73.5", "+3.5", "74.5", "+3.5", "–", "", "1"]
     assert rows["CMS"] == [""] * 7
 
     lines = list(csv.DictReader(io.StringIO(tidy_csv(TABLES["fine"], outcomes))))
@@ -133,7 +134,7 @@ def test_figures_on_test_images_stand_apart_and_beside_nothing_reported() -> Non
     tex = latex(TABLES["fine"], outcomes)
     assert tex.count(r"\begin{tabular}") == 4
     on_test = tex.split("% Fine-grained data sets: cub, on the test images")[1]
-    assert r"SimGCD + CPF & 73.5 & +3.5 & 74.5 & +3.5 &  &  & 1 \\" in on_test
+    assert r"SimGCD + CPF & 73.5 & +3.5 & 74.5 & +3.5 & -- &  & 1 \\" in on_test
 
     for name in ("count", "cost"):
         assert {line["evaluated"] for line in csv.DictReader(io.StringIO(tidy_csv(TABLES[name], outcomes)))} == {""}
@@ -156,7 +157,7 @@ def test_cub_runs_through_the_command_line_resumes_and_is_collected(run_cli: Cli
     grid = ("--data", "cub,cars", "--methods", "simgcd", "--organizers", "none")
     command = ("bench", "fine", "--out", out, *grid, "--data-root", tmp_path / "data", *SMALL)
     status, text, err = run_cli(*command)
-    assert status == 0, err
+    assert status == 1, "cars could not be run"
     assert err.count("cars is left out") == 1
     row = re.search(r"^\| SimGCD +\| +61.2 \| +([\d.]+) \|", text, re.MULTILINE)
     assert row is not None
@@ -171,7 +172,7 @@ def test_cub_runs_through_the_command_line_resumes_and_is_collected(run_cli: Cli
     assert "On the test images" not in text
 
     status, again, err = run_cli(*command)
-    assert status == 0
+    assert status == 1
     assert "is finished already" in err
     assert again == text
     status, collected, err = run_cli("bench", "fine", "--out", out, "--collect")
@@ -190,7 +191,173 @@ def test_a_cell_that_fails_does_not_stop_the_others(run_cli: Cli, tmp_path: Path
         "bench", "fine", "--out", tmp_path / "runs", "--data", "cub", "--methods", "simgcd", "--seeds", "0", "1",
         "--organizers", "none", "--data-root", tmp_path / "data", *SMALL,
     )  # fmt: skip
-    assert status == 0
+    assert status == 1
     assert "seed 0 failed" in err
     assert list(collect(TABLES["fine"], tmp_path / "runs")) == [Cell("cub", "simgcd", "none", 1)]
     assert (foreign / "mine.txt").is_file()
+
+
+@pytest.fixture(scope="module")
+def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one finished cell: SimGCD on a small copy of CUB, seed 0."""
+    root = tmp_path_factory.mktemp("grid")
+    lay_out_birds(root / "data")
+    settings = [{"train": {"epochs": 1, "batch_size": 64}}]
+    benched = bench(
+        "fine", root / "runs", data=["cub"], methods=["simgcd"], organizers=["none"], backbone="tiny",
+        data_root=root / "data", settings=settings,
+    )  # fmt: skip
+    assert benched.failed == []
+    return root
+
+
+def copied(one_run: Path, tmp_path: Path, **names: str) -> Path:
+    """The same run several times, under these names, with its settings changed to fit: {"none-seed1": "old=new"}."""
+    there = Cell("cub", "simgcd", "none", 0).folder(one_run / "runs")
+    for name, changes in names.items():
+        folder = tmp_path / f"cub-simgcd-{name.replace('_', '-')}"
+        shutil.copytree(there, folder)
+        text = (folder / "config.yaml").read_text()
+        for change in filter(None, changes.split(";")):
+            before, after = change.split(">")
+            assert before in text
+            text = text.replace(before, after)
+        (folder / "config.yaml").write_text(text)
+    return tmp_path
+
+
+def test_runs_with_other_settings_are_not_averaged(
+    one_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = copied(
+        one_run, tmp_path,
+        none_seed0="",
+        none_seed1="\n  seed: 0>\n  seed: 1",
+        none_seed2="\n  seed: 0>\n  seed: 2;memax_weight: 2.0>memax_weight: 9.0",
+        patches_seed0="name: none>name: patches;momentum: 0.9>momentum: 0.8",
+    )  # fmt: skip
+    found = collect(TABLES["ablation"], runs)
+    assert sorted((cell.organizer, cell.seed) for cell in found) == [("none", 0), ("none", 1)]
+    told = capsys.readouterr().err
+    assert "seed 2 has other settings than the rest (method.memax_weight is 9.0, not 2.0)" in told
+    assert "SimGCD + PATCHES on cub, seed 0 has other settings than the rest (train.momentum is 0.8, not 0.9)" in told
+
+
+def test_a_folder_is_not_believed_by_its_name(
+    one_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = copied(one_run, tmp_path, none_seed0="", none_seed7="", cpf_seed0="")
+    assert list(collect(TABLES["fine"], runs)) == [Cell("cub", "simgcd", "none", 0)]
+    told = capsys.readouterr().err
+    assert "train.seed is 0 there, not 7" in told
+    assert "organizer.name is 'none' there, not 'cpf'" in told
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("evaluation.json", "{"),
+        ("evaluation.json", "{}"),
+        ("timing.json", "[]"),
+        ("metrics.jsonl", ""),
+        ("metrics.jsonl", "junk\n"),
+        ("protocol.json", None),
+        ("model.safetensors", ""),
+        ("config.yaml", "train: 3"),
+    ],
+)
+def test_a_damaged_run_is_named_and_costs_no_other(
+    file: str, content: str | None, one_run: Path, tmp_path: Path, run_cli: Cli
+) -> None:
+    runs = copied(one_run, tmp_path, none_seed0="", none_seed1="\n  seed: 0>\n  seed: 1")
+    damaged = runs / "cub-simgcd-none-seed1" / file
+    damaged.unlink()
+    if content is not None:
+        damaged.write_text(content)
+    status, text, err = run_cli("bench", "fine", "--out", runs, "--collect")
+    assert status == 0
+    assert "cub-simgcd-none-seed1" in err
+    assert re.search(r"^\| SimGCD +\| +61.2 \| +[\d.]+ \|.* 1 \|$", text, re.MULTILINE)
+
+
+def test_any_error_of_a_cell_is_told_and_the_others_run(
+    one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried = []
+
+    def exhausted(data: str, folder: Path, **_: object) -> None:
+        tried.append(folder.name)
+        raise MemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("newkinds.bench.discover", exhausted)
+    benched = bench("fine", tmp_path, data=["cub"], methods=["simgcd"], data_root=one_run / "data")
+    assert len(tried) == len(benched.failed) == 2
+    assert "MemoryError: CUDA out of memory" in capsys.readouterr().err
+    assert "no run yet" in str(benched)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--methods", "simgcd,simgdc"), "no method 'simgdc'. Did you mean 'simgcd'"),
+        (("--organizers", "cfp"), "no organizer 'cfp'. Did you mean 'cpf'"),
+        (("--data", "cifar11"), "no data set 'cifar11'. Did you mean 'cifar1"),
+        (("--data", ""), "no data set is named"),
+        (("--seeds", "-1"), "seeds are whole numbers"),
+    ],
+)
+def test_wrong_names_are_said_before_anything_is_run(
+    options: tuple[str, str], said: str, one_run: Path, tmp_path: Path, run_cli: Cli
+) -> None:
+    status, _, err = run_cli("bench", "fine", "--out", tmp_path / "runs", "--data-root", one_run / "data", *options)
+    assert status == 1
+    assert said in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_settings_of_one_organizer_wait_for_it_and_wrong_ones_stop_their_cell_alone(
+    one_run: Path, tmp_path: Path, run_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+
+    def refuse(data: str, folder: Path, **_: object) -> None:
+        begun.append(folder.name)
+        raise NewkindsError("enough")
+
+    monkeypatch.setattr("newkinds.bench.discover", refuse)
+    command = (
+        "bench", "fine", "--out", tmp_path, "--data", "cub", "--data-root", one_run / "data", "--seeds", "0", "0",
+    )  # fmt: skip
+    run_cli(*command, "--methods", "simgcd", "--set", "organizer.cpf={primitives: 8, heads: 8}")
+    assert begun == ["cub-simgcd-none-seed0", "cub-simgcd-cpf-seed0"], "each once, although a seed was named twice"
+    begun.clear()
+    one_host = ("--organizers", "none", "--set", "method.memax_weight=2")
+    status, _, err = run_cli(*command, "--methods", "gcd,simgcd", *one_host)
+    assert status == 1
+    assert begun == ["cub-simgcd-none-seed0"]
+    assert "GCD on cub cannot be run: there is no setting 'method.memax_weight'" in err
+
+
+def test_nothing_to_collect_is_an_error(tmp_path: Path, run_cli: Cli) -> None:
+    status, _, err = run_cli("bench", "fine", "--out", tmp_path / "mistyped", "--collect")
+    assert status == 1
+    assert "mistyped" in err
+
+
+def test_csv_carries_the_protocol_and_counts_say_how(one_run: Path, tmp_path: Path) -> None:
+    (line, *_) = [
+        line
+        for line in csv.DictReader(io.StringIO(tidy_csv(TABLES["fine"], collect(TABLES["fine"], one_run / "runs"))))
+        if line["mean"]
+    ]
+    assert line["protocol: split"]
+    assert "sha256" in line["protocol: weights"]
+    assert "memax_weight 2.0" in line["protocol: method"]
+    assert "newkinds" in line["protocol: versions"]
+    outcomes = outcomes_of("count", {("cub", "gcd", "none", 0): 231.0})
+    (cell,) = outcomes
+    outcomes[cell] = replace(outcomes[cell], protocol={"metric": "accuracy", "counting": "brent on the features"})
+    text = markdown(TABLES["count"], outcomes)
+    assert "brent on the features" in text
+    assert "accuracy" not in text
+    assert re.search(r"^\| GCD +\| +231 \| +231 \|", text, re.MULTILINE)

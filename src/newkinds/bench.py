@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from .comparison import Column, Comparison, Figure, Row
 from .console import say, warn
 from .errors import NewkindsError
 from .evaluation import evaluate
 from .methods import METHODS
-from .pipeline import count_categories, discover, require_same_settings
-from .run import Run
+from .pipeline import COUNT_BY, count_categories, discover, require_same_settings
+from .run import FREE_TO_CHANGE, Run
 
 Settings = Sequence[Mapping[str, Any]]
 
@@ -24,7 +26,7 @@ class Cell:
 
     data: str
     method: str
-    organizer: str  # its name, or that of one of ABLATIONS
+    organizer: str  # its name, or that of one of VARIANTS
     seed: int
 
     def folder(self, out: Path) -> Path:
@@ -32,11 +34,9 @@ class Cell:
 
     def layers(self) -> Settings:
         """The settings that make it this cell and no other."""
-        return [
-            {"method": {"name": self.method}},
-            {"organizer": ABLATIONS.get(self.organizer, {"name": self.organizer})},
-            {"train": {"seed": self.seed}},
-        ]
+        plain = {"organizer": {"name": self.organizer}}
+        organizer = VARIANTS[self.organizer].settings if self.organizer in VARIANTS else plain
+        return [{"method": {"name": self.method}}, organizer, {"train": {"seed": self.seed}}]
 
     def __str__(self) -> str:
         return f"{row_name(self.method, self.organizer)} on {self.data}, seed {self.seed}"
@@ -48,20 +48,34 @@ class Outcome:
 
     figures: dict[str, float | None]  # by the names of COLUMNS
     protocol: dict[str, str]
+    settings: dict[str, Any] = field(default_factory=dict)  # "train.lr" → 0.1, without the seed
     test: dict[str, float | None] | None = None  # ACCURACY on the official test images, where they were evaluated
 
 
-ABLATIONS: dict[str, dict[str, Any]] = {
-    "cpf-without-alpha": {"name": "cpf", "learn_alpha": False},
-    "cpf-without-prior": {"name": "cpf", "use_prior": False},
-    "cpf-without-data": {"name": "cpf", "use_data": False},
+@dataclass(frozen=True)
+class Variant:
+    """An organizer with settings that a table gives a row of its own."""
+
+    title: str
+    settings: dict[str, dict[str, Any]]
+
+
+VARIANTS = {
+    "cpf-without-alpha": Variant("CPF without alpha", {"organizer": {"name": "cpf", "learn_alpha": False}}),
+    "cpf-without-prior": Variant("CPF without prior", {"organizer": {"name": "cpf", "use_prior": False}}),
+    "cpf-without-data": Variant("CPF without data", {"organizer": {"name": "cpf", "use_data": False}}),
+    "cpf-delta": Variant("CPF, read-out delta", {"organizer": {"name": "cpf", "readout": "delta"}}),
+    "cpf-gated": Variant("CPF, read-out gated", {"organizer": {"name": "cpf", "readout": "gated"}}),
+    "cpf-frozen": Variant(
+        "CPF at its random start", {"organizer": {"name": "cpf"}, "train": {"freeze_organizer": True}}
+    ),
 }
 
 COLUMNS = {
     "all": Column("All", "%", "higher"),
     "old": Column("Old", "%", "higher"),
     "new": Column("New", "%", "higher"),
-    "count": Column("count"),
+    "count": Column("count", counts=True),
     "count_error": Column("count error", "%", "lower"),
     "parameters": Column("params", "M", decimals=2),
     "seconds": Column("time", "s", decimals=0),
@@ -70,6 +84,7 @@ COLUMNS = {
     "inference_seconds": Column("inference", "s", "lower", decimals=2),
 }
 ACCURACY = ("all", "old", "new")
+OF_ORGANIZER = ("train.freeze_organizer", "train.organizer_lr_ratio")  # settings that no host has
 COMPARED = (*ACCURACY, "count", "count_error", "parameters", "seconds")
 
 
@@ -78,32 +93,41 @@ def grid(data: str, methods: Iterable[str], organizers: Sequence[str], seeds: Se
     return [Cell(data, method, organizer, seed) for method in methods for organizer in organizers for seed in seeds]
 
 
-def run_all(cells: Sequence[Cell], out: Path, settings: Callable[[Cell], Settings]) -> dict[Cell, Outcome]:
-    """Run the cells one after the other, or go on with them; one that fails is told of and left out."""
+def run_all(
+    cells: Sequence[Cell],
+    out: Path,
+    settings: Callable[[Cell], Settings],
+    count_by: Callable[[Cell], str] | None = lambda _: COUNT_BY,
+) -> dict[Cell, Outcome]:
+    """Run the cells one after the other, or go on with them; one that fails is told of and does not stop the others."""
     outcomes = {}
     for place, cell in enumerate(cells, start=1):
         say(f"{cell} ({place} of {len(cells)})")
         try:
-            outcomes[cell] = run_one(cell, out, settings(cell))
+            outcomes[cell] = run_one(cell, out, settings(cell), count_by and count_by(cell))
         except NewkindsError as error:
-            warn(f"{cell} failed and is left out: {error}")
+            warn(f"{cell} failed: {error}")
+        except Exception as error:  # out of memory, a full disk, a bug: the other cells may still succeed
+            warn(f"{cell} failed: {type(error).__name__}: {' '.join(str(error).split())}")
     return outcomes
 
 
-def run_one(cell: Cell, out: Path, settings: Settings) -> Outcome:
-    """Train (or go on), assign, evaluate and count; what has been done already is not done again."""
+def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = COUNT_BY) -> Outcome:
+    """Train (or go on), assign, evaluate and, if asked to, count; what has been done already is not done again."""
     folder, layers = cell.folder(out), [*settings, *cell.layers()]
+    run = Run(folder)
     evaluated = read_outcome(folder) is not None
     if evaluated:
         require_same_settings(cell.data, folder, settings=layers)
     else:
         discover(cell.data, folder, settings=layers)
         evaluate(folder)
-    if evaluated and Run(folder).path("count.json").is_file():
+    counted = run.path("count.json").is_file() and run.read_json("count.json").get("method") == count_by
+    if evaluated and (counted or count_by is None):
         say(f"{folder} is finished already")
-    else:
+    elif count_by is not None:
         try:
-            count_categories(folder)
+            count_categories(folder, count_by)
         except NewkindsError as error:  # its accuracies stand nevertheless
             warn(f"the categories of {cell} cannot be counted: {error}")
     outcome = read_outcome(folder)
@@ -116,8 +140,18 @@ def read_outcome(folder: Path) -> Outcome | None:
     run = Run(folder)
     if not all(run.path(name).is_file() for name in ("model.safetensors", "evaluation.json", "timing.json")):
         return None
+    try:
+        with safe_open(run.model_file, framework="pt"):
+            return _outcome(run)
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, SafetensorError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise NewkindsError(f"the run in {folder} is damaged ({reason}): delete it and run it again.") from None
+
+
+def _outcome(run: Run) -> Outcome:
     evaluation, record = run.read_json("evaluation.json"), run.read_json("protocol.json")
-    counted = run.read_json("count.json")["answer"] if run.path("count.json").is_file() else None
+    count = run.read_json("count.json") if run.path("count.json").is_file() else None
+    counted = None if count is None else count["answer"]
     categories = record["categories"]
     seconds = [row["seconds"] for row in run.metrics()]
     sizes = record["parameters"]
@@ -131,7 +165,50 @@ def read_outcome(folder: Path) -> Outcome | None:
         "epoch_seconds": sum(seconds) / len(seconds),
         "inference_seconds": run.read_json("timing.json")["embedding_seconds"],
     }
-    return Outcome(figures, evaluation["protocol"], None if test is None else _accuracies(test["metrics"]))
+    protocol = dict(evaluation["protocol"])
+    if count is not None:
+        protocol["counting"] = f"{count['method']} on the trained features, by {count['score_is']}"
+    settings = {
+        f"{section}.{name}": value
+        for section, values in run.config().as_dict().items()
+        for name, value in (values.items() if isinstance(values, dict) else [("", values)])
+        if (section, name) not in {*FREE_TO_CHANGE, ("train", "seed")}
+    }
+    return Outcome(figures, protocol, settings, None if test is None else _accuracies(test["metrics"]))
+
+
+def comparable(outcomes: Mapping[Cell, Outcome]) -> dict[Cell, Outcome]:
+    """The runs that may stand in one table: a host and its organizers differ in the organizer alone, the runs of one
+    row in the seed alone. Where they do not, those that most runs agree with stay; the others are named.
+    """
+
+    def of_host(setting: str) -> bool:
+        return not setting.startswith("organizer.") and setting not in OF_ORGANIZER
+
+    kept = dict(outcomes)
+    kept = _agreeing(kept, lambda cell: (cell.data, cell.method), of_host)
+    return _agreeing(kept, lambda cell: (cell.data, cell.method, cell.organizer), lambda _: True)
+
+
+def _agreeing(
+    outcomes: Mapping[Cell, Outcome], group: Callable[[Cell], Hashable], counts: Callable[[str], bool]
+) -> dict[Cell, Outcome]:
+    """Of each group, the runs that have the settings (those that count) of most of them."""
+    groups: dict[Hashable, list[Cell]] = {}
+    for cell in outcomes:
+        groups.setdefault(group(cell), []).append(cell)
+    kept = {}
+    for cells in groups.values():
+        settings = [{name: value for name, value in outcomes[c].settings.items() if counts(name)} for c in cells]
+        usual = max(settings, key=settings.count)
+        for cell, own in zip(cells, settings, strict=True):
+            if own == usual:
+                kept[cell] = outcomes[cell]
+                continue
+            names = [name for name in {**usual, **own} if usual.get(name) != own.get(name)]
+            said = ", ".join(f"{name} is {own.get(name)}, not {usual.get(name)}" for name in names)
+            warn(f"{cell} has other settings than the rest ({said}): it is left out of the table.")
+    return kept
 
 
 def _accuracies(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -149,23 +226,39 @@ def compare(cells: Sequence[Cell], outcomes: Mapping[Cell, Outcome]) -> Comparis
             finished = [outcomes[cell].figures for cell in wanted if cell in outcomes]
             figures = [Figure.of([each[name] for each in finished]) for name in COMPARED]
             rows.append(Row(row_name(method, organizer), figures, base=host if len(rows) > host else None))
-    protocols = [outcomes[cell].protocol for cell in cells if cell in outcomes]
-    return Comparison([COLUMNS[name] for name in COMPARED], rows, merged(protocols))
+    finished_cells = {cell: outcomes[cell] for cell in cells if cell in outcomes}
+    return Comparison([COLUMNS[name] for name in COMPARED], rows, protocol_of(finished_cells))
 
 
 def row_name(method: str, organizer: str) -> str:
     """`SimGCD`, `SimGCD + CPF`."""
     host = METHODS[method].__name__
-    name, _, without = organizer.partition("-without-")
-    plugged = "" if name == "none" else f" + {name.upper()}"
-    return host + plugged + (f" without {without}" if without else "")
+    if organizer == "none":
+        return host
+    return f"{host} + {VARIANTS[organizer].title if organizer in VARIANTS else organizer.upper()}"
 
 
-def merged(protocols: Sequence[Mapping[str, str]]) -> list[tuple[str, str]]:
+def protocol_of(outcomes: Mapping[Cell, Outcome]) -> list[tuple[str, str]]:
+    """One protocol for the runs of a table: where its rows differ, which has what."""
+    of_row: dict[str, list[Mapping[str, str]]] = {}
+    for cell, outcome in outcomes.items():
+        of_row.setdefault(row_name(cell.method, cell.organizer), []).append(outcome.protocol)
+    rows = {name: merged(protocols) for name, protocols in of_row.items()}
+    lines = []
+    for field_name in dict.fromkeys(name for row in rows.values() for name in row):
+        rows_with: dict[str, list[str]] = {}
+        for name, row in rows.items():
+            rows_with.setdefault(row.get(field_name, "–"), []).append(name)
+        differ = [f"{', '.join(names)}: {value}" for value, names in rows_with.items()]
+        lines.append((field_name, " · ".join(differ) if len(rows_with) > 1 else next(iter(rows_with))))
+    return lines
+
+
+def merged(protocols: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """One protocol for several runs: where they differ, every value.
 
     >>> merged([{"split": "ab", "seed": "0"}, {"split": "ab", "seed": "1"}])
-    [('split', 'ab'), ('seed', '0; 1')]
+    {'split': 'ab', 'seed': '0; 1'}
     """
     names = dict.fromkeys(name for protocol in protocols for name in protocol)
-    return [(name, "; ".join(dict.fromkeys(p[name] for p in protocols if name in p))) for name in names]
+    return {name: "; ".join(dict.fromkeys(p[name] for p in protocols if name in p)) for name in names}

@@ -160,14 +160,18 @@ def parser() -> argparse.ArgumentParser:
     )
     bench.add_argument("table", metavar="TABLE", help="fine, coarse, ablation, count or cost")
     bench.add_argument("--out", required=True, metavar="FOLDER", help="where the runs are, one folder each")
-    for name, what in (("methods", "methods"), ("organizers", "organizers"), ("data", "data sets")):
+    for name, what in (
+        ("methods", "methods"),
+        ("organizers", "none, patches, cpf, cpf-without-prior … (docs/reproducibility.md lists them)"),
+        ("data", "data sets"),
+    ):
         bench.add_argument(f"--{name}", metavar="NAMES", help=f"{what}, separated by commas (default: the table's)")
     bench.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="N", help="one run each (default: 0)")
     bench.add_argument("--collect", action="store_true", help="run nothing: print what there is")
     bench.add_argument("--style", default="markdown", choices=("markdown", "latex", "csv"), help="default: %(default)s")
     bench.add_argument("--epochs", type=int, metavar="N", help="short for --set train.epochs=N")
     _cache_option(bench)
-    _model_options(bench)
+    _model_options(bench, of_recipes=True)
 
     listing = verb("list", "What there is to choose from.", "  newkinds list\n  newkinds list organizers")
     kinds = ("methods", "organizers", "backbones", "datasets", "counters", "recipes")
@@ -208,11 +212,14 @@ def _cache_option(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def _model_options(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--backbone", metavar="NAME", help="tiny (bundled, default) or any timm model")
+def _model_options(verb: argparse.ArgumentParser, of_recipes: bool = False) -> None:
+    """`of_recipes`: where there is one for each run already, what is not chosen is the recipe's."""
+    default = "default: the recipe's" if of_recipes else "default: tiny"
+    verb.add_argument("--backbone", metavar="NAME", help=f"tiny (bundled) or any timm model ({default})")
     verb.add_argument("--weights", metavar="FILE", help="the backbone's weights: .safetensors or .pth")
     verb.add_argument("--data-root", metavar="FOLDER", help="where the data sets are (default: $NEWKINDS_DATA)")
-    verb.add_argument("--recipe", metavar="FILE|NAME", help="YAML file with settings, or one of ours: simgcd/cub")
+    if not of_recipes:
+        verb.add_argument("--recipe", metavar="FILE|NAME", help="YAML file with settings, or one of ours: simgcd/cub")
     verb.add_argument("--device", metavar="NAME", help="auto, cpu, cuda, mps (default: auto)")
     verb.add_argument(
         "--set", action="append", default=[], metavar="A.B=C", help="one setting, e.g. method.memax_weight=2"
@@ -404,9 +411,9 @@ def _bench(options: argparse.Namespace) -> int:
     from .paper import bench
 
     def names(text: str | None) -> list[str] | None:
-        return [name.strip() for name in text.split(",")] if text else None
+        return None if text is None else [name.strip() for name in text.split(",")]
 
-    text = bench(
+    benched = bench(
         options.table,
         options.out,
         methods=names(options.methods),
@@ -417,8 +424,10 @@ def _bench(options: argparse.Namespace) -> int:
         style=options.style,
         **_choices(options),
     )
-    print(text)
-    return 0
+    print(benched)
+    if benched.failed:
+        print(f"{len(benched.failed)} of the runs asked for could not be finished: see above", file=sys.stderr)
+    return 1 if benched.failed else 0
 
 
 def _list(options: argparse.Namespace) -> int:

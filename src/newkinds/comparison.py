@@ -21,6 +21,7 @@ class Column:
     unit: str = ""
     better: Literal["higher", "lower"] | None = None
     decimals: int = 1
+    counts: bool = False  # whole numbers, but for their means
 
     @property
     def title(self) -> str:
@@ -87,8 +88,9 @@ def number(figure: Figure | None, column: Column) -> str:
     """`61.2` or `61.2 ± 1.3`, with the column's decimals and a true minus sign; a dash where nothing was measured."""
     if figure is None:
         return "–"
-    spread = "" if figure.std is None else f" ± {figure.std:,.{column.decimals}f}"
-    return f"{figure.mean:,.{column.decimals}f}".replace("-", MINUS) + spread
+    decimals = 0 if column.counts and figure.mean.is_integer() and not figure.std else column.decimals
+    spread = "" if figure.std is None else f" ± {figure.std:,.{decimals}f}"
+    return f"{figure.mean:,.{decimals}f}".replace("-", MINUS) + spread
 
 
 def difference(figure: Figure | None, base: Figure | None, column: Column) -> str:

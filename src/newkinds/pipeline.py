@@ -186,8 +186,7 @@ def _prepare(
     counted = _counted_before_training(run, table, config) if config.k == "auto" else None
     k = config.k if counted is None else _at_least_known(counted, len(table.known))
     config = replace(config, k=_category_count(k, table))
-    if config.train.cache_views == "auto" and run.path("config.yaml").is_file():
-        config = _with_cache_views(config, run.config().train.cache_views)
+    config = _as_begun(config, run)
     run.refuse_other_settings(config)
     return run, table, config, counted
 
@@ -199,7 +198,7 @@ def require_same_settings(data: str | Path | None, out: str | Path, **choices: U
     k = record["categories"] if config.k is None else config.k
     if k == "auto" and run.path(f"{K_AUTO}.json").is_file():
         k = _at_least_known(_read_count(run, K_AUTO), record["known_classes"])
-    run.refuse_other_settings(replace(config, k=k))
+    run.refuse_other_settings(_as_begun(replace(config, k=k), run))
 
 
 def layers_of(data: str | Path | None, choices: Choices) -> list[Mapping[str, Any]]:
@@ -276,18 +275,19 @@ def _train(run: Run, table: Table, config: Config, counted: Count | None) -> Mod
     model = load_model(config, run.model_file, device) if trained else build_model(config, table.known, config.k)
     model.cache, config = _cached(model, table, config, device, build=not trained)
     run.begin(config)
-    if counted is not None:
-        _write_count(counted, run, K_AUTO)
-    write_skipped(table.skipped, run)
-    if table.skipped:
-        say(f"the files passed over are listed in {run.path('skipped.csv')}")
-    record_protocol(run, config, table, model, device)
-    if trained:
-        say(f"{run.folder} has been trained already")
-    else:
-        fit(model, table, config.train, run, partial(score_unlabelled, table=table))
-    if not run.path("README.md").is_file():
-        write_whole(run.path("README.md"), run_card(run, model, None))
+    with run.claimed():
+        if counted is not None:
+            _write_count(counted, run, K_AUTO)
+        write_skipped(table.skipped, run)
+        if table.skipped:
+            say(f"the files passed over are listed in {run.path('skipped.csv')}")
+        record_protocol(run, config, table, model, device)
+        if trained:
+            say(f"{run.folder} has been trained already")
+        else:
+            fit(model, table, config.train, run, partial(score_unlabelled, table=table))
+        if not run.path("README.md").is_file():
+            write_whole(run.path("README.md"), run_card(run, model, None))
     return model
 
 
@@ -317,6 +317,13 @@ def _cached(
             raise
         warn(f"{error} Training goes on without a cache.")
         return None, _with_cache_views(config, 0)
+
+
+def _as_begun(config: Config, run: Run) -> Config:
+    """`--cache-views auto`, where a run goes on, is what it was begun with."""
+    if config.train.cache_views == "auto" and run.path("config.yaml").is_file():
+        return _with_cache_views(config, run.config().train.cache_views)
+    return config
 
 
 def _with_cache_views(config: Config, views: int | Literal["auto"]) -> Config:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import torch
 
 from .backbones import weights_file
-from .config import Config, TrainConfig
+from .config import Config, TrainConfig, settings_of
 from .data.splits import split_checksum
 from .data.table import Table
 from .discovery import Discovery
 from .errors import NewkindsError
 from .files import checksum
+from .methods import METHODS
 from .model import Model
 from .run import Run
 
@@ -81,19 +84,30 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
     if evaluated is not None:
         rows += [("evaluated", evaluated), ("metric", METRIC)]
     organizer = ", ".join(str(v) if k == "name" else f"{k} {v}" for k, v in config.organizer.items())
+    size = f"{config.backbone['image_size']} px, " if config.backbone["image_size"] else ""
+    said = ("epochs", "batch_size", "lr", "seed", "device", "workers", "cache_views", "cache_precision")
+    unsaid = {name: value for name, value in vars(train).items() if name not in said}
+    others = _set_otherwise({"name": "", **unsaid}, TrainConfig)
     return [
         *rows,
         ("selection", SELECTION),
-        ("method", config.method["name"]),
+        ("method", _set_otherwise(config.method, METHODS[config.method["name"]].Config)),
         ("organizer", organizer),
-        ("backbone", f"{config.backbone['name']}, last {config.backbone['train_blocks']} block(s) trained"),
+        ("backbone", f"{config.backbone['name']}, {size}last {config.backbone['train_blocks']} block(s) trained"),
         ("weights", record["weights"]),
-        ("training", f"{train.epochs} epochs, batch {train.batch_size}, lr {train.lr:g}, {_views(train)}"),
+        ("training", f"{train.epochs} epochs, batch {train.batch_size}, lr {train.lr:g}, {_views(train)}{others}"),
         ("seed", str(train.seed)),
         ("versions", record["versions"]),
         ("machine", record["device"]),
         ("date", record["date"]),
     ]
+
+
+def _set_otherwise(section: Mapping[str, Any], build: Callable[..., Any]) -> str:
+    """A section's name, and those of its settings that are not the defaults, which newkinds' version stands for."""
+    own = {name: parameter.default for name, parameter in settings_of(build).items()}
+    changed = [f"{name} {value}" for name, value in section.items() if name != "name" and value != own[name]]
+    return ", ".join([section["name"], *changed])
 
 
 def _views(train: TrainConfig) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
 from .config import Config, read_recipe, resolve
 from .errors import NewkindsError
@@ -46,6 +49,23 @@ class Run:
         make_folder(self.folder)
         remove_leftovers(self.folder)
         write_whole(self.path("config.yaml"), config.as_yaml())
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """One process at a time trains in a folder; a killed one leaves it free."""
+        lock = FileLock(self.path(".lock"))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise NewkindsError(
+                f"another process is training in {self.folder}: wait for it, or choose another --out."
+            ) from None
+        except OSError as error:
+            raise NewkindsError(f"cannot write in {self.folder}: {error.strerror or error}.") from error
+        try:
+            yield
+        finally:
+            lock.release()
 
     def refuse_other_contents(self) -> None:
         """A folder with files in it that are not a run's is somebody else's."""
@@ -100,7 +120,13 @@ class Run:
         file = self.path("metrics.jsonl")
         if not file.is_file():
             return []
-        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        rows = []
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                raise NewkindsError(f"{file} line {number} is damaged: delete the run to start anew.") from None
+        return rows
 
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:
         write_whole(self.path("metrics.jsonl"), "".join(json.dumps(row) + "\n" for row in rows))
