@@ -307,3 +307,10 @@ def test_a_damaged_checkpoint_is_named(photos: Path, tmp_path: Path) -> None:
     (out / "train_state.pt").write_bytes(b"half of it")
     with pytest.raises(NewkindsError, match=r"train_state\.pt is damaged"):
         newkinds.train(photos, out, k=3, settings=settings)
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
+    newkinds.train("creatures", tmp_path / "run", settings=[TINY_TRAINING, {"train": {"epochs": 1}}])
+    with Run(tmp_path / "run").claimed(), pytest.raises(NewkindsError, match="another process is training"):
+        newkinds.train("creatures", tmp_path / "run", settings=[TINY_TRAINING, {"train": {"epochs": 1}}])
+    newkinds.train("creatures", tmp_path / "run", settings=[TINY_TRAINING, {"train": {"epochs": 1}}])
