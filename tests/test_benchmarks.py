@@ -6,6 +6,7 @@ import os
 import pickle
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +29,11 @@ from layouts import (
 )
 from newkinds.data import load_table, source_of
 from newkinds.data.benchmarks import BENCHMARKS, held_out
+from newkinds.data.benchmarks.base import read_part, split_listing
 from newkinds.data.benchmarks.cifar import unpickle_arrays
 from newkinds.data.benchmarks.classes import read_class_list
-from newkinds.data.table import Table, readable
+from newkinds.data.splits import split_checksum
+from newkinds.data.table import Skipped, Table, readable, without
 from newkinds.errors import NewkindsError
 
 
@@ -442,6 +445,28 @@ def test_fraction_and_seed(root: Path) -> None:
         load("cifar10", root, split_seed=-1)
 
 
-def test_an_incomplete_list_of_training_images_is_said(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    load("cub", root)
-    assert "lists 400 training images instead of 5,994" in capfd.readouterr().err
+@pytest.mark.parametrize(
+    ("name", "settings", "caveat"),
+    [
+        ("cub", {}, "this copy lists 400 training images instead of 5,994"),
+        ("herbarium19", {}, "341 labelled and 1,025 unlabelled images instead of 8.9k and 25.4k"),
+        ("cub", {"split_seed": 1}, "it is drawn with fraction 0.5 and split_seed 1 instead of 0.5 and 0"),
+    ],
+)
+def test_a_split_that_is_not_the_published_one_says_so(
+    root: Path, capfd: pytest.CaptureFixture[str], name: str, settings: dict[str, int], caveat: str
+) -> None:
+    table = load(name, root, **settings)
+    assert table.caveat == table.rows([0, 1]).caveat == caveat
+    assert f"{caveat}. The split is not the published one" in capfd.readouterr().err
+
+
+def test_a_split_is_held_against_what_is_known_of_the_published_one(root: Path) -> None:
+    cub = replace(BENCHMARKS["cub"], images={"train": 400, "test": 200}, published=("0.1k", "0.3k"), checksum=None)
+    listing, classes = read_part(cub, root / "CUB_200_2011", "train")
+    split = split_listing(cub, listing, classes)
+    assert split.caveat == ""
+    assert split_listing(replace(cub, checksum=split_checksum(split)), listing, classes).caveat == ""
+    other = split_listing(replace(cub, checksum="0123456789abcdef"), listing, classes)
+    assert other.caveat == f"its images or labels have the checksum {split_checksum(split)}, not 0123456789abcdef"
+    assert without(split, {7: Skipped(split.paths[7], "gone")}).caveat == "1 of 400 images cannot be read"

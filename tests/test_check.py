@@ -78,7 +78,7 @@ def test_missing_and_truncated_training_images_are_named(tmp_path: Path, run_cli
     assert "images/001.Bird_1/Bird_1_1.jpg: file not found (images.txt line 2)" in out
     assert "images/001.Bird_1/Bird_1_2.jpg: damaged" in out
     assert "… and 2 more" in out
-    assert "the published protocol cannot be followed: 5 training image(s) cannot be read" in out
+    assert "the published protocol cannot be followed: 5 of 400 images cannot be read" in out
 
 
 def test_a_copy_with_too_few_images_is_not_as_published(tmp_path: Path) -> None:
@@ -87,7 +87,8 @@ def test_a_copy_with_too_few_images_is_not_as_published(tmp_path: Path) -> None:
     assert not report.usable
     assert "lists 400 training images instead of 5,994" in dict(report.findings)["verdict"]
     lay_out_herbarium(tmp_path)  # whose number of images is not known here
-    assert "its split is not the published one" in found(tmp_path, "herbarium19")["verdict"]
+    verdict = found(tmp_path, "herbarium19")["verdict"]
+    assert "341 labelled and 1,025 unlabelled images instead of 8.9k and 25.4k" in verdict
     lay_out_repackaged_cars(tmp_path)
     assert "another order than the devkit" in found(tmp_path, "cars")["verdict"]
 

@@ -18,11 +18,9 @@ from .benchmarks.base import (
     packed_copies,
     read_part,
     split_listing,
-    why_not_published,
 )
-from .benchmarks.classes import ClassList
 from .splits import split_checksum
-from .table import Skipped, unreadable_rows
+from .table import Skipped, Table, unreadable_rows, without
 
 SHOWN = 3  # files that are named; the rest is counted
 
@@ -73,21 +71,16 @@ def _check(benchmark: Benchmark, root: str | None) -> Checked:
     except NewkindsError as error:
         return Checked(benchmark, folder, False, [("train", str(error)), _test_images(benchmark, folder)])
     bad = unreadable_rows(listing.table)
-    obstacle = why_not_published(benchmark, listing)
-    if bad:
-        obstacle = f"{len(bad):,} training image(s) cannot be read"
-    split, as_published = _split(benchmark, listing, classes, bad)
-    if not as_published and not obstacle:
-        obstacle = "its split is not the published one"
-    verdict = f"the published protocol cannot be followed: {obstacle}" if obstacle else "usable as published"
+    split = without(split_listing(benchmark, listing, classes), bad)
+    verdict = f"the published protocol cannot be followed: {split.caveat}" if split.caveat else "usable as published"
     return Checked(
         benchmark,
         folder,
-        not obstacle,
+        not split.caveat,
         [
             _counted("train", benchmark, listing, bad),
             ("classes", f"{len(classes.known)} known, {len(classes.new)} new (class list {classes.label})"),
-            split,
+            _described(benchmark, split),
             _test_images(benchmark, folder),
             ("verdict", verdict),
         ],
@@ -116,24 +109,17 @@ def _test_images(benchmark: Benchmark, folder: Path) -> Finding:
     return _counted("test", benchmark, listing, bad)
 
 
-def _split(
-    benchmark: Benchmark, listing: Listing, classes: ClassList, bad: dict[int, Skipped]
-) -> tuple[Finding, bool]:
-    """The split of the readable images, and whether it is the published one, as far as that is known."""
-    table = split_listing(listing, classes)
-    table = table.rows([row for row in range(len(table)) if row not in bad])
-    labelled = sum(label is not None for label in table.labels)
-    unlabelled = len(table) - labelled
-    checksum = split_checksum(table)
-    rounded = f"{labelled / 1000:.1f}k", f"{unlabelled / 1000:.1f}k"
-    as_published = rounded == benchmark.published and benchmark.checksum in (None, checksum)
+def _described(benchmark: Benchmark, split: Table) -> Finding:
+    """Size and checksum of the split of the readable images."""
+    labelled = sum(label is not None for label in split.labels)
+    checksum = split_checksum(split)
     text = (
-        f"{labelled:,} labelled, {unlabelled:,} unlabelled (published: {' and '.join(benchmark.published)}), "
-        f"checksum {checksum}"
+        f"{labelled:,} labelled, {len(split) - labelled:,} unlabelled "
+        f"(published: {' and '.join(benchmark.published)}), checksum {checksum}"
     )
     if benchmark.checksum is not None:
         text += ", as of a complete copy" if checksum == benchmark.checksum else f", not {benchmark.checksum}"
-    return ("split", text), as_published
+    return "split", text
 
 
 def _archive_state(file: Path) -> str:

@@ -42,6 +42,7 @@ class Table:
     known_first: list[str] | None = None  # order of the known classes where a benchmark fixes it
     categories: int | None = None  # how many there are in all, where a benchmark says so
     class_list: str | None = None  # the published list of known classes it follows: name and checksum
+    caveat: str = ""  # why it is not the published split of a benchmark, if it is not
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -101,14 +102,23 @@ def readable(table: Table) -> Table:
 
     A broken file is found before hours of training, not in the middle of them.
     """
-    bad = unreadable_rows(table)
-    if bad:
-        table = table.rows([i for i in range(len(table)) if i not in bad])
-    table = replace(table, skipped=table.skipped + list(bad.values()))
+    table = without(table, unreadable_rows(table))
     if table.skipped:
         first = table.skipped[0]
         warn(f"{len(table.skipped)} file(s) passed over; the first is {first.path}: {first.reason}")
     return table
+
+
+def without(table: Table, bad: dict[int, Skipped]) -> Table:
+    """The table without these rows, listed in `skipped`; a published split with holes is not the published one."""
+    if not bad:
+        return table
+    caveat = table.caveat
+    if table.class_list is not None:
+        holes = f"{len(bad):,} of {len(table):,} images cannot be read"
+        caveat = f"{caveat}; {holes}" if caveat else holes
+    kept = table.rows([row for row in range(len(table)) if row not in bad])
+    return replace(kept, skipped=[*table.skipped, *bad.values()], caveat=caveat)
 
 
 def require_discoverable(table: Table) -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 from ...console import warn
 from ...errors import NewkindsError, nearest
 from ..images import BadImage, open_image
-from ..splits import hide_labels
+from ..splits import hide_labels, split_checksum
 from ..table import DATASETS, Table
 from .classes import ClassList, read_class_list
 
@@ -58,27 +58,42 @@ def register(benchmark: Benchmark) -> None:
 
     def read_and_split(root: str | None = None, fraction: float = 0.5, split_seed: int = 0) -> Table:
         listing, classes = read_part(benchmark, find_copy(benchmark, root), "train")
-        if caveat := why_not_published(benchmark, listing):
-            warn(f"{benchmark.title}: {caveat}. The split is not the published one, image by image.")
-        return split_listing(listing, classes, fraction, split_seed)
+        table = split_listing(benchmark, listing, classes, fraction, split_seed)
+        if table.caveat:
+            warn(f"{benchmark.title}: {table.caveat}. The split is not the published one, image by image.")
+        return table
 
     read_and_split.__doc__ = f"{benchmark.title}: {benchmark.about}."
     DATASETS.register(benchmark.name)(read_and_split)
     BENCHMARKS[benchmark.name] = benchmark
 
 
-def split_listing(listing: Listing, classes: ClassList, fraction: float = 0.5, split_seed: int = 0) -> Table:
+def split_listing(
+    benchmark: Benchmark, listing: Listing, classes: ClassList, fraction: float = 0.5, split_seed: int = 0
+) -> Table:
     """The training images, of which a `fraction` of those of the known classes keeps its label."""
     known = [listing.class_names[number] for number in classes.known]
-    return replace(hide_labels(listing.table, known, fraction, split_seed), class_list=classes.label)
+    table = hide_labels(listing.table, known, fraction, split_seed)
+    if (fraction, split_seed) == (0.5, 0):
+        caveat = listing.caveat or _why_not_published(benchmark, table)
+    else:
+        caveat = f"it is drawn with fraction {fraction:g} and split_seed {split_seed} instead of 0.5 and 0"
+    return replace(table, class_list=classes.label, caveat=caveat)
 
 
-def why_not_published(benchmark: Benchmark, listing: Listing) -> str:
-    """Why a split of these training images is not the published one, or nothing."""
-    expected = benchmark.images["train"]
-    if not listing.caveat and expected not in (None, len(listing.table)):
-        return f"this copy lists {len(listing.table):,} training images instead of {expected:,}"
-    return listing.caveat
+def _why_not_published(benchmark: Benchmark, split: Table) -> str:
+    """Why a split drawn in the published way is not the published one, as far as that is known, or nothing."""
+    expected, checksum = benchmark.images["train"], split_checksum(split)
+    if expected is not None and len(split) != expected:
+        return f"this copy lists {len(split):,} training images instead of {expected:,}"
+    labelled = sum(label is not None for label in split.labels)
+    unlabelled = len(split) - labelled
+    if (f"{labelled / 1000:.1f}k", f"{unlabelled / 1000:.1f}k") != benchmark.published:
+        published = " and ".join(benchmark.published)
+        return f"{labelled:,} labelled and {unlabelled:,} unlabelled images instead of {published}"
+    if benchmark.checksum not in (None, checksum):
+        return f"its images or labels have the checksum {checksum}, not {benchmark.checksum}"
+    return ""
 
 
 def held_out(name: str, root: str | None = None, complete: bool = False) -> Table:
