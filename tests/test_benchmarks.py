@@ -257,10 +257,13 @@ def replace_line(file: Path, line: int, text: str | None) -> None:
     ("file", "line", "text", "message"),
     [
         ("images.txt", 5, "broken", r"images\.txt line 5 is not a number and a text"),
+        ("images.txt", 5, "² 002.Bird_2/Bird_2_1.jpg", r"images\.txt line 5 is not a number and a text"),
+        ("images.txt", 5, f"{'9' * 5000} a.jpg", r"images\.txt line 5 is not a number and a text"),
         ("images.txt", 6, "5 001.Bird_1/Bird_1_0.jpg", r"images\.txt line 6 repeats the number 5 of line 5"),
         ("images.txt", 6, "6 002.Bird_2/Bird_2_1.jpg", r"images\.txt line 6 names .* as images\.txt line 5 does"),
         ("images.txt", 6, "6 003.Bird_3/Bird_3_1.jpg", r"labels\.txt line 6 gives the class 002.*images\.txt line 6"),
         ("image_class_labels.txt", 8, "8 999", r"image_class_labels\.txt line 8 gives the class '999'"),
+        ("image_class_labels.txt", 8, "8 ²", r"image_class_labels\.txt line 8 gives the class '²'"),
         ("image_class_labels.txt", 8, None, r"image_class_labels\.txt says nothing of image 8 \(images\.txt line 8\)"),
         ("train_test_split.txt", 8, "8 2", r"train_test_split\.txt line 8 says '2'"),
         ("classes.txt", 200, None, "which classes.txt does not have"),
@@ -280,6 +283,17 @@ def test_an_index_that_is_gone_or_no_text(tmp_path: Path) -> None:
         load("cub", tmp_path)
     (folder / "classes.txt").unlink()
     with pytest.raises(NewkindsError, match=r"cannot read .*classes\.txt: No such file"):
+        load("cub", tmp_path)
+
+
+def test_an_index_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    folder = lay_out_cub(tmp_path)
+    before = load("cub", tmp_path).fingerprint()
+    for name in ("images.txt", "classes.txt"):
+        put(folder / name, b"\xef\xbb\xbf" + (folder / name).read_bytes())
+    assert load("cub", tmp_path).fingerprint() == before
+    put(folder / "images.txt", b"\xef\xbb\xbf1 a.jpg\n\xff")
+    with pytest.raises(NewkindsError, match=r"images\.txt line 2 is not text"):
         load("cub", tmp_path)
 
 

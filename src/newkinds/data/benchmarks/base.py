@@ -205,11 +205,11 @@ def listed_files(folder: Path, paths: list[str], labels: Sequence[str], named_by
 def index_lines(file: Path) -> Iterator[tuple[int, str, str]]:
     """Line number, first word and rest of each line of a text file such as `17 some/image.jpg`."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")  # some editors put a mark before the first line
     except OSError as error:
         raise NewkindsError(f"cannot read {file}: {error.strerror}.") from None
     except UnicodeDecodeError as error:
-        line = file.read_bytes()[: error.start].count(b"\n") + 1
+        line = error.object[: error.start].count(b"\n") + 1
         raise NewkindsError(f"{file} line {line} is not text: unpack the data set again.") from None
     for number, content in enumerate(text.splitlines(), start=1):
         first, _, rest = content.strip().partition(" ")
