@@ -14,6 +14,7 @@ import pytest
 
 from layouts import (
     LAYOUTS,
+    car_names,
     car_rows,
     cifar_batch,
     lay_out_aircraft,
@@ -350,6 +351,40 @@ def test_damaged_cars(tmp_path: Path) -> None:
     (folder / "devkit" / "cars_meta.mat").unlink()
     with pytest.raises(NewkindsError, match=r"no devkit/cars_meta\.mat or cars_meta\.mat in"):
         load("cars", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("class", "7", "the class '7', which is not a whole number"),
+        ("class", [1, 2], r"the class array\(\[1, 2\]\), which is not a whole number"),
+        ("class", [], r"the class array\(\[\].*, which is not a whole number"),
+        ("class", 2.5, "the class 2.5, which is not a whole number"),
+        ("class", float("nan"), "the class nan, which is not a whole number"),
+        ("class", 197.0, "the class 197, but there are 196 classes"),
+        ("test", "no", "the test 'no', which is not a whole number"),
+        ("bbox_x2", 1e300, r"the bbox_x2 1e\+300, which is not a whole number"),
+        ("relative_im_path", 7, "the relative_im_path 7, which is not a text"),
+    ],
+)
+def test_annotations_of_cars_that_are_of_another_kind(tmp_path: Path, field: str, value: object, said: str) -> None:
+    folder = lay_out_repackaged_cars(tmp_path)
+    rows = [{"relative_im_path": f"car_ims/{i:06d}.jpg", **row} for i, row in enumerate(car_rows(), start=1)]
+    damaged = next(i for i, row in enumerate(rows) if i > 5 and not row["test"])
+    assert any(row["test"] for row in rows[:damaged])  # entries are counted in the file, not among training images
+    rows[damaged][field] = value
+    save_annotations(folder / "cars_annos.mat", rows, class_names=car_names())
+    with pytest.raises(NewkindsError, match=rf"cars_annos\.mat entry {damaged + 1} gives {said}"):
+        load("cars", tmp_path)
+
+
+def test_whole_numbers_of_cars_may_be_floating_point_ones(tmp_path: Path) -> None:
+    folder = lay_out_cars(tmp_path)
+    before = load("cars", tmp_path).fingerprint()
+    rows = [{**row, "class": float(str(row["class"]))} for row in car_rows() if not row["test"]]
+    rows = [{**row, "fname": f"{i:05d}.jpg"} for i, row in enumerate(rows, start=1)]
+    save_annotations(folder / "devkit" / "cars_train_annos.mat", rows)
+    assert load("cars", tmp_path).fingerprint() == before
 
 
 def test_class_folders_that_do_not_match_the_list(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from layouts import lay_out_cifar10, lay_out_cub, lay_out_herbarium, lay_out_repackaged_cars, put
 from newkinds.data.benchmarks import BENCHMARKS
+from newkinds.data.benchmarks.base import Listing
 from newkinds.data.check import check
 from newkinds.data.splits import split_checksum
 from newkinds.data.table import DATASETS, readable
@@ -100,6 +101,21 @@ def test_a_copy_that_cannot_be_read(tmp_path: Path) -> None:
     assert not report.usable
     assert "data_batch_2 is damaged or truncated" in dict(report.findings)["train"]
     assert "10 of 10,000 images can be read" in dict(report.findings)["test"]
+
+
+def test_an_error_nobody_thought_of_does_not_hide_the_other_sets(
+    tmp_path: Path, run_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(folder: Path, part: str) -> Listing:
+        raise IndexError("list index out of range")
+
+    lay_out_cub(tmp_path)
+    lay_out_cifar10(tmp_path)
+    monkeypatch.setitem(BENCHMARKS, "cub", replace(BENCHMARKS["cub"], read=fail))
+    status, out, _ = run_cli("data", "check", "cub", "cifar10", "--data-root", tmp_path)
+    assert status == 1
+    assert "error    IndexError: list index out of range (this may be a bug in newkinds)" in out
+    assert "100 of 50,000 images can be read" in out
 
 
 def test_what_is_not_there(tmp_path: Path, run_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

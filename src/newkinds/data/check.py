@@ -60,6 +60,14 @@ def check(names: Sequence[str] = (), root: str | Path | None = None) -> list[Che
 
 def _check(benchmark: Benchmark, root: str | None) -> Checked:
     try:
+        return _look_at(benchmark, root)
+    except Exception as error:  # whatever it is, the other data sets are reported on
+        text = f"{type(error).__name__}: {error} (this may be a bug in newkinds)"
+        return Checked(benchmark, None, False, [("error", text)])
+
+
+def _look_at(benchmark: Benchmark, root: str | None) -> Checked:
+    try:
         folder = find_copy(benchmark, root)
     except NewkindsError as error:
         base = data_root(root)
