@@ -139,6 +139,18 @@ def test_other_files_in_class_folders_do_not_shift_the_split(tmp_path: Path) -> 
     assert load("imagenet100", tmp_path).fingerprint() == before
 
 
+def test_links_in_a_class_folder_bring_no_images_of_other_classes(tmp_path: Path) -> None:
+    folder = lay_out_herbarium(tmp_path) / "small-train"
+    before = load("herbarium19", tmp_path).fingerprint()
+    (folder / "5" / "loop").symlink_to("..")
+    (folder / "5" / "other").symlink_to(Path("..") / "6")
+    (folder / "7").rename(tmp_path / "seven")  # a class folder, and a file, may be links
+    (folder / "7").symlink_to(tmp_path / "seven")
+    (folder / "8" / "0.jpg").rename(tmp_path / "eight.jpg")
+    (folder / "8" / "0.jpg").symlink_to(tmp_path / "eight.jpg")
+    assert load("herbarium19", tmp_path).fingerprint() == before
+
+
 def test_cifar_pixels_and_batches_in_order(tmp_path: Path) -> None:
     folder = lay_out_cifar10(tmp_path)
     table = load("cifar10", tmp_path)
