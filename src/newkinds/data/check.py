@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import tarfile
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import NewkindsError, nearest
 from .benchmarks import BENCHMARKS, Benchmark
-from .benchmarks.base import (
-    Listing,
-    Part,
-    data_root,
-    find_copy,
-    packed_copies,
-    read_part,
-    split_listing,
-)
+from .benchmarks.base import Listing, Part, find_copy, read_part, split_listing
 from .splits import split_checksum
 from .table import Skipped, Table, unreadable_rows, without
 
@@ -70,10 +60,7 @@ def _look_at(benchmark: Benchmark, root: str | None) -> Checked:
     try:
         folder = find_copy(benchmark, root)
     except NewkindsError as error:
-        base = data_root(root)
-        packed = packed_copies(benchmark, base) if base else []
-        findings = [("archive", _archive_state(file)) for file in packed]
-        return Checked(benchmark, None, False, [*findings, ("missing", str(error))])
+        return Checked(benchmark, None, False, [("missing", str(error))])
     try:
         listing, classes = read_part(benchmark, folder, "train")
     except NewkindsError as error:
@@ -128,17 +115,3 @@ def _described(benchmark: Benchmark, split: Table) -> Finding:
     if benchmark.checksum is not None:
         text += ", as of a complete copy" if checksum == benchmark.checksum else f", not {benchmark.checksum}"
     return "split", text
-
-
-def _archive_state(file: Path) -> str:
-    """Whether a downloaded archive is whole; it is read to its end for that."""
-    try:
-        if file.suffix == ".zip":
-            with zipfile.ZipFile(file) as archive:
-                members = len(archive.namelist())
-        else:
-            with tarfile.open(file) as archive_:
-                members = sum(1 for _ in archive_)
-    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
-        return f"{file} is damaged or truncated ({type(error).__name__}): get it again"
-    return f"{file} is there with {members:,} entries, but not unpacked"

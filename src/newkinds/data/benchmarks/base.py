@@ -17,6 +17,7 @@ from ...errors import NewkindsError, nearest
 from ..images import BadImage, open_image
 from ..splits import hide_labels, split_checksum
 from ..table import DATASETS, Table
+from .archives import what_to_do_with
 from .classes import ClassList, read_class_list
 
 ROOT_VARIABLE = "NEWKINDS_DATA"
@@ -152,11 +153,11 @@ def find_copy(benchmark: Benchmark, root: str | None) -> Path:
             f"Name one of them, e.g. --data-root {next(iter(copies.values()))}."
         )
     if not copies:
-        packed = ", ".join(map(str, packed_copies(benchmark, base)))
+        packed = [base / name for name in benchmark.archives if (base / name).is_file()]
         raise NewkindsError(
             f"{benchmark.title} is not in {base}: there is no {' or '.join(benchmark.markers)} in it, "
             f"nor in {', '.join(benchmark.folders)} below it."
-            + (f" Unpack {packed} first." if packed else "")
+            + "".join(f"\n{what_to_do_with(archive)}" for archive in packed)
             + f"\n{benchmark.instructions}"
         )
     return next(iter(copies.values()))
@@ -166,11 +167,6 @@ def data_root(root: str | None) -> Path | None:
     """Where the data sets are, from the root of the disk on: as it is said, else as the environment says."""
     where = root or os.environ.get(ROOT_VARIABLE)
     return Path(where).expanduser().resolve() if where else None
-
-
-def packed_copies(benchmark: Benchmark, root: Path) -> list[Path]:
-    """Archives of the data set that lie in `root` as they were downloaded."""
-    return [root / name for name in benchmark.archives if (root / name).is_file()]
 
 
 def read_part(benchmark: Benchmark, folder: Path, part: Part) -> tuple[Listing, ClassList]:
