@@ -6,6 +6,7 @@ import os
 import pickle
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 from layouts import (
     LAYOUTS,
+    car_names,
     car_rows,
     cifar_batch,
     lay_out_aircraft,
@@ -28,9 +30,11 @@ from layouts import (
 )
 from newkinds.data import load_table, source_of
 from newkinds.data.benchmarks import BENCHMARKS, held_out
+from newkinds.data.benchmarks.base import read_part, split_listing
 from newkinds.data.benchmarks.cifar import unpickle_arrays
 from newkinds.data.benchmarks.classes import read_class_list
-from newkinds.data.table import Table, readable
+from newkinds.data.splits import split_checksum
+from newkinds.data.table import Skipped, Table, readable, without
 from newkinds.errors import NewkindsError
 
 
@@ -135,6 +139,18 @@ def test_other_files_in_class_folders_do_not_shift_the_split(tmp_path: Path) -> 
     assert load("imagenet100", tmp_path).fingerprint() == before
 
 
+def test_links_in_a_class_folder_bring_no_images_of_other_classes(tmp_path: Path) -> None:
+    folder = lay_out_herbarium(tmp_path) / "small-train"
+    before = load("herbarium19", tmp_path).fingerprint()
+    (folder / "5" / "loop").symlink_to("..")
+    (folder / "5" / "other").symlink_to(Path("..") / "6")
+    (folder / "7").rename(tmp_path / "seven")  # a class folder, and a file, may be links
+    (folder / "7").symlink_to(tmp_path / "seven")
+    (folder / "8" / "0.jpg").rename(tmp_path / "eight.jpg")
+    (folder / "8" / "0.jpg").symlink_to(tmp_path / "eight.jpg")
+    assert load("herbarium19", tmp_path).fingerprint() == before
+
+
 def test_cifar_pixels_and_batches_in_order(tmp_path: Path) -> None:
     folder = lay_out_cifar10(tmp_path)
     table = load("cifar10", tmp_path)
@@ -228,12 +244,6 @@ def test_a_link_is_not_a_second_copy(tmp_path: Path) -> None:
     assert len(load("cub", tmp_path)) == 400
 
 
-def test_an_archive_that_was_not_unpacked_is_pointed_at(tmp_path: Path) -> None:
-    put(tmp_path / "CUB_200_2011.tgz", b"packed")
-    with pytest.raises(NewkindsError, match=r"Unpack .*CUB_200_2011\.tgz first"):
-        load("cub", tmp_path)
-
-
 def test_a_data_sets_name_means_the_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path / "cub" / "a" / "a.jpg")
     monkeypatch.chdir(tmp_path)
@@ -254,10 +264,13 @@ def replace_line(file: Path, line: int, text: str | None) -> None:
     ("file", "line", "text", "message"),
     [
         ("images.txt", 5, "broken", r"images\.txt line 5 is not a number and a text"),
+        ("images.txt", 5, "² 002.Bird_2/Bird_2_1.jpg", r"images\.txt line 5 is not a number and a text"),
+        ("images.txt", 5, f"{'9' * 5000} a.jpg", r"images\.txt line 5 is not a number and a text"),
         ("images.txt", 6, "5 001.Bird_1/Bird_1_0.jpg", r"images\.txt line 6 repeats the number 5 of line 5"),
         ("images.txt", 6, "6 002.Bird_2/Bird_2_1.jpg", r"images\.txt line 6 names .* as images\.txt line 5 does"),
         ("images.txt", 6, "6 003.Bird_3/Bird_3_1.jpg", r"labels\.txt line 6 gives the class 002.*images\.txt line 6"),
         ("image_class_labels.txt", 8, "8 999", r"image_class_labels\.txt line 8 gives the class '999'"),
+        ("image_class_labels.txt", 8, "8 ²", r"image_class_labels\.txt line 8 gives the class '²'"),
         ("image_class_labels.txt", 8, None, r"image_class_labels\.txt says nothing of image 8 \(images\.txt line 8\)"),
         ("train_test_split.txt", 8, "8 2", r"train_test_split\.txt line 8 says '2'"),
         ("classes.txt", 200, None, "which classes.txt does not have"),
@@ -277,6 +290,17 @@ def test_an_index_that_is_gone_or_no_text(tmp_path: Path) -> None:
         load("cub", tmp_path)
     (folder / "classes.txt").unlink()
     with pytest.raises(NewkindsError, match=r"cannot read .*classes\.txt: No such file"):
+        load("cub", tmp_path)
+
+
+def test_an_index_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    folder = lay_out_cub(tmp_path)
+    before = load("cub", tmp_path).fingerprint()
+    for name in ("images.txt", "classes.txt"):
+        put(folder / name, b"\xef\xbb\xbf" + (folder / name).read_bytes())
+    assert load("cub", tmp_path).fingerprint() == before
+    put(folder / "images.txt", b"\xef\xbb\xbf1 a.jpg\n\xff")
+    with pytest.raises(NewkindsError, match=r"images\.txt line 2 is not text"):
         load("cub", tmp_path)
 
 
@@ -333,6 +357,40 @@ def test_damaged_cars(tmp_path: Path) -> None:
     (folder / "devkit" / "cars_meta.mat").unlink()
     with pytest.raises(NewkindsError, match=r"no devkit/cars_meta\.mat or cars_meta\.mat in"):
         load("cars", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("class", "7", "the class '7', which is not a whole number"),
+        ("class", [1, 2], r"the class array\(\[1, 2\]\), which is not a whole number"),
+        ("class", [], r"the class array\(\[\].*, which is not a whole number"),
+        ("class", 2.5, "the class 2.5, which is not a whole number"),
+        ("class", float("nan"), "the class nan, which is not a whole number"),
+        ("class", 197.0, "the class 197, but there are 196 classes"),
+        ("test", "no", "the test 'no', which is not a whole number"),
+        ("bbox_x2", 1e300, r"the bbox_x2 1e\+300, which is not a whole number"),
+        ("relative_im_path", 7, "the relative_im_path 7, which is not a text"),
+    ],
+)
+def test_annotations_of_cars_that_are_of_another_kind(tmp_path: Path, field: str, value: object, said: str) -> None:
+    folder = lay_out_repackaged_cars(tmp_path)
+    rows = [{"relative_im_path": f"car_ims/{i:06d}.jpg", **row} for i, row in enumerate(car_rows(), start=1)]
+    damaged = next(i for i, row in enumerate(rows) if i > 5 and not row["test"])
+    assert any(row["test"] for row in rows[:damaged])  # entries are counted in the file, not among training images
+    rows[damaged][field] = value
+    save_annotations(folder / "cars_annos.mat", rows, class_names=car_names())
+    with pytest.raises(NewkindsError, match=rf"cars_annos\.mat entry {damaged + 1} gives {said}"):
+        load("cars", tmp_path)
+
+
+def test_whole_numbers_of_cars_may_be_floating_point_ones(tmp_path: Path) -> None:
+    folder = lay_out_cars(tmp_path)
+    before = load("cars", tmp_path).fingerprint()
+    rows = [{**row, "class": float(str(row["class"]))} for row in car_rows() if not row["test"]]
+    rows = [{**row, "fname": f"{i:05d}.jpg"} for i, row in enumerate(rows, start=1)]
+    save_annotations(folder / "devkit" / "cars_train_annos.mat", rows)
+    assert load("cars", tmp_path).fingerprint() == before
 
 
 def test_class_folders_that_do_not_match_the_list(tmp_path: Path) -> None:
@@ -409,6 +467,11 @@ def test_damaged_cifar(tmp_path: Path) -> None:
         ({"data": np.zeros((2, 3072), np.uint8), "labels": [1]}, "holds 2 images, but 1 labels"),
         ({"data": np.zeros((1, 3072), np.uint8), "labels": [10]}, "image 0 has the class 10"),
         ({"data": np.zeros((1, 3072), np.uint8), "labels": ["a"]}, "image 0 has the class 'a'"),
+        ({"data": np.zeros((1, 3072), np.uint8), "labels": [True]}, "image 0 has the class True, not a number from 0"),
+        ({"data": np.zeros((1, 3072), np.uint8), "labels": np.array([2.0])}, r"image 0 has the class 2\.0"),
+        ({"data": np.zeros((1, 3072), np.uint8), "labels": np.array([[2]])}, r"image 0 has the class \[2\]"),
+        ({"data": np.zeros((1, 3072), np.uint8), "labels": np.array(2)}, "has no list 'labels'"),
+        ({"data": np.zeros((1, 3072), np.uint8), "labels": "2"}, "has no list 'labels'"),
         ({"data": np.zeros((1, 12), np.uint8), "labels": [1]}, "32×32 pixels"),
         ({"data": np.zeros((1, 3072)), "labels": [1]}, "32×32 pixels"),
     ):
@@ -418,6 +481,14 @@ def test_damaged_cifar(tmp_path: Path) -> None:
     batch.unlink()
     with pytest.raises(NewkindsError, match=r"cannot read .*data_batch_4: No such file"):
         load("cifar10", tmp_path)
+
+
+def test_cifar_labels_may_be_an_array(tmp_path: Path) -> None:
+    batch = lay_out_cifar10(tmp_path) / "data_batch_4"
+    before = load("cifar10", tmp_path).fingerprint()
+    content = pickle.loads(batch.read_bytes())
+    put(batch, pickle.dumps({**content, "labels": np.array(content["labels"])}))
+    assert load("cifar10", tmp_path).fingerprint() == before
 
 
 def test_cifar100_without_test_images_is_used(tmp_path: Path) -> None:
@@ -442,6 +513,28 @@ def test_fraction_and_seed(root: Path) -> None:
         load("cifar10", root, split_seed=-1)
 
 
-def test_an_incomplete_list_of_training_images_is_said(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    load("cub", root)
-    assert "lists 400 training images instead of 5,994" in capfd.readouterr().err
+@pytest.mark.parametrize(
+    ("name", "settings", "caveat"),
+    [
+        ("cub", {}, "this copy lists 400 training images instead of 5,994"),
+        ("herbarium19", {}, "341 labelled and 1,025 unlabelled images instead of 8.9k and 25.4k"),
+        ("cub", {"split_seed": 1}, "it is drawn with fraction 0.5 and split_seed 1 instead of 0.5 and 0"),
+    ],
+)
+def test_a_split_that_is_not_the_published_one_says_so(
+    root: Path, capfd: pytest.CaptureFixture[str], name: str, settings: dict[str, int], caveat: str
+) -> None:
+    table = load(name, root, **settings)
+    assert table.caveat == table.rows([0, 1]).caveat == caveat
+    assert f"{caveat}. The split is not the published one" in capfd.readouterr().err
+
+
+def test_a_split_is_held_against_what_is_known_of_the_published_one(root: Path) -> None:
+    cub = replace(BENCHMARKS["cub"], images={"train": 400, "test": 200}, published=("0.1k", "0.3k"), checksum=None)
+    listing, classes = read_part(cub, root / "CUB_200_2011", "train")
+    split = split_listing(cub, listing, classes)
+    assert split.caveat == ""
+    assert split_listing(replace(cub, checksum=split_checksum(split)), listing, classes).caveat == ""
+    other = split_listing(replace(cub, checksum="0123456789abcdef"), listing, classes)
+    assert other.caveat == f"its images or labels have the checksum {split_checksum(split)}, not 0123456789abcdef"
+    assert without(split, {7: Skipped(split.paths[7], "gone")}).caveat == "1 of 400 images cannot be read"

@@ -6,14 +6,16 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from layouts import lay_out_cifar10, lay_out_cub, lay_out_herbarium, lay_out_repackaged_cars, put
 from newkinds.data.benchmarks import BENCHMARKS
+from newkinds.data.benchmarks.base import Listing
 from newkinds.data.check import check
 from newkinds.data.splits import split_checksum
 from newkinds.data.table import DATASETS, readable
@@ -78,7 +80,7 @@ def test_missing_and_truncated_training_images_are_named(tmp_path: Path, run_cli
     assert "images/001.Bird_1/Bird_1_1.jpg: file not found (images.txt line 2)" in out
     assert "images/001.Bird_1/Bird_1_2.jpg: damaged" in out
     assert "… and 2 more" in out
-    assert "the published protocol cannot be followed: 5 training image(s) cannot be read" in out
+    assert "the published protocol cannot be followed: 5 of 400 images cannot be read" in out
 
 
 def test_a_copy_with_too_few_images_is_not_as_published(tmp_path: Path) -> None:
@@ -87,7 +89,8 @@ def test_a_copy_with_too_few_images_is_not_as_published(tmp_path: Path) -> None:
     assert not report.usable
     assert "lists 400 training images instead of 5,994" in dict(report.findings)["verdict"]
     lay_out_herbarium(tmp_path)  # whose number of images is not known here
-    assert "its split is not the published one" in found(tmp_path, "herbarium19")["verdict"]
+    verdict = found(tmp_path, "herbarium19")["verdict"]
+    assert "341 labelled and 1,025 unlabelled images instead of 8.9k and 25.4k" in verdict
     lay_out_repackaged_cars(tmp_path)
     assert "another order than the devkit" in found(tmp_path, "cars")["verdict"]
 
@@ -99,6 +102,21 @@ def test_a_copy_that_cannot_be_read(tmp_path: Path) -> None:
     assert not report.usable
     assert "data_batch_2 is damaged or truncated" in dict(report.findings)["train"]
     assert "10 of 10,000 images can be read" in dict(report.findings)["test"]
+
+
+def test_an_error_nobody_thought_of_does_not_hide_the_other_sets(
+    tmp_path: Path, run_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(folder: Path, part: str) -> Listing:
+        raise IndexError("list index out of range")
+
+    lay_out_cub(tmp_path)
+    lay_out_cifar10(tmp_path)
+    monkeypatch.setitem(BENCHMARKS, "cub", replace(BENCHMARKS["cub"], read=fail))
+    status, out, _ = run_cli("data", "check", "cub", "cifar10", "--data-root", tmp_path)
+    assert status == 1
+    assert "error    IndexError: list index out of range (this may be a bug in newkinds)" in out
+    assert "100 of 50,000 images can be read" in out
 
 
 def test_what_is_not_there(tmp_path: Path, run_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,19 +138,66 @@ def test_one_usable_set_is_enough_if_none_is_named(tmp_path: Path, run_cli: Cli)
     assert run_cli("data", "check", "cub", "cars", "--data-root", tmp_path)[0] == 1
 
 
-def test_archives_whole_and_truncated(tmp_path: Path) -> None:
-    image = put(tmp_path / "a.jpg")
+def one_right_thing(root: Path, name: str, archive: Path) -> str:
+    """What is said of an archive, by the check and by whoever wants to use the data set."""
+    with pytest.raises(NewkindsError) as error:
+        DATASETS[name](root=str(root))
+    said = found(root, name)["missing"]
+    assert str(error.value) == said
+    [line] = [line for line in said.splitlines() if str(archive) in line]
+    return line
+
+
+def test_a_compressed_archive_is_whole_only_with_its_very_end(tmp_path: Path) -> None:
     packed = tmp_path / "CUB_200_2011.tgz"
     with tarfile.open(packed, "w:gz") as archive:
-        archive.add(image, "CUB_200_2011/images/a.jpg")
-    assert "with 1 entries, but not unpacked" in found(tmp_path)["archive"]
-    packed.write_bytes(packed.read_bytes()[:-60])
-    assert "CUB_200_2011.tgz is damaged or truncated" in found(tmp_path)["archive"]
-    with zipfile.ZipFile(tmp_path / "small-train.zip", "w") as zipped:
-        zipped.write(image, "small-train/0/a.jpg")
-    assert "with 1 entries" in found(tmp_path, "herbarium19")["archive"]
-    put(tmp_path / "small-train.zip", (tmp_path / "small-train.zip").read_bytes()[:-30])
-    assert "damaged or truncated" in found(tmp_path, "herbarium19")["archive"]
+        archive.add(put(tmp_path / "a.jpg"), "CUB_200_2011/images/a.jpg")
+    assert one_right_thing(tmp_path, "cub", packed) == f"Unpack {packed} first."
+    whole = packed.read_bytes()
+    changed = bytearray(whole)
+    changed[-6] ^= 1  # in the checksum
+    for damaged in (b"", b"<html>not found</html>", whole[:-60], whole[:-8], whole[:-1], bytes(changed)):
+        packed.write_bytes(damaged)
+        said = one_right_thing(tmp_path, "cub", packed)
+        assert said.startswith(f"{packed} is damaged or truncated (")
+        assert said.endswith("): get it again.")
+
+
+def test_a_tar_that_is_not_compressed(tmp_path: Path) -> None:
+    packed = tmp_path / "small-train.tar"
+    with tarfile.open(packed, "w") as archive:
+        archive.add(put(tmp_path / "a.jpg"), "small-train/0/a.jpg")
+    assert one_right_thing(tmp_path, "herbarium19", packed) == f"Unpack {packed} first."
+    packed.write_bytes(packed.read_bytes()[:600])
+    assert "damaged or truncated" in one_right_thing(tmp_path, "herbarium19", packed)
+
+
+def test_the_images_in_a_zip_are_read_too(tmp_path: Path) -> None:
+    packed = tmp_path / "small-train.zip"
+    image = put(tmp_path / "a.jpg")
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.write(image, "small-train/0/a.jpg")
+    assert one_right_thing(tmp_path, "herbarium19", packed) == f"Unpack {packed} first."
+    whole = packed.read_bytes()
+    for damaged in (whole[:-30], whole.replace(image.read_bytes(), bytes(len(image.read_bytes())))):
+        packed.write_bytes(damaged)
+        assert "damaged or truncated (BadZipFile): get it again" in one_right_thing(tmp_path, "herbarium19", packed)
+
+
+def test_reading_an_archive_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def record(items: Iterable[int], description: str, total: int) -> Iterator[int]:
+        for item in items:
+            seen.append((item, total))
+            yield item
+
+    monkeypatch.setattr("newkinds.data.benchmarks.archives.track", record)
+    noise = put(tmp_path / "noise", np.random.default_rng(0).bytes(3_300_000))
+    with tarfile.open(tmp_path / "CUB_200_2011.tgz", "w:gz", compresslevel=1) as archive:
+        archive.add(noise, "CUB_200_2011/noise")
+    found(tmp_path)
+    assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_checking_does_not_import_torch(tmp_path: Path) -> None:

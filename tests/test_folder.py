@@ -10,7 +10,7 @@ import pytest
 from conftest import save_image
 from newkinds.data import load_table, source_of
 from newkinds.data.folder import read_csv, read_folder
-from newkinds.data.table import Table, readable, require_discoverable
+from newkinds.data.table import Skipped, Table, readable, require_discoverable
 from newkinds.errors import NewkindsError
 
 
@@ -45,7 +45,28 @@ def test_nested_class_folders_and_hidden_files(tmp_path: Path) -> None:
 def test_a_link_to_the_parent_is_not_followed_for_ever(tmp_path: Path) -> None:
     save_image(tmp_path / "cat" / "a.png")
     (tmp_path / "cat" / "loop").symlink_to(tmp_path)
-    assert len(read_folder(str(tmp_path))) == 1
+    table = read_folder(str(tmp_path))
+    assert len(table) == 1
+    assert table.skipped == [Skipped(str(Path("cat") / "loop"), "a link back into the same folders")]
+
+
+def test_links_give_no_image_a_second_place_or_another_class(tmp_path: Path) -> None:
+    root, elsewhere = tmp_path / "photos", tmp_path / "elsewhere"
+    for file in (root / "cat" / "a.png", root / "dog" / "b.png", root / ".store" / "c.png", elsewhere / "d.png"):
+        save_image(file)
+    (root / "cat" / "dogs").symlink_to(Path("..") / "dog")
+    (root / "a dog").symlink_to("dog")
+    (root / "cat" / "all").symlink_to(tmp_path)  # not only these photos
+    (root / "bird").symlink_to(".store")
+    (root / "unlabeled").symlink_to(elsewhere)
+    (elsewhere / "loop").symlink_to(elsewhere)
+    (elsewhere / "e.png").symlink_to(root / "cat" / "a.png")
+    table = read_folder(str(root))
+    labels = {Path(path).as_posix(): label for path, label in zip(table.paths, table.labels, strict=True)}
+    assert labels == {
+        "bird/c.png": "bird", "cat/a.png": "cat", "dog/b.png": "dog", "unlabeled/d.png": None, "unlabeled/e.png": None
+    }  # fmt: skip
+    assert {Path(s.path).as_posix() for s in table.skipped} == {"cat/dogs", "a dog", "cat/all"}
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from . import __version__
 from .backbones import weights_file
 from .config import Config, TrainConfig, settings_of
 from .data.splits import split_checksum
@@ -22,7 +23,7 @@ from .methods import METHODS
 from .model import Model
 from .run import Run
 
-PACKAGES = ("newkinds", "torch", "timm", "scikit-learn", "numpy")
+PACKAGES = ("torch", "timm", "scikit-learn", "numpy")
 K_AUTO = "k_auto"  # .json and .png: the estimate behind `--k auto`
 METRIC = "clustering accuracy, one Hungarian match over all images of the evaluated set (v2)"
 SELECTION = "last epoch; nothing is chosen by test labels"
@@ -55,6 +56,7 @@ def record_protocol(run: Run, config: Config, table: Table, model: Model, device
             "categories": table.categories,  # what the data set says, which the run may not have been told
             "parameters": {name: sum(p.numel() for p in m.parameters()) for name, m in model.components().items()},
             "split": split_checksum(table),
+            "caveat": table.caveat,
             "class_list": table.class_list,
             "weights": _weights(config),
             "versions": package_versions(),
@@ -79,6 +81,8 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
         ("categories", f"{record['known_classes']} known of {config.k}{estimated}"),
         ("split", record["split"]),
     ]
+    if record.get("caveat"):  # runs of earlier versions have no word on it
+        rows.append(("not as published", record["caveat"]))
     if record.get("class_list"):
         rows.append(("class list", record["class_list"]))
     if evaluated is not None:
@@ -146,7 +150,7 @@ def run_card(run: Run, model: Model, discovery: Discovery | None) -> str:
 
 
 def package_versions() -> str:
-    found = [f"Python {platform.python_version()}"]
+    found = [f"Python {platform.python_version()}", f"newkinds {__version__}"]  # ours also where it is not installed
     for package in PACKAGES:
         try:
             found.append(f"{package} {version(package)}")

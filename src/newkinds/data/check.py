@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import tarfile
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import NewkindsError, nearest
 from .benchmarks import BENCHMARKS, Benchmark
-from .benchmarks.base import (
-    Listing,
-    Part,
-    data_root,
-    find_copy,
-    packed_copies,
-    read_part,
-    split_listing,
-    why_not_published,
-)
-from .benchmarks.classes import ClassList
+from .benchmarks.base import Listing, Part, find_copy, read_part, split_listing
 from .splits import split_checksum
-from .table import Skipped, unreadable_rows
+from .table import Skipped, Table, unreadable_rows, without
 
 SHOWN = 3  # files that are named; the rest is counted
 
@@ -62,32 +50,32 @@ def check(names: Sequence[str] = (), root: str | Path | None = None) -> list[Che
 
 def _check(benchmark: Benchmark, root: str | None) -> Checked:
     try:
+        return _look_at(benchmark, root)
+    except Exception as error:  # whatever it is, the other data sets are reported on
+        text = f"{type(error).__name__}: {error} (this may be a bug in newkinds)"
+        return Checked(benchmark, None, False, [("error", text)])
+
+
+def _look_at(benchmark: Benchmark, root: str | None) -> Checked:
+    try:
         folder = find_copy(benchmark, root)
     except NewkindsError as error:
-        base = data_root(root)
-        packed = packed_copies(benchmark, base) if base else []
-        findings = [("archive", _archive_state(file)) for file in packed]
-        return Checked(benchmark, None, False, [*findings, ("missing", str(error))])
+        return Checked(benchmark, None, False, [("missing", str(error))])
     try:
         listing, classes = read_part(benchmark, folder, "train")
     except NewkindsError as error:
         return Checked(benchmark, folder, False, [("train", str(error)), _test_images(benchmark, folder)])
     bad = unreadable_rows(listing.table)
-    obstacle = why_not_published(benchmark, listing)
-    if bad:
-        obstacle = f"{len(bad):,} training image(s) cannot be read"
-    split, as_published = _split(benchmark, listing, classes, bad)
-    if not as_published and not obstacle:
-        obstacle = "its split is not the published one"
-    verdict = f"the published protocol cannot be followed: {obstacle}" if obstacle else "usable as published"
+    split = without(split_listing(benchmark, listing, classes), bad)
+    verdict = f"the published protocol cannot be followed: {split.caveat}" if split.caveat else "usable as published"
     return Checked(
         benchmark,
         folder,
-        not obstacle,
+        not split.caveat,
         [
             _counted("train", benchmark, listing, bad),
             ("classes", f"{len(classes.known)} known, {len(classes.new)} new (class list {classes.label})"),
-            split,
+            _described(benchmark, split),
             _test_images(benchmark, folder),
             ("verdict", verdict),
         ],
@@ -116,35 +104,14 @@ def _test_images(benchmark: Benchmark, folder: Path) -> Finding:
     return _counted("test", benchmark, listing, bad)
 
 
-def _split(
-    benchmark: Benchmark, listing: Listing, classes: ClassList, bad: dict[int, Skipped]
-) -> tuple[Finding, bool]:
-    """The split of the readable images, and whether it is the published one, as far as that is known."""
-    table = split_listing(listing, classes)
-    table = table.rows([row for row in range(len(table)) if row not in bad])
-    labelled = sum(label is not None for label in table.labels)
-    unlabelled = len(table) - labelled
-    checksum = split_checksum(table)
-    rounded = f"{labelled / 1000:.1f}k", f"{unlabelled / 1000:.1f}k"
-    as_published = rounded == benchmark.published and benchmark.checksum in (None, checksum)
+def _described(benchmark: Benchmark, split: Table) -> Finding:
+    """Size and checksum of the split of the readable images."""
+    labelled = sum(label is not None for label in split.labels)
+    checksum = split_checksum(split)
     text = (
-        f"{labelled:,} labelled, {unlabelled:,} unlabelled (published: {' and '.join(benchmark.published)}), "
-        f"checksum {checksum}"
+        f"{labelled:,} labelled, {len(split) - labelled:,} unlabelled "
+        f"(published: {' and '.join(benchmark.published)}), checksum {checksum}"
     )
     if benchmark.checksum is not None:
         text += ", as of a complete copy" if checksum == benchmark.checksum else f", not {benchmark.checksum}"
-    return ("split", text), as_published
-
-
-def _archive_state(file: Path) -> str:
-    """Whether a downloaded archive is whole; it is read to its end for that."""
-    try:
-        if file.suffix == ".zip":
-            with zipfile.ZipFile(file) as archive:
-                members = len(archive.namelist())
-        else:
-            with tarfile.open(file) as archive_:
-                members = sum(1 for _ in archive_)
-    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
-        return f"{file} is damaged or truncated ({type(error).__name__}): get it again"
-    return f"{file} is there with {members:,} entries, but not unpacked"
+    return "split", text

@@ -124,23 +124,36 @@ def _printable(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def files_below(root: Path, closed: list[Skipped]) -> Iterator[Path]:
-    """All files that are not hidden, in a fixed order; links are followed, but no folder is entered twice.
+def files_below(root: Path, closed: list[Skipped], follow_links: bool = True) -> Iterator[Path]:
+    """All files that are not hidden, in a fixed order; no folder is entered twice.
 
-    Folders that cannot be read are added to `closed`.
+    Folders that are not entered, because they cannot be read or are links back into the tree, are added to `closed`.
+    Without `follow_links` no linked folder is entered; `root` and files may be links nevertheless.
     """
 
     def note(error: OSError) -> None:
         closed.append(Skipped(os.path.relpath(error.filename, root), f"cannot read the folder: {error.strerror}"))
 
+    def leads_back(link: Path) -> bool:
+        """To a folder that is found without the link (there it has its own class), or to one that `root` is in."""
+        top, target = root.resolve(), link.resolve()
+        if target.is_relative_to(top):
+            return not any(part.startswith(".") for part in target.relative_to(top).parts)
+        return top.is_relative_to(target)
+
     entered: set[str] = set()
-    for folder, subfolders, files in os.walk(root, followlinks=True, onerror=note):
+    for folder, subfolders, files in os.walk(root, followlinks=follow_links, onerror=note):
         real = os.path.realpath(folder)
         if real in entered:
             subfolders.clear()
             continue
         entered.add(real)
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        links = [name for name in subfolders if follow_links and Path(folder, name).is_symlink()]
+        for name in links:
+            if leads_back(Path(folder, name)):
+                subfolders.remove(name)
+                closed.append(Skipped(os.path.relpath(Path(folder, name), root), "a link back into the same folders"))
         for name in sorted(files):
             if not name.startswith(".") and name.lower() not in LITTER:
                 yield Path(folder) / name

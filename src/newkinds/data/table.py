@@ -42,6 +42,7 @@ class Table:
     known_first: list[str] | None = None  # order of the known classes where a benchmark fixes it
     categories: int | None = None  # how many there are in all, where a benchmark says so
     class_list: str | None = None  # the published list of known classes it follows: name and checksum
+    caveat: str = ""  # why it is not the published split of a benchmark, if it is not
     contents: list[str] | None = None  # a digest of each image's pixels, where somebody asked for them
 
     def __len__(self) -> int:
@@ -109,15 +110,25 @@ def readable(table: Table, contents: bool = False) -> Table:
     are known by their pixels.
     """
     seen = look_at_all(table, contents)
-    bad = [image for image in seen if isinstance(image, Skipped)]
-    table = replace(table, contents=[str(image) for image in seen] if contents else None)
-    if bad:
-        table = table.rows([i for i, image in enumerate(seen) if not isinstance(image, Skipped)])
-    table = replace(table, skipped=table.skipped + bad)
+    if contents:
+        table = replace(table, contents=[str(image) for image in seen])
+    table = without(table, {row: image for row, image in enumerate(seen) if isinstance(image, Skipped)})
     if table.skipped:
         first = table.skipped[0]
         warn(f"{len(table.skipped)} file(s) passed over; the first is {first.path}: {first.reason}")
     return table
+
+
+def without(table: Table, bad: dict[int, Skipped]) -> Table:
+    """The table without these rows, listed in `skipped`; a published split with holes is not the published one."""
+    if not bad:
+        return table
+    caveat = table.caveat
+    if table.class_list is not None:
+        holes = f"{len(bad):,} of {len(table):,} images cannot be read"
+        caveat = f"{caveat}; {holes}" if caveat else holes
+    kept = table.rows([row for row in range(len(table)) if row not in bad])
+    return replace(kept, skipped=[*table.skipped, *bad.values()], caveat=caveat)
 
 
 def require_discoverable(table: Table) -> None:

@@ -15,8 +15,9 @@ from PIL import Image
 from ...console import warn
 from ...errors import NewkindsError, nearest
 from ..images import BadImage, open_image
-from ..splits import hide_labels
+from ..splits import hide_labels, split_checksum
 from ..table import DATASETS, Table
+from .archives import what_to_do_with
 from .classes import ClassList, read_class_list
 
 ROOT_VARIABLE = "NEWKINDS_DATA"
@@ -58,27 +59,42 @@ def register(benchmark: Benchmark) -> None:
 
     def read_and_split(root: str | None = None, fraction: float = 0.5, split_seed: int = 0) -> Table:
         listing, classes = read_part(benchmark, find_copy(benchmark, root), "train")
-        if caveat := why_not_published(benchmark, listing):
-            warn(f"{benchmark.title}: {caveat}. The split is not the published one, image by image.")
-        return split_listing(listing, classes, fraction, split_seed)
+        table = split_listing(benchmark, listing, classes, fraction, split_seed)
+        if table.caveat:
+            warn(f"{benchmark.title}: {table.caveat}. The split is not the published one, image by image.")
+        return table
 
     read_and_split.__doc__ = f"{benchmark.title}: {benchmark.about}."
     DATASETS.register(benchmark.name)(read_and_split)
     BENCHMARKS[benchmark.name] = benchmark
 
 
-def split_listing(listing: Listing, classes: ClassList, fraction: float = 0.5, split_seed: int = 0) -> Table:
+def split_listing(
+    benchmark: Benchmark, listing: Listing, classes: ClassList, fraction: float = 0.5, split_seed: int = 0
+) -> Table:
     """The training images, of which a `fraction` of those of the known classes keeps its label."""
     known = [listing.class_names[number] for number in classes.known]
-    return replace(hide_labels(listing.table, known, fraction, split_seed), class_list=classes.label)
+    table = hide_labels(listing.table, known, fraction, split_seed)
+    if (fraction, split_seed) == (0.5, 0):
+        caveat = listing.caveat or _why_not_published(benchmark, table)
+    else:
+        caveat = f"it is drawn with fraction {fraction:g} and split_seed {split_seed} instead of 0.5 and 0"
+    return replace(table, class_list=classes.label, caveat=caveat)
 
 
-def why_not_published(benchmark: Benchmark, listing: Listing) -> str:
-    """Why a split of these training images is not the published one, or nothing."""
-    expected = benchmark.images["train"]
-    if not listing.caveat and expected not in (None, len(listing.table)):
-        return f"this copy lists {len(listing.table):,} training images instead of {expected:,}"
-    return listing.caveat
+def _why_not_published(benchmark: Benchmark, split: Table) -> str:
+    """Why a split drawn in the published way is not the published one, as far as that is known, or nothing."""
+    expected, checksum = benchmark.images["train"], split_checksum(split)
+    if expected is not None and len(split) != expected:
+        return f"this copy lists {len(split):,} training images instead of {expected:,}"
+    labelled = sum(label is not None for label in split.labels)
+    unlabelled = len(split) - labelled
+    if (f"{labelled / 1000:.1f}k", f"{unlabelled / 1000:.1f}k") != benchmark.published:
+        published = " and ".join(benchmark.published)
+        return f"{labelled:,} labelled and {unlabelled:,} unlabelled images instead of {published}"
+    if benchmark.checksum not in (None, checksum):
+        return f"its images or labels have the checksum {checksum}, not {benchmark.checksum}"
+    return ""
 
 
 def held_out(name: str, root: str | None = None, complete: bool = False) -> Table:
@@ -137,11 +153,11 @@ def find_copy(benchmark: Benchmark, root: str | None) -> Path:
             f"Name one of them, e.g. --data-root {next(iter(copies.values()))}."
         )
     if not copies:
-        packed = ", ".join(map(str, packed_copies(benchmark, base)))
+        packed = [base / name for name in benchmark.archives if (base / name).is_file()]
         raise NewkindsError(
             f"{benchmark.title} is not in {base}: there is no {' or '.join(benchmark.markers)} in it, "
             f"nor in {', '.join(benchmark.folders)} below it."
-            + (f" Unpack {packed} first." if packed else "")
+            + "".join(f"\n{what_to_do_with(archive)}" for archive in packed)
             + f"\n{benchmark.instructions}"
         )
     return next(iter(copies.values()))
@@ -151,11 +167,6 @@ def data_root(root: str | None) -> Path | None:
     """Where the data sets are, from the root of the disk on: as it is said, else as the environment says."""
     where = root or os.environ.get(ROOT_VARIABLE)
     return Path(where).expanduser().resolve() if where else None
-
-
-def packed_copies(benchmark: Benchmark, root: Path) -> list[Path]:
-    """Archives of the data set that lie in `root` as they were downloaded."""
-    return [root / name for name in benchmark.archives if (root / name).is_file()]
 
 
 def read_part(benchmark: Benchmark, folder: Path, part: Part) -> tuple[Listing, ClassList]:
@@ -190,11 +201,11 @@ def listed_files(folder: Path, paths: list[str], labels: Sequence[str], named_by
 def index_lines(file: Path) -> Iterator[tuple[int, str, str]]:
     """Line number, first word and rest of each line of a text file such as `17 some/image.jpg`."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")  # some editors put a mark before the first line
     except OSError as error:
         raise NewkindsError(f"cannot read {file}: {error.strerror}.") from None
     except UnicodeDecodeError as error:
-        line = file.read_bytes()[: error.start].count(b"\n") + 1
+        line = error.object[: error.start].count(b"\n") + 1
         raise NewkindsError(f"{file} line {line} is not text: unpack the data set again.") from None
     for number, content in enumerate(text.splitlines(), start=1):
         first, _, rest = content.strip().partition(" ")

@@ -7,6 +7,7 @@ names in another order; with the devkit beside it, class and bounding box tell w
 
 from __future__ import annotations
 
+import reprlib
 from collections import defaultdict, deque
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ cars_test_annos_withlabels.mat (https://github.com/pytorch/vision/issues/7545 na
 or the re-packaged set, which needs devkit/ as well to be split as published:
   ROOT/stanford_cars/cars_annos.mat, car_ims/000001.jpg …"""
 
+TEXTS = ("fname", "relative_im_path")  # all other fields are numbers
 BOX = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
 OTHER_ORDER = "cars_annos.mat lists the images in another order than the devkit"
 
@@ -44,18 +46,18 @@ def read_cars(folder: Path, part: Part) -> Listing:
         images = f"{images}/{images}"
     names = _class_names(meta)
     rows = _annotations(file, "fname", "class")
-    return Listing(_table(folder, file, [f"{images}/{name}" for name in rows["fname"]], rows["class"], names), names)
+    return Listing(_table(folder, file, [f"{images}/{name}" for name in rows["fname"]], rows, names), names)
 
 
 def _read_repackaged(folder: Path, file: Path, part: Part) -> Listing:
     names = _class_names(file)
     rows = _annotations(file, "relative_im_path", "class", "test", *BOX)
-    rows = rows[rows["test"].astype(int) == (part == "test")]
+    rows = rows[rows["test"] == (part == "test")]
     caveat = ""
     if part == "train":
         order, caveat = _devkit_order(folder, rows)
         rows = rows[order]
-    return Listing(_table(folder, file, list(rows["relative_im_path"]), rows["class"], names), names, caveat)
+    return Listing(_table(folder, file, list(rows["relative_im_path"]), rows, names), names, caveat)
 
 
 def _devkit_order(folder: Path, rows: np.ndarray) -> tuple[np.ndarray, str]:
@@ -76,17 +78,16 @@ def _devkit_order(folder: Path, rows: np.ndarray) -> tuple[np.ndarray, str]:
 
 
 def _keys(rows: np.ndarray) -> list[tuple[int, ...]]:
-    return [tuple(int(row[field]) for field in ("class", *BOX)) for row in rows]
+    return rows[["class", *BOX]].tolist()
 
 
-def _table(folder: Path, file: Path, paths: list[Any], classes: np.ndarray, names: list[str]) -> Table:
+def _table(folder: Path, file: Path, paths: list[str], rows: np.ndarray, names: list[str]) -> Table:
     labels = []
-    for entry, number in enumerate(classes.astype(int).tolist(), start=1):
+    for entry, number in rows[["entry", "class"]].tolist():
         if not 1 <= number <= len(names):
             raise NewkindsError(f"{file} entry {entry} gives the class {number}, but there are {len(names)} classes.")
         labels.append(names[number - 1])
-    named_by = [f"{file.name} entry {entry}" for entry in range(1, len(paths) + 1)]
-    return listed_files(folder, [str(path) for path in paths], labels, named_by)
+    return listed_files(folder, paths, labels, [f"{file.name} entry {entry}" for entry in rows["entry"]])
 
 
 def _first(folder: Path, *places: str) -> Path:
@@ -102,12 +103,32 @@ def _class_names(file: Path) -> list[str]:
 
 
 def _annotations(file: Path, *fields: str) -> np.ndarray:
-    """The annotated images as a structured array."""
-    rows = np.atleast_1d(_variable(file, "annotations"))
-    missing = [field for field in fields if field not in (rows.dtype.names or ())]
+    """The annotated images as a structured array: the fields, and `entry`, the place in the file from 1 on."""
+    found = np.atleast_1d(_variable(file, "annotations")).ravel()
+    missing = [field for field in fields if field not in (found.dtype.names or ())]
     if missing:
         raise NewkindsError(f"the annotations in {file} have no '{missing[0]}': it is not the file of that name.")
+    types = [(field, object if field in TEXTS else np.int64) for field in fields]
+    rows = np.empty(len(found), dtype=[("entry", np.int64), *types])
+    rows["entry"] = np.arange(1, len(rows) + 1)
+    for field in fields:
+        is_right, kind = (_is_text, "a text") if field in TEXTS else (_is_whole, "a whole number")
+        for entry, value in enumerate(found[field], start=1):
+            if not is_right(value):
+                said = f"gives the {field} {reprlib.repr(value)}, which is not {kind}"
+                raise NewkindsError(f"{file} entry {entry} {said}: get the file again.")
+        rows[field] = found[field]
     return rows
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _is_whole(value: Any) -> bool:
+    """MATLAB's numbers are floating-point ones unless somebody took care."""
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    return is_number and float(value).is_integer() and abs(float(value)) < 2**31
 
 
 def _variable(file: Path, name: str) -> np.ndarray:

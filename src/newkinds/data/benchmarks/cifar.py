@@ -31,7 +31,7 @@ def read_cifar100(folder: Path, part: Part) -> Listing:
 
 
 def _read(folder: Path, files: list[str], labels: str, meta: str, names: str, prefix: str) -> Listing:
-    class_names = [str(name) for name in _field(folder / meta, unpickle_arrays(folder / meta), names)]
+    class_names = [str(name) for name in _list(folder / meta, unpickle_arrays(folder / meta), names)]
     pixels, classes = [], []
     for name in files:
         batch_pixels, batch_classes = _batch(folder / name, labels, len(class_names))
@@ -49,21 +49,30 @@ def _read(folder: Path, files: list[str], labels: str, meta: str, names: str, pr
 def _batch(file: Path, labels: str, most: int) -> tuple[np.ndarray, list[int]]:
     """Pixels (n, 3·32·32) and classes (n,) of one file."""
     content = unpickle_arrays(file)
-    pixels, classes = _field(file, content, "data"), _field(file, content, labels)
+    pixels, classes = _field(file, content, "data"), _list(file, content, labels)
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (3 * SIDE * SIDE,):
         raise NewkindsError(f"{file} does not hold images of {SIDE}×{SIDE} pixels.")
     if len(pixels) != len(classes):
         raise NewkindsError(f"{file} holds {len(pixels)} images, but {len(classes)} labels.")
     for row, number in enumerate(classes):
-        if not isinstance(number, int) or not 0 <= number < most:
-            raise NewkindsError(f"{file} image {row} has the class {number!r}, but there are {most} classes.")
+        if type(number) is not int or not 0 <= number < most:  # True would pass for an int
+            raise NewkindsError(f"{file} image {row} has the class {number!r}, not a number from 0 to {most - 1}.")
     return pixels, classes
 
 
 def _field(file: Path, content: Any, name: str) -> Any:
-    if not isinstance(content, dict) or name not in content or not hasattr(content[name], "__len__"):
+    if not isinstance(content, dict) or name not in content:
         raise NewkindsError(f"{file} has no '{name}': it is not the file of that name.")
     return content[name]
+
+
+def _list(file: Path, content: Any, name: str) -> list[Any]:
+    """A field of plain values; some copies have an array there."""
+    values = _field(file, content, name)
+    values = values.tolist() if isinstance(values, np.ndarray) else values
+    if not isinstance(values, list | tuple):
+        raise NewkindsError(f"{file} has no list '{name}': it is not the file of that name.")
+    return list(values)
 
 
 def unpickle_arrays(file: Path) -> Any:

@@ -62,7 +62,8 @@ def _class_folders(folder: Path, inside: str, classes: Sequence[str]) -> Table:
     labels: list[str | None] = []
     closed: list[Skipped] = []
     for name in classes:
-        for file in files_below(folder / inside / name, closed):
+        # a link in a class folder could lead to images of another class
+        for file in files_below(folder / inside / name, closed, follow_links=False):
             if file.suffix.lower() in IMAGE_ENDINGS:
                 paths.append(file.relative_to(folder).as_posix())
                 labels.append(name)

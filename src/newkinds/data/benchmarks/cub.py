@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ...errors import NewkindsError
@@ -11,6 +12,8 @@ INSTRUCTIONS = """Get CUB_200_2011.tgz (1.1 GB) from https://www.vision.caltech.
 and unpack it:
   ROOT/CUB_200_2011/images.txt, image_class_labels.txt, train_test_split.txt, classes.txt
   ROOT/CUB_200_2011/images/001.Black_footed_Albatross/…jpg"""
+
+NUMBER = re.compile("[0-9]{1,9}")  # str.isdigit knows signs that int does not, such as ²
 
 
 def read_cub(folder: Path, part: Part) -> Listing:
@@ -34,7 +37,7 @@ def read_cub(folder: Path, part: Part) -> Listing:
             continue
         label_line, class_number = class_of[number]
         where = f"{folder / 'image_class_labels.txt'} line {label_line}"
-        if not class_number.isdigit() or int(class_number) not in class_names:
+        if not NUMBER.fullmatch(class_number) or int(class_number) not in class_names:
             raise NewkindsError(f"{where} gives the class {class_number!r}, which classes.txt does not have.")
         label = class_names[int(class_number)][1]
         if name.partition("/")[0] != label:
@@ -49,7 +52,7 @@ def _by_number(file: Path) -> dict[int, tuple[int, str]]:
     """`17 text` → {17: (line, "text")}, in ascending order of the numbers."""
     entries: dict[int, tuple[int, str]] = {}
     for line, number, text in index_lines(file):
-        if not number.isdigit() or not text:
+        if not NUMBER.fullmatch(number) or not text:
             raise NewkindsError(f"{file} line {line} is not a number and a text: unpack the data set again.")
         if int(number) in entries:
             raise NewkindsError(f"{file} line {line} repeats the number {number} of line {entries[int(number)][0]}.")
