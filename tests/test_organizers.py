@@ -89,7 +89,7 @@ def test_encoder_runs_it(name: str, tokens: Tokens) -> None:
     class Backbone(nn.Module):
         dim = DIM
 
-        def forward(self, images: Tensor) -> Tokens:
+        def forward(self, images: Tensor, patches: bool = True) -> Tokens:
             return tokens
 
     encoder = Encoder(Backbone(), build(name))

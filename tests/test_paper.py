@@ -16,7 +16,9 @@ from conftest import save_image
 from layouts import lay_out_cub
 from newkinds.bench import COLUMNS, Cell, Outcome, read_outcome
 from newkinds.errors import NewkindsError
-from newkinds.paper import STYLES, TABLES, bench, collect, entries, latex, markdown, reported, tidy_csv
+from newkinds.paper import TABLES, bench, collect
+from newkinds.paper.styles import STYLES, latex, markdown, tidy_csv
+from newkinds.paper.tables import entries, reported
 from newkinds.run import Run
 
 Cli = Callable[..., tuple[int, str, str]]

@@ -1,0 +1,180 @@
+"""Running the part of a table that is asked for, and collecting what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from typing_extensions import Unpack
+
+from ..bench import VARIANTS, Cell, Outcome, Settings, comparable, read_outcome, row_name, run_all
+from ..config import find_recipe, read_recipe, resolve
+from ..console import warn
+from ..data import load_table
+from ..data.benchmarks import BENCHMARKS
+from ..errors import NewkindsError, nearest
+from ..files import make_folder
+from ..methods import METHODS
+from ..organizers import ORGANIZERS
+from ..pipeline import COUNT_BY, Choices, layers_of
+from ..run import Run
+from .styles import STYLES
+from .tables import TABLES, PaperTable
+
+Format = Literal["markdown", "latex", "csv"]
+
+
+@dataclass(frozen=True)
+class Benched:
+    """A table, and what of it could not be run."""
+
+    text: str
+    failed: list[str]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def bench(
+    table: str,
+    out: str | Path,
+    *,
+    methods: Sequence[str] | None = None,
+    organizers: Sequence[str] | None = None,
+    data: Sequence[str] | None = None,
+    seeds: Sequence[int] = (0,),
+    only_collect: bool = False,
+    style: Format = "markdown",
+    **choices: Unpack[Choices],
+) -> Benched:
+    """Run (or go on with) the part of a table that is asked for; the table, with all that has been run in `out`.
+
+    `table`: "fine", "coarse", "ablation", "count" or "cost". `methods`, `organizers`, `data`: all of the table's by
+    default. Each cell follows its recipe, over which `choices` (backbone, weights, data_root, settings …) win.
+    Cells not run stay empty; one that fails is told of and does not stop the others.
+
+    >>> from newkinds.paper import bench
+    >>> print(bench("fine", "runs/fine", methods=["simgcd"], data=["cub"], seeds=[0, 1, 2]))
+    """
+    if table not in TABLES:
+        raise NewkindsError(f"there is no table '{table}'.{nearest(table, TABLES)} There are: {', '.join(TABLES)}.")
+    whole, folder = TABLES[table], Path(out)
+    asked = replace(
+        whole,
+        data=_chosen("data set", data, whole.data, BENCHMARKS),
+        methods=_chosen("method", methods, whole.methods, METHODS),
+        organizers=_chosen("organizer", organizers, whole.organizers, [*ORGANIZERS, *VARIANTS]),
+    )
+    failed = []
+    if only_collect:
+        if not folder.is_dir():
+            raise NewkindsError(f"there is no folder {folder}: nothing to collect.")
+    else:
+        _refuse_what_cells_say(choices)
+        cells = asked.cells(_chosen_seeds(seeds))
+        settings = partial(_settings, choices=choices)
+        count_by = _counted_by if "count" in whole.measures else None
+        outcomes = run_all(_runnable(cells, settings), make_folder(folder), settings, count_by)
+        failed = [str(cell) for cell in cells if cell not in outcomes]
+    shown = replace(
+        whole,
+        data=tuple(dict.fromkeys([*whole.data, *asked.data])),
+        methods=tuple(dict.fromkeys([*whole.methods, *asked.methods])),
+        organizers=tuple(dict.fromkeys([*whole.organizers, *asked.organizers])),
+    )
+    return Benched(STYLES[style](shown, collect(shown, folder)), failed)
+
+
+def collect(table: PaperTable, out: Path) -> dict[Cell, Outcome]:
+    """The finished runs of a table, of whatever seeds there are; what does not belong into it is named."""
+    outcomes = {}
+    for cell in table.cells([0]):
+        pattern = replace(cell, seed=-1).folder(out).name.removesuffix("-1") + "*"
+        for folder in sorted(out.glob(pattern)):
+            seed = folder.name.rpartition("-seed")[2]
+            if not seed.isdecimal():
+                continue
+            this = replace(cell, seed=int(seed))
+            try:
+                if (outcome := read_outcome(folder)) is not None:
+                    _require_named_rightly(folder, this)
+                    outcomes[this] = outcome
+            except NewkindsError as error:
+                warn(f"{folder} is left out of the table: {error}")
+    return comparable(outcomes)
+
+
+def _require_named_rightly(folder: Path, cell: Cell) -> None:
+    """A folder's name is not believed: what was run is in its settings."""
+    settings = Run(folder).config().as_dict()
+    for layer in [{"data": {"name": cell.data}}, *cell.layers()]:
+        for section, values in layer.items():
+            for name, value in values.items():
+                there = settings[section].get(name)
+                if there != value:
+                    raise NewkindsError(
+                        f"{folder} holds another run ({section}.{name} is {there!r} there, not {value!r})."
+                    )
+
+
+def _chosen(
+    kind: str, given: Sequence[str] | None, default: tuple[str, ...], allowed: Iterable[str]
+) -> tuple[str, ...]:
+    """The names that were given, each once, or the table's; a wrong one is an error before anything is run."""
+    names = default if given is None else tuple(dict.fromkeys(given))
+    known = list(allowed)
+    if not names or "" in names:
+        raise NewkindsError(f"no {kind} is named. There are: {', '.join(known)}.")
+    for name in names:
+        if name not in known:
+            raise NewkindsError(f"there is no {kind} '{name}'.{nearest(name, known)} There are: {', '.join(known)}.")
+    return names
+
+
+def _chosen_seeds(seeds: Sequence[int]) -> list[int]:
+    if not seeds or min(seeds) < 0:
+        raise NewkindsError(f"seeds are whole numbers from 0 on, not {list(seeds)}.")
+    return list(dict.fromkeys(seeds))
+
+
+def _refuse_what_cells_say(choices: Choices) -> None:
+    for name in ("recipe", "method", "organizer"):
+        if choices.get(name) is not None:
+            raise NewkindsError(
+                f"each cell has its own {name}: choose methods, organizers and data sets of the table, and single "
+                "settings by --set."
+            )
+
+
+def _counted_by(cell: Cell) -> str:
+    """The estimator of the method's authors, with which the reported numbers were found."""
+    return "brent" if cell.method == "gcd" else COUNT_BY
+
+
+def _settings(cell: Cell, choices: Choices) -> list[Mapping[str, Any]]:
+    """The cell's recipe, and what the user wants otherwise."""
+    return [read_recipe(find_recipe(f"{cell.method}/{cell.data}")), *layers_of(None, choices)]
+
+
+def _runnable(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> list[Cell]:
+    """The cells whose settings are right and whose data set is there; what is wrong is said once, before any is run."""
+    wrong: dict[Cell, str] = {}  # by the cell without its seed
+    tables: dict[str, str] = {}  # data set → why it cannot be read
+    for row in dict.fromkeys(replace(cell, seed=0) for cell in cells):
+        try:
+            config = resolve(*settings(row), *row.layers())
+        except NewkindsError as error:
+            wrong[row] = f"{row_name(row.method, row.organizer)} on {row.data} cannot be run: {error}"
+            continue
+        if row.data not in tables:
+            try:
+                load_table(config.data)
+                tables[row.data] = ""
+            except NewkindsError as error:
+                tables[row.data] = f"{row.data} is left out: {error}"
+    for reason in [*wrong.values(), *filter(None, tables.values())]:
+        warn(reason)
+    return [cell for cell in cells if replace(cell, seed=0) not in wrong and not tables[cell.data]]

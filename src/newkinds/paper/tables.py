@@ -1,0 +1,116 @@
+"""The paper's tables: the runs each needs, what the paper reports, and our figures beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any
+
+from ..bench import ACCURACY, Cell, Outcome
+from ..comparison import Figure
+
+HOSTS = ("simgcd", "legogcd", "cms", "selex")
+FINE = ("cub", "aircraft", "cars")
+UNLABELLED, TEST = "unlabelled", "test"  # what accuracies are of; the paper reports those of unlabelled images
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """One table: a grid, and what is read off its runs."""
+
+    name: str
+    title: str
+    data: tuple[str, ...]
+    methods: tuple[str, ...]
+    organizers: tuple[str, ...] = ("none", "cpf")
+    measures: tuple[str, ...] = ACCURACY
+    evaluated: str = UNLABELLED  # the images that were; nothing where the measures are not accuracies
+
+    def cells(self, seeds: Sequence[int]) -> list[Cell]:
+        return [
+            Cell(data, method, organizer, seed)
+            for data in self.data
+            for method in self.methods
+            for organizer in self.organizers
+            for seed in seeds
+        ]
+
+
+TABLES = {
+    table.name: table
+    for table in (
+        PaperTable("fine", "Fine-grained data sets", FINE, ("gcd", *HOSTS)),
+        PaperTable("coarse", "Coarse data sets", ("cifar10", "cifar100", "imagenet100"), ("gcd", *HOSTS)),
+        PaperTable(
+            "ablation",
+            "What of CPF matters",
+            FINE,
+            ("simgcd",),
+            ("none", "patches", "cpf", "cpf-without-alpha", "cpf-without-prior", "cpf-without-data"),
+        ),
+        PaperTable(
+            "count",
+            "How many categories",
+            ("cifar100", "imagenet100", "cub", "cars"),
+            ("gcd", "cms"),
+            measures=("count", "count_error"),
+            evaluated="",
+        ),
+        PaperTable(
+            "cost",
+            "What CPF costs",
+            ("cub",),
+            ("simgcd",),
+            measures=("model_parameters", "epoch_seconds", "inference_seconds"),
+            evaluated="",
+        ),
+    )
+}
+
+
+def reported() -> dict[str, Any]:
+    """The paper's figures: table → data set → method → organizer → measure."""
+    return json.loads(resources.files(__package__).joinpath("reported.json").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method on one data set: what the paper reports, what we found, and what the organizer changed."""
+
+    data: str
+    method: str
+    organizer: str
+    measure: str
+    reported: float | None
+    ours: Figure | None
+    host: Figure | None  # ours, without an organizer
+
+
+def entries(table: PaperTable, outcomes: Mapping[Cell, Outcome]) -> list[Entry]:
+    """Every figure of a table, run or not, in the order of its rows."""
+    paper = {} if table.evaluated == TEST else reported()[table.name]
+    found = []
+    for row in table.cells([0]):
+        for measure in table.measures:
+            said = paper.get(row.data, {}).get(row.method, {}).get(row.organizer, {}).get(measure)
+            ours = _figure(outcomes, row, measure)
+            host = _figure(outcomes, replace(row, organizer="none"), measure) if row.organizer != "none" else None
+            found.append(Entry(row.data, row.method, row.organizer, measure, said, ours, host))
+    return found
+
+
+def with_test_images(
+    table: PaperTable, outcomes: Mapping[Cell, Outcome]
+) -> list[tuple[PaperTable, Mapping[Cell, Outcome]]]:
+    """The table, and if runs were evaluated on test images too, the same table of those runs on those images."""
+    tested = {cell: replace(run, figures=run.test) for cell, run in outcomes.items() if run.test is not None}
+    parts: list[tuple[PaperTable, Mapping[Cell, Outcome]]] = [(table, outcomes)]
+    if table.evaluated == UNLABELLED and tested:
+        parts.append((replace(table, evaluated=TEST), tested))
+    return parts
+
+
+def _figure(outcomes: Mapping[Cell, Outcome], row: Cell, measure: str) -> Figure | None:
+    return Figure.of([o.figures[measure] for cell, o in outcomes.items() if replace(cell, seed=row.seed) == row])
