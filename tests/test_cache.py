@@ -184,7 +184,9 @@ def test_copies_of_an_image_share_their_tokens(tmp_path: Path, backbone: Backbon
     images = readable(read_folder(str(tmp_path / "photos")), contents=True)
     cache = made(backbone, images)
     assert len(cache.views[0]) == 3
-    assert cache.rows_of(images).tolist() == [0, 1, 2, 0]
+    first, second, third, copy = cache.rows_of(images).tolist()
+    assert copy == first
+    assert {first, second, third} == {0, 1, 2}
     assert cache.holds(images.rows([3, 1]))
     assert not cache.holds(readable(read_folder(str(tmp_path / "photos"))))  # its pixels are not known
 
@@ -216,9 +218,9 @@ def test_damage_is_found_and_mended(
 
 def test_a_foreign_cache_is_refused(table: Table, backbone: Backbone, root: Path) -> None:
     made(backbone, table, seed=0)
-    (mine,) = root.iterdir()
+    (mine,) = (folder for folder in root.iterdir() if folder.is_dir())
     made(backbone, table, seed=1)
-    (foreign,) = set(root.iterdir()) - {mine}
+    (foreign,) = {folder for folder in root.iterdir() if folder.is_dir()} - {mine}
     shutil.rmtree(mine)
     foreign.rename(mine)
     with pytest.raises(NewkindsError, match="not the cache it is named after"):
@@ -227,6 +229,112 @@ def test_a_foreign_cache_is_refused(table: Table, backbone: Backbone, root: Path
     again = made(backbone, table, seed=0)
     clear_caches()
     assert np.array_equal(made(backbone, table, seed=0).views[1], again.views[1])
+
+
+def test_views_that_change_places_are_found_out(table: Table, backbone: Backbone, root: Path) -> None:
+    made(backbone, table)
+    whole = files_of(root)
+    for kind in ("tokens", "crc"):
+        (one,), (two,) = root.glob(f"*/view001.{kind}"), root.glob(f"*/view002.{kind}")
+        shutil.copy(one, two)
+    made(backbone, table)
+    assert files_of(root) == whole
+
+
+def test_order_and_names_of_the_images_do_not_matter(table: Table, backbone: Backbone, root: Path) -> None:
+    made(backbone, table)
+    backwards = table.rows(range(len(table))[::-1])
+    cache = made(backbone, backwards)
+    assert len(list_caches()) == 1
+    again = made(backbone, table)
+    assert np.array_equal(cache.rows_of(backwards), again.rows_of(table)[::-1])
+
+
+def test_another_architecture_with_the_same_weights_is_another_cache(table: Table, root: Path) -> None:
+    backbone = build_backbone("tiny")
+    made(backbone, table)
+    for block in backbone.network.blocks:
+        block.attn.num_heads, block.attn.head_dim, block.attn.scale = 6, 16, 16**-0.5
+    made(backbone, table)
+    backbone.network.blocks[0].mlp.act = torch.nn.ReLU()
+    made(backbone, table)
+    assert len(list_caches()) == 3
+
+
+def test_a_reader_survives_the_mending_of_what_it_reads(table: Table, backbone: Backbone, root: Path) -> None:
+    reading = made(backbone, table)
+    expected = np.array(reading.views[1])
+    (tokens,) = root.glob("*/view001.tokens")
+    mapped = tokens.stat().st_ino
+    with open(tokens, "r+b") as file:
+        file.seek(-5, os.SEEK_END)
+        file.write(b"\x7f")
+    made(backbone, table)
+    assert tokens.stat().st_ino != mapped, "a file that is mapped must not be cut: its readers would be killed"
+    assert np.array_equal(made(backbone, table).views[1], expected)
+    assert reading.views[1].shape == expected.shape
+    reading.views[1].sum()
+
+
+def test_clearing_what_is_being_made_is_refused(table: Table, backbone: Backbone, root: Path) -> None:
+    made(backbone, table)
+    (entry,) = list_caches()
+    with cache_files._lock(entry.key), pytest.raises(NewkindsError, match="being made by another process"):
+        clear_caches()
+    assert list_caches() == [entry]
+
+
+def test_a_piece_is_not_added_where_it_does_not_belong(
+    table: Table, backbone: Backbone, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = cache_files.Store.append
+
+    def lose_what_was_there(store: cache_files.Store, number: int, piece: int, tokens: np.ndarray) -> None:
+        if piece == 1:
+            for file in store.folder.glob("view*"):
+                os.truncate(file, 0)
+        append(store, number, piece, tokens)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache_files.Store, "append", lose_what_was_there)
+        with pytest.raises(CacheUnavailable, match="changed by somebody else"):
+            made(backbone, table)
+
+
+def test_only_our_own_caches_are_listed_and_cleared(
+    table: Table, backbone: Backbone, root: Path, tmp_path: Path
+) -> None:
+    made(backbone, table)
+    (entry,) = list_caches()
+    outside = tmp_path / "outside"
+    shutil.copytree(root / entry.key, outside)
+    (root / "0123456789abcdef").symlink_to(outside)
+    shutil.copytree(outside, root / "tool")
+    (root / "fedcba9876543210").mkdir()
+    (root / "fedcba9876543210" / "cache.json").write_text('{"origin": "x", "count": [], "about": 3}')
+    assert list_caches() == [entry]
+    clear_caches()
+    assert not (root / entry.key).exists()
+    assert len(list(outside.iterdir())) == len(list((root / "tool").iterdir())) == 7
+    assert (root / "fedcba9876543210" / "cache.json").exists()
+
+
+def test_a_trained_run_does_without_a_cache_that_is_not_its_own(
+    tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {
+        "data": {"categories": 4, "per_category": 8},
+        "train": {"epochs": 1, "batch_size": 16, "cache_views": 2},
+    }
+    newkinds.train("creatures", tmp_path / "run", settings=settings)
+    (file,) = root.glob("*/cache.json")
+    file.write_text('{"origin": {}}')
+    newkinds.discover("creatures", tmp_path / "run", settings=settings)
+    assert "looked at again instead" in capsys.readouterr().err
+    monkeypatch.setenv("NEWKINDS_CACHE", "~nobody-of-this-name/x")
+    newkinds.discover("creatures", tmp_path / "run", settings=settings)
+    with pytest.raises(NewkindsError, match="no place for a cache"):
+        list_caches()
 
 
 def test_a_changed_image_is_another_cache(

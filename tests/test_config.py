@@ -120,3 +120,15 @@ def test_recipes_that_are_none(tmp_path: Path, text: str) -> None:
 def test_missing_recipe(tmp_path: Path) -> None:
     with pytest.raises(NewkindsError, match="cannot read"):
         read_recipe(tmp_path / "none.yaml")
+
+
+def test_settings_that_wait_are_added_to_not_replaced() -> None:
+    recipe = {"data": {"name": "creatures"}, "organizer": {"cpf": {"primitives": 16, "heads": 16}}}
+    config = resolve(recipe, {"organizer": {"cpf": {"heads": 4}}}, {"organizer": {"name": "cpf"}})
+    assert (config.organizer["primitives"], config.organizer["heads"]) == (16, 4)
+
+
+def test_weight_files_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = resolve({"data": {"name": "creatures"}, "backbone": {"weights": "w.pth"}})
+    assert config.backbone["weights"] == str(tmp_path / "w.pth")

@@ -16,6 +16,7 @@ from conftest import save_image
 from layouts import lay_out_cub
 from newkinds.bench import COLUMNS, Cell, Outcome, read_outcome
 from newkinds.errors import NewkindsError
+from newkinds.evaluation import evaluate
 from newkinds.paper import TABLES, bench, collect
 from newkinds.paper.styles import STYLES, latex, markdown, tidy_csv
 from newkinds.paper.tables import entries, reported
@@ -241,8 +242,42 @@ def test_runs_with_other_settings_are_not_averaged(
     found = collect(TABLES["ablation"], runs)
     assert sorted((cell.organizer, cell.seed) for cell in found) == [("none", 0), ("none", 1)]
     told = capsys.readouterr().err
-    assert "seed 2 has other settings than the rest (method.memax_weight is 9.0, not 2.0)" in told
-    assert "SimGCD + PATCHES on cub, seed 0 has other settings than the rest (train.momentum is 0.8, not 0.9)" in told
+    usual = "has other settings than SimGCD on cub, seed 0"
+    assert f"SimGCD on cub, seed 2 {usual} (method.memax_weight is 9.0, not 2.0)" in told
+    assert f"SimGCD + PATCHES on cub, seed 0 {usual} (train.momentum is 0.8, not 0.9)" in told
+    asked_now = [Cell("cub", "simgcd", "none", 2)]
+    assert list(collect(TABLES["ablation"], runs, preferred=asked_now)) == asked_now
+
+
+def test_runs_on_other_images_or_weights_are_not_averaged(one_run: Path, tmp_path: Path) -> None:
+    seeds = {f"none_seed{seed}": f"\n  seed: 0>\n  seed: {seed}" for seed in (1, 2, 3)}
+    runs = copied(one_run, tmp_path, none_seed0="", **seeds)
+    for seed, name in ((2, "split"), (3, "weights")):
+        run = Run(runs / f"cub-simgcd-none-seed{seed}")
+        run.write_json("protocol.json", {**run.read_json("protocol.json"), name: "another"})
+    assert sorted(cell.seed for cell in collect(TABLES["fine"], runs)) == [0, 1]
+
+
+def test_runs_of_versions_without_a_cache_saw_fresh_views(one_run: Path, tmp_path: Path) -> None:
+    runs = copied(one_run, tmp_path, none_seed0="", none_seed1="\n  seed: 0>\n  seed: 1")
+    file = runs / "cub-simgcd-none-seed1" / "config.yaml"
+    lines = [line for line in file.read_text().splitlines() if "cache_" not in line]
+    file.write_text("\n".join(lines))
+    assert Run(file.parent).config().train.cache_views == 0
+    assert len(collect(TABLES["fine"], runs)) == 2
+
+
+def test_an_evaluation_by_another_truth_does_not_enter_the_table(one_run: Path, tmp_path: Path) -> None:
+    runs = copied(one_run, tmp_path, none_seed0="")
+    folder = runs / "cub-simgcd-none-seed0"
+    before = collect(TABLES["fine"], runs)
+    with open(folder / "assignments.csv", newline="") as file:
+        lines = [f"{row['path']},{row['category']}\n" for row in csv.DictReader(file) if not row["given_label"]]
+    (tmp_path / "flattering.csv").write_text("path,label\n" + "".join(lines))
+    assert evaluate(folder, tmp_path / "flattering.csv")["metrics"]["acc_all"] == 1.0
+    assert collect(TABLES["fine"], runs) == {}
+    evaluate(folder)
+    assert collect(TABLES["fine"], runs) == before
 
 
 def test_a_folder_is_not_believed_by_its_name(
@@ -260,6 +295,10 @@ def test_a_folder_is_not_believed_by_its_name(
     [
         ("evaluation.json", "{"),
         ("evaluation.json", "{}"),
+        ("evaluation.json", "[" * 100_000),
+        ("evaluation.json", '{"metrics": {"acc_all": "x", "acc_old": 1, "acc_new": 1}, "protocol": {"a": "b"}}'),
+        ("evaluation.json", '{"metrics": {"acc_all": NaN, "acc_old": 1, "acc_new": 1}, "protocol": {"a": "b"}}'),
+        ("evaluation.json", '{"metrics": {"acc_all": 1, "acc_old": 1, "acc_new": 1}, "protocol": []}'),
         ("timing.json", "[]"),
         ("metrics.jsonl", ""),
         ("metrics.jsonl", "junk\n"),
@@ -306,6 +345,8 @@ def test_any_error_of_a_cell_is_told_and_the_others_run(
         (("--data", "cifar11"), "no data set 'cifar11'. Did you mean 'cifar1"),
         (("--data", ""), "no data set is named"),
         (("--seeds", "-1"), "seeds are whole numbers"),
+        (("--set", "method.name=gcd"), "each cell has its own method.name"),
+        (("--set", "train.seed=5"), "each cell has its own train.seed"),
     ],
 )
 def test_wrong_names_are_said_before_anything_is_run(
@@ -338,6 +379,29 @@ def test_settings_of_one_organizer_wait_for_it_and_wrong_ones_stop_their_cell_al
     assert status == 1
     assert begun == ["cub-simgcd-none-seed0"]
     assert "GCD on cub cannot be run: there is no setting 'method.memax_weight'" in err
+
+
+def test_a_data_set_that_cannot_be_read_stops_no_other(
+    one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = []
+
+    def load(settings: dict[str, object]) -> None:
+        if settings["name"] == "cars":
+            raise PermissionError("no entry")
+
+    monkeypatch.setattr("newkinds.paper.runs.load_table", load)
+    monkeypatch.setattr("newkinds.bench.discover", lambda data, folder, **_: begun.append(folder.name))
+    bench("fine", tmp_path, data=["cars", "cub"], methods=["simgcd"], organizers=["none"], data_root=one_run / "data")
+    assert begun == ["cub-simgcd-none-seed0"]
+    assert "cars is left out: PermissionError: no entry" in capsys.readouterr().err
+
+
+def test_a_damaged_count_costs_no_accuracy(one_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = copied(one_run, tmp_path, none_seed0="")
+    (runs / "cub-simgcd-none-seed0" / "count.json").write_text("{}")
+    assert len(collect(TABLES["fine"], runs)) == 1
+    assert "count.json is damaged" in capsys.readouterr().err
 
 
 def test_nothing_to_collect_is_an_error(tmp_path: Path, run_cli: Cli) -> None:

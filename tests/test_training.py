@@ -311,6 +311,9 @@ def test_a_damaged_checkpoint_is_named(photos: Path, tmp_path: Path) -> None:
 
 def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
     newkinds.train("creatures", tmp_path / "run", settings=[TINY_TRAINING, {"train": {"epochs": 1}}])
+    half_written = tmp_path / "run" / ".train_state.pt.0123.tmp"
+    half_written.write_text("by the other process")
     with Run(tmp_path / "run").claimed(), pytest.raises(NewkindsError, match="another process is training"):
         newkinds.train("creatures", tmp_path / "run", settings=[TINY_TRAINING, {"train": {"epochs": 1}}])
+    assert half_written.exists()
     newkinds.train("creatures", tmp_path / "run", settings=[TINY_TRAINING, {"train": {"epochs": 1}}])

@@ -43,8 +43,11 @@ class Backbone(nn.Module):
     (torch.Size([B, 96]), torch.Size([B, 64, 96]), (8, 8))
     """
 
-    def __init__(self, network: Any, preprocessing: Preprocessing, train_blocks: int = 0) -> None:
+    def __init__(
+        self, network: Any, preprocessing: Preprocessing, train_blocks: int = 0, name: str = "unnamed"
+    ) -> None:
         super().__init__()
+        self.name = name
         self.network = network  # any of timm's, which have names in common but no class
         self.preprocessing = preprocessing
         self.dim: int = network.num_features
@@ -209,7 +212,7 @@ def build_backbone(
         network, preprocessing = _tiny(image_size)
     else:
         network, preprocessing = _from_timm(name, image_size)
-    backbone = Backbone(network, preprocessing, train_blocks)
+    backbone = Backbone(network, preprocessing, train_blocks, name)
     if load_weights:
         load_weight_file(network, weights_file(name, weights))
     return backbone

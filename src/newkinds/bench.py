@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,7 +122,8 @@ def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = CO
     else:
         discover(cell.data, folder, settings=layers)
         evaluate(folder)
-    counted = run.path("count.json").is_file() and run.read_json("count.json").get("method") == count_by
+    count = _count_of(run)
+    counted = count is not None and count["method"] == count_by
     if evaluated and (counted or count_by is None):
         say(f"{folder} is finished already")
     elif count_by is not None:
@@ -136,21 +137,24 @@ def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = CO
 
 
 def read_outcome(folder: Path) -> Outcome | None:
-    """What a run came to, from its files alone; None if it has not been trained and evaluated to the end."""
+    """What a run came to, from its files alone; None if it has not been trained and evaluated to the end.
+
+    An evaluation by another truth than the data set's own does not count.
+    """
     run = Run(folder)
     if not all(run.path(name).is_file() for name in ("model.safetensors", "evaluation.json", "timing.json")):
         return None
     try:
         with safe_open(run.model_file, framework="pt"):
-            return _outcome(run)
-    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, SafetensorError) as error:
+            return None if run.read_json("evaluation.json").get("truth") else _outcome(run)
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, SafetensorError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise NewkindsError(f"the run in {folder} is damaged ({reason}): delete it and run it again.") from None
 
 
 def _outcome(run: Run) -> Outcome:
     evaluation, record = run.read_json("evaluation.json"), run.read_json("protocol.json")
-    count = run.read_json("count.json") if run.path("count.json").is_file() else None
+    count = _count_of(run)
     counted = None if count is None else count["answer"]
     categories = record["categories"]
     seconds = [row["seconds"] for row in run.metrics()]
@@ -165,10 +169,12 @@ def _outcome(run: Run) -> Outcome:
         "epoch_seconds": sum(seconds) / len(seconds),
         "inference_seconds": run.read_json("timing.json")["embedding_seconds"],
     }
-    protocol = dict(evaluation["protocol"])
+    protocol = {str(name): str(value) for name, value in evaluation["protocol"].items()}
+    if not protocol:
+        raise ValueError("its protocol is missing")
     if count is not None:
         protocol["counting"] = f"{count['method']} on the trained features, by {count['score_is']}"
-    settings = {
+    settings = {"split": record["split"], "weights": record["weights"]} | {
         f"{section}.{name}": value
         for section, values in run.config().as_dict().items()
         for name, value in (values.items() if isinstance(values, dict) else [("", values)])
@@ -177,43 +183,63 @@ def _outcome(run: Run) -> Outcome:
     return Outcome(figures, protocol, settings, None if test is None else _accuracies(test["metrics"]))
 
 
-def comparable(outcomes: Mapping[Cell, Outcome]) -> dict[Cell, Outcome]:
+def _count_of(run: Run) -> dict[str, Any] | None:
+    """What `count_categories` wrote, if it is there and whole."""
+    if not run.path("count.json").is_file():
+        return None
+    try:
+        record = run.read_json("count.json")
+        return {"answer": int(record["answer"]), "method": str(record["method"]), "score_is": str(record["score_is"])}
+    except (NewkindsError, KeyError, TypeError, ValueError):
+        warn(f"{run.path('count.json')} is damaged: delete it to count again.")
+        return None
+
+
+def comparable(outcomes: Mapping[Cell, Outcome], preferred: Collection[Cell] = ()) -> dict[Cell, Outcome]:
     """The runs that may stand in one table: a host and its organizers differ in the organizer alone, the runs of one
-    row in the seed alone. Where they do not, those that most runs agree with stay; the others are named.
+    row in the seed alone. Where they do not, those like the `preferred` ones stay, else those that most agree with;
+    the others are named.
     """
 
     def of_host(setting: str) -> bool:
         return not setting.startswith("organizer.") and setting not in OF_ORGANIZER
 
-    kept = dict(outcomes)
-    kept = _agreeing(kept, lambda cell: (cell.data, cell.method), of_host)
-    return _agreeing(kept, lambda cell: (cell.data, cell.method, cell.organizer), lambda _: True)
+    kept = _agreeing(outcomes, preferred, lambda cell: (cell.data, cell.method), of_host)
+    return _agreeing(kept, preferred, lambda cell: (cell.data, cell.method, cell.organizer), lambda _: True)
 
 
 def _agreeing(
-    outcomes: Mapping[Cell, Outcome], group: Callable[[Cell], Hashable], counts: Callable[[str], bool]
+    outcomes: Mapping[Cell, Outcome],
+    preferred: Collection[Cell],
+    group: Callable[[Cell], Hashable],
+    counts: Callable[[str], bool],
 ) -> dict[Cell, Outcome]:
-    """Of each group, the runs that have the settings (those that count) of most of them."""
+    """Of each group, the runs that have the settings (those that count) of the preferred ones, or of most."""
     groups: dict[Hashable, list[Cell]] = {}
     for cell in outcomes:
         groups.setdefault(group(cell), []).append(cell)
     kept = {}
     for cells in groups.values():
-        settings = [{name: value for name, value in outcomes[c].settings.items() if counts(name)} for c in cells]
-        usual = max(settings, key=settings.count)
-        for cell, own in zip(cells, settings, strict=True):
+        settings = {c: {k: v for k, v in outcomes[c].settings.items() if counts(k)} for c in cells}
+        candidates = [cell for cell in cells if cell in preferred] or cells
+        model = max(candidates, key=lambda cell: list(settings.values()).count(settings[cell]))
+        usual = settings[model]
+        for cell, own in settings.items():
             if own == usual:
                 kept[cell] = outcomes[cell]
                 continue
             names = [name for name in {**usual, **own} if usual.get(name) != own.get(name)]
             said = ", ".join(f"{name} is {own.get(name)}, not {usual.get(name)}" for name in names)
-            warn(f"{cell} has other settings than the rest ({said}): it is left out of the table.")
+            warn(f"{cell} has other settings than {model} ({said}): it is left out of the table.")
     return kept
 
 
 def _accuracies(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
     """In percent."""
-    return {part: None if (value := metrics[f"acc_{part}"]) is None else 100 * value for part in ACCURACY}
+    shares = {part: None if (value := metrics[f"acc_{part}"]) is None else float(value) for part in ACCURACY}
+    if not all(share is None or 0 <= share <= 1 for share in shares.values()):
+        raise ValueError(f"{shares} are not accuracies")
+    return {part: None if share is None else 100 * share for part, share in shares.items()}
 
 
 def compare(cells: Sequence[Cell], outcomes: Mapping[Cell, Outcome]) -> Comparison:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from .backbones import Backbone
+from .backbones import Backbone, blocks_of
 from .cache_files import PIECE, ROOT_VARIABLE, CacheUnavailable, Store, gigabytes
 from .console import say, track
 from .data.loader import FixedViews, no_longer_readable
@@ -85,7 +85,7 @@ def cached_tokens(
             "its tokens cannot be cached: leave out --cache-views, or choose a plain ViT."
         )
     assert table.contents is not None, "readable(table, contents=True)"
-    contents = list(dict.fromkeys(table.contents))  # copies of an image share their tokens
+    contents = sorted(set(table.contents))  # copies share their tokens, and the table's order does not matter
     store = Store(
         origin=_origin(backbone, contents, seed, precision),
         images=len(contents),
@@ -111,7 +111,9 @@ def _origin(backbone: Backbone, contents: Sequence[str], seed: int, precision: P
     return {
         "format": FORMAT,
         "timm": timm.__version__,
-        "network": type(backbone.network).__name__,
+        "backbone": backbone.name,
+        "network": sha256(repr(backbone.network).encode()).hexdigest(),
+        "heads": [getattr(getattr(block, "attn", None), "num_heads", 0) for block in blocks_of(backbone.network)],
         "frozen_weights": backbone.frozen_digest(),
         "train_blocks": backbone.train_blocks,
         "image_size": preprocessing.size,
@@ -151,21 +153,17 @@ def _compute(
         dataset, batch_sampler=pieces, num_workers=choose_workers(workers, device), collate_fn=list
     )
     for piece, seen in enumerate(track(loader, "caching tokens", total=len(pieces)), start=first):
-        images = []
         for place, views in zip(pieces[piece - first], seen, strict=True):
             if isinstance(views, str):
                 raise no_longer_readable(Skipped(table.paths[rows[place]], views))
-            images.append(views)
-        tokens = _entering(backbone, torch.cat(images), device).cpu().numpy()  # (images · views, T, D)
-        by_view = tokens.reshape(len(images), -1, *store.shape).swapaxes(0, 1)
-        for number, view in zip(missing[piece], by_view, strict=True):
-            store.append(number, view)
+        for number, views in zip(missing[piece], torch.stack(seen, dim=1), strict=True):  # (images, 3, H, W) each
+            store.append(number, piece, _entering(backbone, views, device).cpu().numpy())
 
 
 @torch.inference_mode()
 def _entering(backbone: Backbone, views: Tensor, device: torch.device) -> Tensor:
-    """Tokens (n, T, D) of uint8 views (n, 3, H, W), a bounded number at a time."""
-    return torch.cat([backbone.entering(backbone.ready(some.to(device))) for some in views.split(PIECE)])
+    """Tokens (n, T, D) of uint8 views (n, 3, H, W)."""
+    return backbone.entering(backbone.ready(views.to(device)))
 
 
 def _announce(backbone: Backbone, store: Store, views: int, device: torch.device) -> None:

@@ -1,13 +1,16 @@
 """The files of caches: a folder each, every view a file of its own, beside it the checksums of its pieces.
 
-A piece counts only if its checksum is there and right. That one rule makes an interrupted cache go on and a damaged one
-heal, and lets views be added. A folder's name is a digest of all that its tokens depend on.
+A piece counts only if its checksum is there and right; it covers the cache's key, the view and the place of the piece
+too, so that nothing passes for what it is not. That one rule makes an interrupted cache go on and a damaged one heal,
+and lets views be added. A folder's name, its key, is a digest of all that its tokens depend on.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -30,6 +33,7 @@ ROOT_VARIABLE = "NEWKINDS_CACHE"
 PIECE = 64  # images; what is written and checked as one
 SUM_BYTES = 9  # of a line with a piece's checksum
 DESCRIPTION = "cache.json"
+VIEW_FILES = "view[0-9][0-9][0-9].*"
 
 
 class CacheUnavailable(NewkindsError):
@@ -47,9 +51,12 @@ class Store:
     about: str  # for people
 
     @property
+    def key(self) -> str:
+        return _key(self.origin)
+
+    @property
     def folder(self) -> Path:
-        key = sha256(json.dumps(self.origin, sort_keys=True).encode()).hexdigest()[:16]
-        return cache_root() / key
+        return cache_root() / self.key
 
     @property
     def pieces(self) -> int:
@@ -72,15 +79,17 @@ class Store:
         if self.is_described():
             return
         with _writing(self.folder):
-            for file in self.folder.glob("view*"):
+            undescribed = list(self.folder.glob(VIEW_FILES))
+            if undescribed:
+                warn(f"{self.folder} does not say what it holds: its {len(undescribed)} files are made again.")
+            for file in undescribed:
                 file.unlink()
-        for other in cache_root().glob(f"*/{DESCRIPTION}"):
-            record = _read_description(other)
-            origin = record.get("origin") or {}
-            if record.get("about") == self.about and {**origin, "images": self.origin["images"]} == self.origin:
+        for entry in list_caches():
+            origin = _read_description(cache_root() / entry.key / DESCRIPTION)["origin"]
+            if entry.about == self.about and {**origin, "images": self.origin["images"]} == self.origin:
                 say(
-                    f"the images changed since the cache {other.parent.name} was made (or are others): it is not used "
-                    f"(newkinds cache clear {other.parent.name} deletes it)"
+                    f"the images changed since the cache {entry.key} was made (or are others): it is not used "
+                    f"(newkinds cache clear {entry.key} deletes it)"
                 )
         record = {"about": self.about, "count": self.images, "origin": self.origin, "made": time.strftime("%F")}
         try:
@@ -93,7 +102,7 @@ class Store:
         """One process at a time makes a cache; the others wait. A killed one leaves no lock."""
         with _writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.folder / "lock")
+            lock = _lock(self.key)
             try:
                 lock.acquire(timeout=1)
             except Timeout:
@@ -120,7 +129,7 @@ class Store:
                     if len(recorded) < SUM_BYTES:
                         return piece  # not made yet
                     data = file.read(self._piece_bytes(piece))
-                    if len(data) < self._piece_bytes(piece) or recorded != _checksum(data):
+                    if len(data) < self._piece_bytes(piece) or recorded != self._checksum(number, piece, data):
                         if tell:
                             warn(f"{self._tokens(number)} is damaged: made again from image {piece * PIECE} on.")
                         return piece
@@ -131,15 +140,18 @@ class Store:
         return self.pieces
 
     def cut(self, number: int, pieces: int) -> None:
-        """Forget what comes after the first `pieces`: it is not whole."""
+        """Forget what comes after the first `pieces`: it is not whole. Whoever reads the old files goes on doing so."""
         if pieces == self.pieces:
             return
         with _writing(self.folder):
             for file, piece_bytes in ((self._tokens(number), PIECE * self.view_bytes), (self._sums(number), SUM_BYTES)):
-                with open(file, "ab") as opened:
-                    opened.truncate(pieces * piece_bytes)
+                if file.exists() and file.stat().st_size != pieces * piece_bytes:
+                    kept = file.with_suffix(file.suffix + ".kept")
+                    shutil.copyfile(file, kept)
+                    os.truncate(kept, min(pieces * piece_bytes, kept.stat().st_size))
+                    os.replace(kept, file)
 
-    def append(self, number: int, tokens: np.ndarray) -> None:
+    def append(self, number: int, piece: int, tokens: np.ndarray) -> None:
         """Add a piece (images, T, D); its checksum is written when the piece is safely on the disk."""
         with np.errstate(over="ignore"):  # told below
             kept = tokens.astype(self.dtype)
@@ -149,16 +161,26 @@ class Store:
                 "or train without a cache (--cache-views 0)."
             )
         data = kept.tobytes()
+        checksum = self._checksum(number, piece, data)
+        files = ((self._tokens(number), PIECE * self.view_bytes, data), (self._sums(number), SUM_BYTES, checksum))
         with _writing(self.folder):
-            for file, content in ((self._tokens(number), data), (self._sums(number), _checksum(data))):
+            for file, piece_bytes, addition in files:
                 with open(file, "ab") as opened:
-                    opened.write(content)
+                    if opened.tell() != piece * piece_bytes:
+                        raise CacheUnavailable(f"{file} was changed by somebody else meanwhile: run the command again.")
+                    opened.write(addition)
                     opened.flush()
                     os.fsync(opened.fileno())
 
     def open(self, number: int) -> np.ndarray:
         """One view of all images (images, T, D), read from the disk as it is needed."""
-        return np.memmap(self._tokens(number), self.dtype, mode="r", shape=(self.images, *self.shape))
+        try:
+            return np.memmap(self._tokens(number), self.dtype, mode="r", shape=(self.images, *self.shape))
+        except (OSError, ValueError) as error:
+            raise CacheUnavailable(f"cannot read the cache {self.folder}: {error}.") from error
+
+    def _checksum(self, number: int, piece: int, data: bytes) -> bytes:
+        return b"%08x\n" % zlib.crc32(data, zlib.crc32(f"{self.key} {number} {piece}".encode()))
 
     def _piece_bytes(self, piece: int) -> int:
         return min(PIECE, self.images - piece * PIECE) * self.view_bytes
@@ -170,20 +192,26 @@ class Store:
         return self.folder / f"view{number:03d}.crc"
 
 
-def _checksum(data: bytes) -> bytes:
-    return b"%08x\n" % zlib.crc32(data)
-
-
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise CacheUnavailable(
-            f"cannot write to the cache {folder}: {error.strerror or error}. What is whole in it is kept: make room "
-            f"and run the same command again, name another place in the environment variable {ROOT_VARIABLE}, or "
-            "train without one (--cache-views 0)."
+            f"cannot write to the cache {folder}: {error.strerror or error}. "
+            + ("What is whole in it is kept: make room and run the same command again, or n" if full else "N")
+            + f"ame another place in the environment variable {ROOT_VARIABLE}, or train without one (--cache-views 0)."
         ) from error
+
+
+def _key(origin: dict[str, Any]) -> str:
+    return sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _lock(key: str) -> FileLock:
+    """Beside the cache, not in it: a lock that is deleted with what it guards guards nothing."""
+    return FileLock(cache_root() / f"{key}.lock")
 
 
 # -- looking after caches ----------------------------------------------------------------------------------
@@ -203,22 +231,41 @@ class CacheEntry:
 
 def cache_root() -> Path:
     """Where caches are: $NEWKINDS_CACHE, else the user's cache folder."""
-    if named := os.environ.get(ROOT_VARIABLE):
-        return Path(named).expanduser().resolve()
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "newkinds" / "tokens"
+    named = os.environ.get(ROOT_VARIABLE)
+    base = named or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "newkinds" / "tokens"
+    try:
+        return Path(base).expanduser().resolve()
+    except RuntimeError as error:  # no such home
+        raise CacheUnavailable(f"{base} is no place for a cache: {error} (see ${ROOT_VARIABLE}).") from None
 
 
 def list_caches() -> list[CacheEntry]:
-    """All caches, the largest first."""
+    """All caches, the largest first. A folder that is not named after what it says it holds is none of ours."""
     found = []
-    for file in cache_root().glob(f"*/{DESCRIPTION}"):
-        record = _read_description(file)
-        views = list(file.parent.glob("view*.tokens"))
-        size = sum(view.stat().st_size for view in views)
-        about, made = str(record.get("about", "?")), str(record.get("made", "?"))
-        images = int(record.get("count", 0))
-        found.append(CacheEntry(file.parent.name, about, images, max(len(views) - 1, 0), size, made))
+    try:
+        folders = [folder for folder in cache_root().iterdir() if folder.is_dir() and not folder.is_symlink()]
+        for folder in folders:
+            record = _read_description(folder / DESCRIPTION)
+            origin = record.get("origin")
+            if not isinstance(origin, dict) or _key(origin) != folder.name:
+                continue
+            views = list(folder.glob("view[0-9][0-9][0-9].tokens"))
+            size = sum(view.stat().st_size for view in views)
+            images = record.get("count")
+            found.append(
+                CacheEntry(
+                    key=folder.name,
+                    about=str(record.get("about", "?")),
+                    images=images if isinstance(images, int) else 0,
+                    views=max(len(views) - 1, 0),
+                    bytes=size,
+                    made=str(record.get("made", "?")),
+                )
+            )
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # none yet
+    except OSError as error:
+        raise CacheUnavailable(f"cannot read {cache_root()}: {error.strerror or error}.") from error
     return sorted(found, key=lambda entry: entry.bytes, reverse=True)
 
 
@@ -232,13 +279,16 @@ def clear_caches(keys: Sequence[str] = ()) -> list[CacheEntry]:
     for entry in chosen:
         folder = cache_root() / entry.key
         try:
-            for pattern in ("view*.tokens", "view*.crc", "lock", DESCRIPTION):
-                for file in folder.glob(pattern):
-                    file.unlink(missing_ok=True)
+            with _lock(entry.key).acquire(timeout=1):
+                for pattern in (DESCRIPTION, VIEW_FILES):
+                    for file in folder.glob(pattern):
+                        file.unlink(missing_ok=True)
+                with suppress(OSError):  # somebody else's files stay
+                    folder.rmdir()
+        except Timeout:
+            raise NewkindsError(f"the cache {entry.key} is being made by another process: wait, or stop it.") from None
         except OSError as error:
             raise NewkindsError(f"cannot delete {folder}: {error.strerror or error}.") from error
-        with suppress(OSError):  # somebody else's files stay
-            folder.rmdir()
     return chosen
 
 

@@ -147,9 +147,12 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     data = {"name": data_name, **_section("data", DATASETS[data_name], merged["data"])}
     if "root" in data and (root := data_root(data["root"])) is not None:
         data["root"] = str(root)  # a run finds its images again from any folder, and without the variable
+    backbone = _section("backbone", build_backbone, {**method.backbone_defaults, **merged["backbone"]})
+    if backbone["weights"] is not None:
+        backbone["weights"] = str(Path(backbone["weights"]).expanduser().resolve())
     config = Config(
         data=data,
-        backbone=_section("backbone", build_backbone, {**method.backbone_defaults, **merged["backbone"]}),
+        backbone=backbone,
         organizer={"name": organizer_name, **_chosen("organizer", ORGANIZERS, organizer_name, merged["organizer"])},
         method={"name": method_name, **_section("method", method.Config, merged["method"])},
         train=TrainConfig(**_section("train", TrainConfig, train)),
@@ -188,7 +191,9 @@ def _merge(layers: tuple[Mapping[str, Any], ...]) -> dict[str, Any]:
                 # another organizer, method or data set does not inherit its predecessor's settings, but finds its own
                 if "name" in value and value["name"] != merged[key].get("name", value["name"]) and key != "backbone":
                     merged[key] = {name: waiting for name, waiting in merged[key].items() if _waits(waiting)}
-                merged[key].update(value)
+                for name, setting in value.items():
+                    before = merged[key].get(name)
+                    merged[key][name] = {**before, **setting} if _waits(before) and _waits(setting) else setting
     return merged
 
 

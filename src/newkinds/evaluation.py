@@ -6,6 +6,7 @@ import csv
 import math
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from .config import Config
 from .console import warn
 from .data import load_table, source_of
 from .data.benchmarks import BENCHMARKS, held_out
+from .data.splits import split_checksum
 from .data.table import Table, readable
 from .errors import NewkindsError
 from .files import checksum
@@ -46,6 +48,8 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     known = given.known if truth is None else {row["given_label"] for row in rows} - {""}
     result = score(true, predicted, known)
     evaluated = f"{len(true):,} unlabelled training images"
+    if truth is not None:
+        evaluated += f", judged by {Path(truth).name} (split {split_checksum(given)})"
     test = None
     if truth is None and opened.config().data["name"] in BENCHMARKS:
         test, which = _on_test_images(opened)
@@ -53,6 +57,7 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     evaluation = {
         "evaluated": len(true),
         "metrics": result,
+        "truth": None if truth is None else str(truth),  # not the data set's own
         "test": test,
         "protocol": dict(describe_protocol(opened, evaluated)),
     }
@@ -67,11 +72,11 @@ def _on_test_images(run: Run) -> tuple[dict[str, Any] | None, str]:
         table = held_out(data["name"], data["root"], complete=True)
     except NewkindsError as error:
         return None, f"not on test images: {str(error).rstrip('.')}"
-    model = checksum(run.model_file)
+    of = {"model": checksum(run.model_file), "images": split_checksum(replace(table, labels=table.truth or []))}
     test = _earlier_test_figures(run)
-    if test is None or (test["model"], test["evaluated"]) != (model, len(table)):
+    if test is None or test["evaluated"] != len(table) or of != {name: test.get(name) for name in of}:
         embedded, result = _judged(load(run.folder).model, table)
-        test = {"evaluated": len(embedded.rows), "metrics": result, "model": model}
+        test = {"evaluated": len(embedded.rows), "metrics": result, **of}
         if embedded.skipped:
             first = embedded.skipped[0]
             warn(f"{len(embedded.skipped)} test image(s) passed over; the first is {first.path}: {first.reason}")

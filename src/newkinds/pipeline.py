@@ -178,15 +178,15 @@ def _prepare(
     data: str | Path | None, out: str | Path, choices: Choices
 ) -> tuple[Run, Table, Config, Count | None]:
     """Settings, images and run directory, all checked before anything long begins; and what `--k auto` found."""
-    config = resolve(*layers_of(data, choices))
     run = Run(out)
+    config = _as_begun(resolve(*layers_of(data, choices)), run)
     run.refuse_other_contents()
-    table = readable(load_table(config.data), contents=config.train.cache_views != 0)
+    may_cache = _cache_views(config, choose_device(config.train.device)) > 0
+    table = readable(load_table(config.data), contents=may_cache)
     require_discoverable(table)
     counted = _counted_before_training(run, table, config) if config.k == "auto" else None
     k = config.k if counted is None else _at_least_known(counted, len(table.known))
     config = replace(config, k=_category_count(k, table))
-    config = _as_begun(config, run)
     run.refuse_other_settings(config)
     return run, table, config, counted
 
@@ -220,7 +220,7 @@ def layers_of(data: str | Path | None, choices: Choices) -> list[Mapping[str, An
         if (name := choices.get(section)) is not None:
             layers.append({section: {"name": name}})
     if (weights := choices.get("weights")) is not None:
-        layers.append({"backbone": {"weights": str(Path(weights).expanduser().resolve())}})
+        layers.append({"backbone": {"weights": str(weights)}})
     if (k := choices.get("k")) is not None:
         layers.append({"k": k})
     settings = choices.get("settings", {})
@@ -274,8 +274,8 @@ def _train(run: Run, table: Table, config: Config, counted: Count | None) -> Mod
     # before the folder is made: what cannot be built must not leave a run that other settings would not fit
     model = load_model(config, run.model_file, device) if trained else build_model(config, table.known, config.k)
     model.cache, config = _cached(model, table, config, device, build=not trained)
-    run.begin(config)
     with run.claimed():
+        run.begin(config)
         if counted is not None:
             _write_count(counted, run, K_AUTO)
         write_skipped(table.skipped, run)
@@ -296,11 +296,7 @@ def _cached(
 ) -> tuple[TokenCache | None, Config]:
     """The tokens that training reads, or none where that does not pay; and the settings, which now say so."""
     backbone, train = model.encoder.backbone, config.train
-    views = train.cache_views
-    if views == "auto":
-        # made once, a cache costs as much as views + 1 epochs' frozen part at one view an image, and training sees two
-        worthwhile = device.type == "cpu" and backbone.divides and train.epochs > AUTO_VIEWS
-        views = AUTO_VIEWS if worthwhile else 0
+    views = _cache_views(config, device) if train.cache_views != "auto" or backbone.divides else 0
     if views == 0:
         return None, _with_cache_views(config, 0)
     about = f"{config.data.get('path') or config.data['name']}, {config.backbone['name']}"
@@ -309,7 +305,11 @@ def _cached(
         device=device, workers=train.workers, build=build,
     )  # fmt: skip
     if not build:  # the evaluation view is all that a trained model reads, and only if it is there
-        return make(views=0), config
+        try:
+            return make(views=0), config
+        except NewkindsError as error:
+            warn(f"{error} The images are looked at again instead.")
+            return None, config
     try:
         return make(views=views), _with_cache_views(config, views)
     except CacheUnavailable as error:
@@ -317,6 +317,13 @@ def _cached(
             raise
         warn(f"{error} Training goes on without a cache.")
         return None, _with_cache_views(config, 0)
+
+
+def _cache_views(config: Config, device: torch.device) -> int:
+    """How many views of an image to cache; a cache of V costs the frozen part of V + 1 views, an epoch that of 2."""
+    if config.train.cache_views == "auto":
+        return AUTO_VIEWS if device.type == "cpu" and config.train.epochs > AUTO_VIEWS else 0
+    return config.train.cache_views
 
 
 def _as_begun(config: Config, run: Run) -> Config:

@@ -52,8 +52,8 @@ class Run:
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """One process at a time trains in a folder; a killed one leaves it free."""
-        lock = FileLock(self.path(".lock"))
+        """One process at a time trains in a folder, which is made for it; a killed one leaves it free."""
+        lock = FileLock(make_folder(self.folder) / ".lock")
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -79,7 +79,8 @@ class Run:
         file = self.path("config.yaml")
         if not file.is_file():
             raise NewkindsError(f"{self.folder} is not a run directory: it has no config.yaml.")
-        return resolve(read_recipe(file))
+        # runs of versions that had no cache do not speak of it
+        return resolve({"train": {"cache_views": 0}}, read_recipe(file))
 
     def refuse_other_settings(self, config: Config) -> None:
         """What is there already must be the same run."""
@@ -142,5 +143,5 @@ class Run:
     def read_json(self, name: str) -> Any:
         try:
             return json.loads(self.path(name).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise NewkindsError(f"cannot read {self.path(name)}: {error}.") from None

@@ -49,7 +49,7 @@ def percent(share: float | None) -> str:
 
 def protocol_lines(protocol: Sequence[tuple[str, str]]) -> str:
     width = max(len(name) for name, _ in protocol)
-    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in protocol)
+    return "\n".join(f"{name.ljust(width)}  {' '.join(value.split())}" for name, value in protocol)
 
 
 def evaluation_table(evaluation: dict[str, Any]) -> str:

@@ -210,7 +210,7 @@ class StoredBatches:
             yield self._batch(np.array([row for row, _, _ in keys]), numbers[[position for _, _, position in keys]])
 
     def of_all_rows(self, epoch: int, views: int) -> Iterator[Batch]:
-        """Every row once, in order, in other random views than the epoch's steps see."""
+        """Every row once, in order, in random views that are drawn apart from those of the epoch's steps."""
         numbers = self._numbers("cached views of all", epoch, views)
         for start in range(0, len(self.rows), self.sampler.batch_size):
             some = np.arange(start, min(start + self.sampler.batch_size, len(self.rows)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from ..run import Run
 from .styles import STYLES
 from .tables import TABLES, PaperTable
 
+CELLS_SAY = (("data", "name"), ("method", "name"), ("organizer", "name"), ("train", "seed"))
 Format = Literal["markdown", "latex", "csv"]
 
 
@@ -68,7 +69,7 @@ def bench(
         methods=_chosen("method", methods, whole.methods, METHODS),
         organizers=_chosen("organizer", organizers, whole.organizers, [*ORGANIZERS, *VARIANTS]),
     )
-    failed = []
+    cells: list[Cell] = []
     if only_collect:
         if not folder.is_dir():
             raise NewkindsError(f"there is no folder {folder}: nothing to collect.")
@@ -77,25 +78,28 @@ def bench(
         cells = asked.cells(_chosen_seeds(seeds))
         settings = partial(_settings, choices=choices)
         count_by = _counted_by if "count" in whole.measures else None
-        outcomes = run_all(_runnable(cells, settings), make_folder(folder), settings, count_by)
-        failed = [str(cell) for cell in cells if cell not in outcomes]
+        run_all(_runnable(cells, settings), make_folder(folder), settings, count_by)
     shown = replace(
         whole,
         data=tuple(dict.fromkeys([*whole.data, *asked.data])),
         methods=tuple(dict.fromkeys([*whole.methods, *asked.methods])),
         organizers=tuple(dict.fromkeys([*whole.organizers, *asked.organizers])),
     )
-    return Benched(STYLES[style](shown, collect(shown, folder)), failed)
+    found = collect(shown, folder, preferred=cells)
+    return Benched(STYLES[style](shown, found), [str(cell) for cell in cells if cell not in found])
 
 
-def collect(table: PaperTable, out: Path) -> dict[Cell, Outcome]:
-    """The finished runs of a table, of whatever seeds there are; what does not belong into it is named."""
+def collect(table: PaperTable, out: Path, preferred: Collection[Cell] = ()) -> dict[Cell, Outcome]:
+    """The finished runs of a table, of whatever seeds there are; what does not belong into it is named.
+
+    Where runs have different settings, those like the `preferred` ones stay.
+    """
     outcomes = {}
     for cell in table.cells([0]):
         pattern = replace(cell, seed=-1).folder(out).name.removesuffix("-1") + "*"
         for folder in sorted(out.glob(pattern)):
             seed = folder.name.rpartition("-seed")[2]
-            if not seed.isdecimal():
+            if not seed.isdecimal() or seed != str(int(seed)):
                 continue
             this = replace(cell, seed=int(seed))
             try:
@@ -104,7 +108,7 @@ def collect(table: PaperTable, out: Path) -> dict[Cell, Outcome]:
                     outcomes[this] = outcome
             except NewkindsError as error:
                 warn(f"{folder} is left out of the table: {error}")
-    return comparable(outcomes)
+    return comparable(outcomes, preferred)
 
 
 def _require_named_rightly(folder: Path, cell: Cell) -> None:
@@ -147,6 +151,11 @@ def _refuse_what_cells_say(choices: Choices) -> None:
                 f"each cell has its own {name}: choose methods, organizers and data sets of the table, and single "
                 "settings by --set."
             )
+    given = choices.get("settings", {})
+    for layer in [given] if isinstance(given, Mapping) else given:
+        for section, name in CELLS_SAY:
+            if name in layer.get(section, {}):
+                raise NewkindsError(f"each cell has its own {section}.{name}: leave out --set {section}.{name}=….")
 
 
 def _counted_by(cell: Cell) -> str:
@@ -175,6 +184,8 @@ def _runnable(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> li
                 tables[row.data] = ""
             except NewkindsError as error:
                 tables[row.data] = f"{row.data} is left out: {error}"
+            except Exception as error:  # a folder one may not enter, a bug: the other data sets may still be read
+                tables[row.data] = f"{row.data} is left out: {type(error).__name__}: {error}"
     for reason in [*wrong.values(), *filter(None, tables.values())]:
         warn(reason)
     return [cell for cell in cells if replace(cell, seed=0) not in wrong and not tables[cell.data]]

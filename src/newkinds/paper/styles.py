@@ -13,7 +13,11 @@ from ..tables import protocol_lines, text_table
 from .tables import TEST, PaperTable, entries, with_test_images
 
 EMPTY = ""  # a cell that was not run
-TEX = {"%": r"\%", "_": r"\_", "±": r"$\pm$", "Δ": r"$\Delta$", "\N{MINUS SIGN}": "$-$", "–": "--"}
+TEX = {
+    **{character: f"\\{character}" for character in "%_&#${}"},
+    "\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}",
+    "±": r"$\pm$", "Δ": r"$\Delta$", "\N{MINUS SIGN}": "$-$", "–": "--",
+}
 
 
 def markdown(table: PaperTable, outcomes: Mapping[Cell, Outcome]) -> str:
