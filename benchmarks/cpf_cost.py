@@ -20,9 +20,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from newkinds.backbones import Backbone, build_backbone
 from newkinds.data.batch import Batch
 from newkinds.encoder import Encoder
+from newkinds.organizers import ORGANIZERS
 from newkinds.organizers.cpf import CPF
 from plain_cpf import PlainCPF
-from side_by_side import PublishedHost, TrainingStep, forward_and_backward, machine, ratio, simgcd_head, times_in_turns
+from side_by_side import AsPublished, TrainingStep, forward_and_backward, machine, ratio, simgcd_head, times_in_turns
 
 
 def count_flops(run: Callable[[], object]) -> int:
@@ -67,10 +68,11 @@ def print_times(backbone: Backbone, fast: CPF, plain: CPF, count: int, repeats: 
     batch = Batch(views, labels, index=torch.arange(count))
     with torch.no_grad():
         tokens, tokens_of_views = backbone(views[:count]), backbone(views)
+    published = AsPublished.of(backbone)  # the same for all, so that the differences are CPF's
     encoders = {
-        "host alone": Encoder(backbone, PublishedHost(backbone.dim)),
-        "host + CPF, plain order": Encoder(backbone, plain),
-        "host + CPF, fast path": Encoder(backbone, fast),
+        "host alone": Encoder(published, ORGANIZERS["none"](backbone.dim)),
+        "host + CPF, plain order": Encoder(published, plain),
+        "host + CPF, fast path": Encoder(published, fast),
     }
     head = simgcd_head(backbone.dim)
     alone = {"CPF by itself, plain order": plain, "CPF by itself, fast path": fast}

@@ -14,6 +14,7 @@ import timm
 import torch
 from torch import Tensor
 
+from newkinds.backbones import Backbone
 from newkinds.config import TrainConfig
 from newkinds.data.batch import Batch
 from newkinds.encoder import Encoder, Tokens
@@ -21,7 +22,6 @@ from newkinds.methods import METHODS, Method
 from newkinds.methods.base import Progress
 from newkinds.model import Model
 from newkinds.organizers.cpf import CPF
-from newkinds.organizers.patches import ClassToken
 from newkinds.precision import Precision
 from newkinds.training import parameter_groups, step
 
@@ -29,10 +29,14 @@ KNOWN, CATEGORIES = 100, 200  # as on CUB
 TURN_SECONDS = 0.5  # a run that is shorter is repeated within its turn
 
 
-class PublishedHost(ClassToken):
-    """The class token of a backbone that computes all tokens to the end, as the published hosts do."""
+class AsPublished(Backbone):
+    """A backbone that shares another one's network and computes all of it as timm does, whatever is read of it."""
 
-    reads_patches = True
+    divides = False  # so that no block is computed in another way
+
+    @classmethod
+    def of(cls, backbone: Backbone) -> AsPublished:
+        return cls(backbone.network, backbone.preprocessing, backbone.train_blocks)
 
 
 def simgcd_head(dim: int) -> Method:

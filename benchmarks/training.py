@@ -40,7 +40,7 @@ from newkinds.organizers.cpf import CPF
 from plain_cpf import PlainCPF
 from side_by_side import (
     KNOWN,
-    PublishedHost,
+    AsPublished,
     TrainingStep,
     forward_and_backward,
     machine,
@@ -137,12 +137,12 @@ def training_steps(networks: Networks, table: Table, batch: int, precision: Prec
     last_tokens = token_cache(networks.frozen, table, precision)
     torch.manual_seed(0)
     head, host = simgcd_head(networks.training.dim), ORGANIZERS["none"](networks.training.dim)
-    published = PublishedHost(networks.training.dim)
+    published = partial(Encoder, AsPublished.of(networks.training))
     training = partial(Encoder, networks.training)
     encoders: dict[str, tuple[Encoder, ViewStore]] = {
-        "a": (training(published), pixels),
+        "a": (published(host), pixels),
         "a'": (training(host), pixels),
-        "b": (training(networks.plain), pixels),
+        "b": (published(networks.plain), pixels),
         "c": (training(networks.fast), pixels),
         "d": (training(host), tokens),
         "e": (training(networks.fast), tokens),

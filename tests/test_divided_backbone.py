@@ -7,7 +7,8 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from newkinds.backbones import Backbone, build_backbone, first_token
+from newkinds.backbones import Backbone, build_backbone
+from newkinds.blocks import all_tokens, first_token
 from newkinds.encoder import Encoder
 from newkinds.organizers import ORGANIZERS
 
@@ -64,6 +65,30 @@ def test_the_first_token_alone_has_the_same_value_and_gradients(kind: str) -> No
     torch.testing.assert_close(found, expected)
     for name, there, here in zip(["tokens", *parameters], expected_gradients, found_gradients, strict=True):
         torch.testing.assert_close(here, there, msg=name)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_norm_folded_into_its_map_learns_the_same(kind: str) -> None:
+    block = small_vit(kind, 3).network.blocks[0]
+    tokens = torch.randn(2, 7, 48, dtype=torch.float64)
+    parameters = dict(block.named_parameters())
+    expected, found = block(tokens), all_tokens(block, tokens)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(y.sin().sum(), list(parameters.values())) for y in (expected, found)]
+    for name, there, here in zip(parameters, *gradients, strict=True):
+        torch.testing.assert_close(here, there, msg=name)
+
+
+def test_no_gradient_is_made_that_only_the_first_norm_would_read() -> None:
+    """Of what leaves the product with W_qkv, a gradient with respect to its input is the costly part."""
+    block, tokens = small_vit("plain", 3).network.blocks[0], torch.randn(2, 7, 48, dtype=torch.float64)
+    wanted: list[bool] = []
+    block.attn.register_forward_pre_hook(lambda _, inputs: wanted.append(inputs[0].requires_grad))
+    all_tokens(block, tokens)
+    block(tokens)
+    block.requires_grad_(False)
+    all_tokens(block, tokens)
+    assert wanted == [False, True, False]
 
 
 @pytest.mark.parametrize("name", list(ORGANIZERS))

@@ -12,10 +12,11 @@ from typing import Any
 import timm
 import torch
 from timm.layers import HybridEmbed
-from timm.models.vision_transformer import Attention, Block, VisionTransformer
+from timm.models.vision_transformer import VisionTransformer
 from timm.models.vision_transformer_hybrid import ConvStem
 from torch import Tensor, nn
 
+from .blocks import all_tokens, first_token
 from .checkpoints import load_weights as load_weight_file
 from .checkpoints import pretrained_file
 from .data.views import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
@@ -127,9 +128,9 @@ class Backbone(nn.Module):
         sequence = self._first_tokens(inputs) if is_image else inputs
         blocks = self._blocks if is_image else self._blocks[self._frozen_blocks :]
         for block in blocks[:-1]:
-            sequence = block(sequence)
+            sequence = all_tokens(block, sequence)
         for block in blocks[-1:]:
-            sequence = block(sequence) if patches else first_token(block, sequence)
+            sequence = all_tokens(block, sequence) if patches else first_token(block, sequence)
         return self.network.norm(sequence if patches else sequence[:, :1])
 
     def _tokens_of_sequence(self, sequence: Tensor) -> Tokens:
@@ -150,41 +151,6 @@ class Backbone(nn.Module):
     def train(self, mode: bool = True) -> Backbone:
         """Stay in evaluation mode, whatever is asked (see the class)."""
         return super().train(False)
-
-
-def first_token(block: Any, tokens: Tensor) -> Tensor:
-    """A block's output for its first token alone: (B, T, D) → (B, 1, D), the same as `block(tokens)[:, :1]`.
-
-    The first token asks all the others, but theirs are neither asked nor answered. One query a head needs no keys
-    and values either: q (x W_k)ᵀ is taken as (q W_kᵀ) xᵀ, and a (x W_v) as (a x) W_v.
-    """
-    if not _is_plain_block(block):
-        return block(tokens)[:, :1]
-    attention = block.attn
-    heads = attention.num_heads
-    x = block.norm1(tokens)  # (B, T, D)
-    w_q, w_k, w_v = attention.qkv.weight.unflatten(0, (3, heads, -1))  # (H, d, D) each
-    query = torch.einsum("bd,hed->bhe", x[:, 0], w_q)  # (B, H, d)
-    bias_v: Tensor | float = 0.0
-    if attention.qkv.bias is not None:
-        # a key's bias adds the same to all scores of a query, so the softmax does not see it
-        bias_q, _, bias_v = attention.qkv.bias.unflatten(0, (3, heads, -1))  # (H, d) each
-        query = query + bias_q
-    probes = torch.einsum("bhe,hed->bhd", query * attention.scale, w_k)  # (B, H, D)
-    weights = (probes @ x.transpose(1, 2)).softmax(dim=2)  # (B, H, T)
-    message = torch.einsum("bhd,hed->bhe", weights @ x, w_v) + bias_v  # (B, H, d)
-    answer = attention.proj(attention.norm(message.flatten(1)))  # (B, D)
-    token = tokens[:, 0] + block.ls1(answer)
-    return (token + block.ls2(block.mlp(block.norm2(token))))[:, None]
-
-
-def _is_plain_block(block: Any) -> bool:
-    """timm's usual block, without the extras that `first_token` does not know."""
-    if type(block) is not Block or type(block.attn) is not Attention:
-        return False
-    attention = block.attn
-    asked_as_they_are = isinstance(attention.q_norm, nn.Identity) and isinstance(attention.k_norm, nn.Identity)
-    return asked_as_they_are and getattr(attention, "gate", None) is None and hasattr(attention, "norm")
 
 
 def build_backbone(

@@ -1,0 +1,70 @@
+"""Transformer blocks that compute no more than is read: the same results as timm's, by other brackets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from timm.models.vision_transformer import Attention, Block
+from torch import Tensor, nn
+from torch.func import functional_call
+
+
+def first_token(block: Any, tokens: Tensor) -> Tensor:
+    """A block's output for its first token alone: (B, T, D) → (B, 1, D), the same as `block(tokens)[:, :1]`.
+
+    The first token asks all the others, but theirs are neither asked nor answered. One query a head needs no keys
+    and values either: q (x W_k)ᵀ is taken as (q W_kᵀ) xᵀ, and a (x W_v) as (a x) W_v.
+    """
+    if not _is_plain_block(block):
+        return block(tokens)[:, :1]
+    attention = block.attn
+    heads = attention.num_heads
+    x = block.norm1(tokens)  # (B, T, D)
+    w_q, w_k, w_v = attention.qkv.weight.unflatten(0, (3, heads, -1))  # (H, d, D) each
+    query = torch.einsum("bd,hed->bhe", x[:, 0], w_q)  # (B, H, d)
+    bias_v: Tensor | float = 0.0
+    if attention.qkv.bias is not None:
+        # a key's bias adds the same to all scores of a query, so the softmax does not see it
+        bias_q, _, bias_v = attention.qkv.bias.unflatten(0, (3, heads, -1))  # (H, d) each
+        query = query + bias_q
+    probes = torch.einsum("bhe,hed->bhd", query * attention.scale, w_k)  # (B, H, D)
+    weights = (probes @ x.transpose(1, 2)).softmax(dim=2)  # (B, H, T)
+    message = torch.einsum("bhd,hed->bhe", weights @ x, w_v) + bias_v  # (B, H, d)
+    answer = attention.proj(attention.norm(message.flatten(1)))  # (B, D)
+    token = tokens[:, 0] + block.ls1(answer)
+    return (token + block.ls2(block.mlp(block.norm2(token))))[:, None]
+
+
+def all_tokens(block: Any, tokens: Tensor) -> Tensor:
+    """A block's output, the same as `block(tokens)`: (B, T, D).
+
+    Where the block is trained but what enters it is not, the only use of the gradient that comes out of the product
+    with W_qkv is for the scale g and shift s of the norm before it. Folded into the map, (x̂ g + s) W = x̂ (g W) + s W,
+    they learn the same without that product.
+    """
+    if tokens.requires_grad or not torch.is_grad_enabled() or not _folds(block):
+        return block(tokens)
+    norm, qkv = block.norm1, block.attn.qkv
+    x = F.layer_norm(tokens, norm.normalized_shape, eps=norm.eps)  # (B, T, D), wants no gradient
+    folded = {"qkv.weight": qkv.weight * norm.weight, "qkv.bias": qkv.bias + qkv.weight @ norm.bias}
+    tokens = tokens + block.ls1(functional_call(block.attn, folded, (x,)))
+    return tokens + block.ls2(block.mlp(block.norm2(tokens)))
+
+
+def _is_plain_block(block: Any) -> bool:
+    """timm's usual block, without the extras that the functions above do not know."""
+    if type(block) is not Block or type(block.attn) is not Attention:
+        return False
+    attention = block.attn
+    asked_as_they_are = isinstance(attention.q_norm, nn.Identity) and isinstance(attention.k_norm, nn.Identity)
+    return asked_as_they_are and getattr(attention, "gate", None) is None and hasattr(attention, "norm")
+
+
+def _folds(block: Any) -> bool:
+    """Whether the first norm is trained, and the map after it has a place for its scale and shift."""
+    if not _is_plain_block(block) or not isinstance(block.norm1, nn.LayerNorm) or block.attn.qkv.bias is None:
+        return False
+    affine = (block.norm1.weight, block.norm1.bias)
+    return all(parameter is not None and parameter.requires_grad for parameter in affine)
