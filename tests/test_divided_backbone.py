@@ -91,6 +91,15 @@ def test_no_gradient_is_made_that_only_the_first_norm_would_read() -> None:
     assert wanted == [False, True, False]
 
 
+@pytest.mark.parametrize("patches", [True, False])
+def test_hooks_on_a_block_are_called(patches: bool) -> None:
+    backbone = small_vit("plain", 1)
+    seen: list[torch.Size] = []
+    backbone.network.blocks[-1].register_forward_hook(lambda _, __, output: seen.append(output.shape))
+    backbone(images(), patches=patches)
+    assert seen == [torch.Size((3, 5, 48))]
+
+
 @pytest.mark.parametrize("name", list(ORGANIZERS))
 def test_nothing_is_computed_for_patches_that_nobody_reads(name: str) -> None:
     backbone = small_vit("plain", 1)

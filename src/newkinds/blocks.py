@@ -17,7 +17,7 @@ def first_token(block: Any, tokens: Tensor) -> Tensor:
     The first token asks all the others, but theirs are neither asked nor answered. One query a head needs no keys
     and values either: q (x W_k)ᵀ is taken as (q W_kᵀ) xᵀ, and a (x W_v) as (a x) W_v.
     """
-    if not _is_plain_block(block):
+    if not _is_plain_block(block) or _is_watched(block, block.attn):
         return block(tokens)[:, :1]
     attention = block.attn
     heads = attention.num_heads
@@ -44,7 +44,7 @@ def all_tokens(block: Any, tokens: Tensor) -> Tensor:
     with W_qkv is for the scale g and shift s of the norm before it. Folded into the map, (x̂ g + s) W = x̂ (g W) + s W,
     they learn the same without that product.
     """
-    if tokens.requires_grad or not torch.is_grad_enabled() or not _folds(block):
+    if tokens.requires_grad or not torch.is_grad_enabled() or not _folds(block) or _is_watched(block):
         return block(tokens)
     norm, qkv = block.norm1, block.attn.qkv
     x = F.layer_norm(tokens, norm.normalized_shape, eps=norm.eps)  # (B, T, D), wants no gradient
@@ -60,6 +60,11 @@ def _is_plain_block(block: Any) -> bool:
     attention = block.attn
     asked_as_they_are = isinstance(attention.q_norm, nn.Identity) and isinstance(attention.k_norm, nn.Identity)
     return asked_as_they_are and getattr(attention, "gate", None) is None and hasattr(attention, "norm")
+
+
+def _is_watched(*modules: nn.Module) -> bool:
+    """Whether somebody's hooks wait for these modules to be called."""
+    return any(module._forward_hooks or module._forward_pre_hooks for module in modules)
 
 
 def _folds(block: Any) -> bool:
