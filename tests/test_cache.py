@@ -28,6 +28,7 @@ from newkinds.data.loader import FixedViews, StoredBatches
 from newkinds.data.table import Table, readable
 from newkinds.errors import NewkindsError
 from newkinds.model import build_model
+from newkinds.pipeline import _cached
 from newkinds.run import Run
 from newkinds.training import fit
 
@@ -485,12 +486,14 @@ def test_a_killed_training_on_cached_views_ends_with_the_same_bits(
     assert Run(tmp_path / "killed").model_file.read_bytes() == Run(tmp_path / "whole").model_file.read_bytes()
 
 
-def test_networks_that_do_not_divide_are_told_and_auto_leaves_them_alone(
-    tmp_path: Path, table: Table, root: Path
-) -> None:
-    backbone = build_backbone("resnet18", load_weights=False)
+def test_networks_that_do_not_divide_are_told_and_auto_leaves_them_alone(table: Table, root: Path) -> None:
+    config = resolve({"data": SMALL, "backbone": {"name": "test_resnet"}, "train": {"epochs": 9}})
+    model = build_model(config, table.known, 4, load_weights=False)
     with pytest.raises(NewkindsError, match="ResNet"):
-        cached_tokens(backbone, table, 2)
+        cached_tokens(model.encoder.backbone, table, 2)
+    cache, settled = _cached(model, table, config, torch.device("cpu"), build=True)
+    assert cache is None
+    assert settled.train.cache_views == 0
 
 
 @pytest.mark.parametrize("views", [1, -1])

@@ -11,10 +11,11 @@ from safetensors import SafetensorError, safe_open
 
 from .comparison import Column, Comparison, Figure, Row
 from .console import say, warn
+from .count import Count
 from .errors import NewkindsError
 from .evaluation import evaluate
 from .methods import METHODS
-from .pipeline import COUNT_BY, count_categories, discover, require_same_settings
+from .pipeline import COUNT_BY, count_categories, discover, read_count, require_same_settings
 from .run import FREE_TO_CHANGE, Run
 
 Settings = Sequence[Mapping[str, Any]]
@@ -116,17 +117,19 @@ def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = CO
     """Train (or go on), assign, evaluate and, if asked to, count; what has been done already is not done again."""
     folder, layers = cell.folder(out), [*settings, *cell.layers()]
     run = Run(folder)
-    evaluated = read_outcome(folder) is not None
-    if evaluated:
-        require_same_settings(cell.data, folder, settings=layers)
-    else:
+    outcome = read_outcome(folder)
+    if outcome is None:
         discover(cell.data, folder, settings=layers)
         evaluate(folder)
-    count = _count_of(run)
-    counted = count is not None and count["method"] == count_by
-    if evaluated and (counted or count_by is None):
+    else:
+        require_same_settings(cell.data, folder, settings=layers)
+    count = None if count_by is None else _count_of(run)
+    counted = count_by is None or (count is not None and count.method == count_by)
+    if outcome is not None and counted:
         say(f"{folder} is finished already")
-    elif count_by is not None:
+        return outcome
+    if not counted:
+        assert count_by is not None
         try:
             count_categories(folder, count_by)
         except NewkindsError as error:  # its accuracies stand nevertheless
@@ -146,16 +149,17 @@ def read_outcome(folder: Path) -> Outcome | None:
         return None
     try:
         with safe_open(run.model_file, framework="pt"):
-            return None if run.read_json("evaluation.json").get("truth") else _outcome(run)
+            evaluation = run.read_json("evaluation.json")
+            return None if evaluation.get("truth") else _outcome(run, evaluation)
     except (OSError, KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, SafetensorError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise NewkindsError(f"the run in {folder} is damaged ({reason}): delete it and run it again.") from None
 
 
-def _outcome(run: Run) -> Outcome:
-    evaluation, record = run.read_json("evaluation.json"), run.read_json("protocol.json")
+def _outcome(run: Run, evaluation: dict[str, Any]) -> Outcome:
+    record = run.read_json("protocol.json")
     count = _count_of(run)
-    counted = None if count is None else count["answer"]
+    counted = None if count is None else count.answer
     categories = record["categories"]
     seconds = [row["seconds"] for row in run.metrics()]
     sizes = record["parameters"]
@@ -173,7 +177,7 @@ def _outcome(run: Run) -> Outcome:
     if not protocol:
         raise ValueError("its protocol is missing")
     if count is not None:
-        protocol["counting"] = f"{count['method']} on the trained features, by {count['score_is']}"
+        protocol["counting"] = f"{count.method} on the trained features, by {count.score_is}"
     settings = {"split": record["split"], "weights": record["weights"]} | {
         f"{section}.{name}": value
         for section, values in run.config().as_dict().items()
@@ -183,15 +187,14 @@ def _outcome(run: Run) -> Outcome:
     return Outcome(figures, protocol, settings, None if test is None else _accuracies(test["metrics"]))
 
 
-def _count_of(run: Run) -> dict[str, Any] | None:
+def _count_of(run: Run) -> Count | None:
     """What `count_categories` wrote, if it is there and whole."""
     if not run.path("count.json").is_file():
         return None
     try:
-        record = run.read_json("count.json")
-        return {"answer": int(record["answer"]), "method": str(record["method"]), "score_is": str(record["score_is"])}
-    except (NewkindsError, KeyError, TypeError, ValueError):
-        warn(f"{run.path('count.json')} is damaged: delete it to count again.")
+        return read_count(run)
+    except NewkindsError as error:
+        warn(str(error))
         return None
 
 

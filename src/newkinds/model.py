@@ -74,7 +74,7 @@ class Model(nn.Module):
         self.eval()
         preprocessing = self.encoder.backbone.preprocessing
         views = torch.stack([preprocessing.centre_view(preprocessing.resize(table.open(row))) for row in rows])
-        encoded = self.encoder(preprocessing.normalise(views.to(self.device)), details=True)
+        encoded = self.encoder(self.encoder.backbone.ready(views.to(self.device)), details=True)
         if encoded.field is None or encoded.grid is None:
             return None
         return Fields(views.permute(0, 2, 3, 1).numpy(), encoded.field.float().cpu().numpy(), encoded.grid)

@@ -197,7 +197,7 @@ def require_same_settings(data: str | Path | None, out: str | Path, **choices: U
     record = run.read_json("protocol.json")
     k = record["categories"] if config.k is None else config.k
     if k == "auto" and run.path(f"{K_AUTO}.json").is_file():
-        k = _at_least_known(_read_count(run, K_AUTO), record["known_classes"])
+        k = _at_least_known(read_count(run, K_AUTO), record["known_classes"])
     run.refuse_other_settings(_as_begun(replace(config, k=k), run))
 
 
@@ -230,7 +230,7 @@ def layers_of(data: str | Path | None, choices: Choices) -> list[Mapping[str, An
 def _counted_before_training(run: Run, table: Table, config: Config) -> Count:
     """`--k auto`: an estimate from the backbone's features as they are, made once for a run and then kept."""
     if run.path(f"{K_AUTO}.json").is_file():
-        return _read_count(run, K_AUTO)
+        return read_count(run, K_AUTO)
     say("counting categories in the features of the backbone (--k auto)")
     features, rows = backbone_features(config, table)
     counted = COUNTERS[COUNT_BY](features, table.targets[rows])
@@ -342,7 +342,8 @@ def _write_count(counted: Count, run: Run, name: str) -> None:
     run.write_json(f"{name}.json", asdict(counted))
 
 
-def _read_count(run: Run, name: str) -> Count:
+def read_count(run: Run, name: str = "count") -> Count:
+    """What `count_categories` (or `--k auto`) wrote into a run."""
     record = run.read_json(f"{name}.json")
     try:
         curve = [(int(k), float(score)) for k, score in record["curve"]]
