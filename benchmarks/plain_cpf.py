@@ -16,6 +16,9 @@ class PlainCPF(CPF):
 
     def forward(self, cls: Tensor, patches: Tensor, return_field: bool = False) -> Tensor | Field:
         x = patches  # (B, N, D)
+        if self.normalise:
+            centred = patches - patches.mean(dim=2, keepdim=True)
+            x = centred / torch.sqrt(centred.square().mean(dim=2, keepdim=True) + 1e-5)
         batch, _, dim = x.shape
 
         mean_max = torch.cat([x.mean(dim=1), x.max(dim=1).values], dim=1)  # (B, 2D)
@@ -32,10 +35,10 @@ class PlainCPF(CPF):
         z = self.alpha_prior * prior.log() + self.alpha_data * data.log()  # (B, N, M)
         assignment = torch.softmax(z, dim=2)  # (B, N, M)
         mixture = assignment @ F.gelu(self.mlp1(p2))  # (B, N, D)
-        refined = x + F.gelu(self.mlp2(mixture))  # (B, N, D)
+        refined = patches + F.gelu(self.mlp2(mixture))  # (B, N, D)
 
         if self.readout == "delta":
-            feature = cls + (refined - x).mean(dim=1)
+            feature = cls + (refined - patches).mean(dim=1)
         elif self.readout == "gated":
             feature = cls + self.gate * refined.mean(dim=1)
         else:

@@ -13,6 +13,8 @@ from newkinds.comparison import Column, Comparison, Figure, Row, difference, num
 from newkinds.evaluation import evaluate
 from newkinds.run import Run
 
+CREATURES = {"data": {"name": "creatures"}}
+
 
 def outcome(all_: float | None, seed: int) -> Outcome:
     return Outcome({name: all_ if name == "all" else 1.0 for name in COLUMNS}, {"split": "ab", "seed": str(seed)})
@@ -77,7 +79,7 @@ def test_a_grid_runs_goes_on_and_tells_of_what_failed(
 
     def settings(cell: Cell) -> list[dict[str, dict[str, object]]]:
         broken = {"organizer": {"heads": 7}} if cell.organizer == "cpf" else {}
-        return [TINY_TRAINING, broken]
+        return [CREATURES, TINY_TRAINING, broken]
 
     outcomes = run_all(cells, tmp_path, settings)
     err = capfd.readouterr().err
@@ -93,7 +95,7 @@ def test_a_finished_cell_is_read_not_made_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells = [Cell("creatures", "simgcd", "none", 0)]
-    outcomes = run_all(cells, tmp_path, lambda _: [TINY_TRAINING])
+    outcomes = run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING])
     folder = cells[0].folder(tmp_path)
     written = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
 
@@ -104,24 +106,25 @@ def test_a_finished_cell_is_read_not_made_again(
         for name in ("pipeline.load_table", "evaluation.load_table", "pipeline._run_features", "model.embed"):
             patched.setattr(f"newkinds.{name}", refuse)
         capfd.readouterr()
-        assert run_all(cells, tmp_path, lambda _: [TINY_TRAINING]) == outcomes
+        assert run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING]) == outcomes
         assert f"{folder} is finished already" in capfd.readouterr().err
-        assert run_all(cells, tmp_path, lambda _: [TINY_TRAINING, {"k": 4}]) == outcomes, "as the data set says"
+        as_the_data_set_says = [CREATURES, TINY_TRAINING, {"k": 4}]
+        assert run_all(cells, tmp_path, lambda _: as_the_data_set_says) == outcomes
         for other in ({"train": {"lr": 0.5}}, {"k": 5}, {"k": "auto"}):
-            assert run_all(cells, tmp_path, lambda _, other=other: [TINY_TRAINING, other]) == {}  # type: ignore[misc]
+            assert run_all(cells, tmp_path, lambda _, other=other: [CREATURES, TINY_TRAINING, other]) == {}  # type: ignore[misc]
             assert "other settings" in capfd.readouterr().err
     assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == written
 
     (folder / "count.json").unlink()  # as if it had been stopped there
     with monkeypatch.context() as patched:
         patched.setattr("newkinds.model.embed", refuse)
-        assert run_all(cells, tmp_path, lambda _: [TINY_TRAINING]) == outcomes
+        assert run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING]) == outcomes
     assert (folder / "count.json").is_file()
 
 
 def test_a_finished_cell_whose_categories_were_estimated(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     cells = [Cell("creatures", "simgcd", "none", 0)]
-    estimated = [TINY_TRAINING, {"train": {"epochs": 1}, "k": "auto"}]
+    estimated = [CREATURES, TINY_TRAINING, {"train": {"epochs": 1}, "k": "auto"}]
     outcomes = run_all(cells, tmp_path, lambda _: estimated)
     capfd.readouterr()
     assert run_all(cells, tmp_path, lambda _: estimated) == outcomes != {}

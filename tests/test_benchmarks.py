@@ -513,10 +513,35 @@ def test_fraction_and_seed(root: Path) -> None:
         load("cifar10", root, split_seed=-1)
 
 
+NOT_ALL_OF_CUB = "this copy lists 400 training images instead of 5,994"
+
+
+def test_some_classes(root: Path) -> None:
+    whole, part = load("cub", root), load("cub", root, classes=20)
+    assert len(part.known) == len(set(part.truth or []) - set(part.known)) == 10
+    assert set(part.known) < set(whole.known)
+    assert part.known[0] == whole.known[0]  # spread over the published list, not its beginning alone
+    assert whole.known.index(part.known[-1]) == 90
+    assert part.categories == 20
+    of_whole = dict(zip(whole.paths, whole.labels, strict=True))
+    assert part.labels == [of_whole[path] for path in part.paths]
+    assert len(part) == 40
+    test = held_out("cub", str(root), classes=20)
+    assert set(test.truth or []) == set(part.truth or [])
+    assert test.known == part.known
+
+
+@pytest.mark.parametrize("classes", [0, -2, 7, 202])
+def test_no_such_number_of_classes(root: Path, classes: int) -> None:
+    with pytest.raises(NewkindsError, match=rf"data.classes={classes}: give an even number up to 200"):
+        load("cub", root, classes=classes)
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "caveat"),
     [
-        ("cub", {}, "this copy lists 400 training images instead of 5,994"),
+        ("cub", {}, NOT_ALL_OF_CUB),
+        ("cub", {"classes": 20}, f"only 20 of its 200 classes are taken, and {NOT_ALL_OF_CUB}"),
         ("herbarium19", {}, "341 labelled and 1,025 unlabelled images instead of 8.9k and 25.4k"),
         ("cub", {"split_seed": 1}, "it is drawn with fraction 0.5 and split_seed 1 instead of 0.5 and 0"),
     ],

@@ -11,8 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from newkinds.encoder import Tokens
 from newkinds.errors import NewkindsError
-from newkinds.organizers.cpf import CPF, Field
-from plain_cpf import PlainCPF
+from newkinds.organizers.cpf import CPF, Attention, Field
+from plain_cpf import PlainCPF, attend
 
 BATCH, TOKENS, DIM, PRIMITIVES, HEADS = 3, 10, 24, 5, 4  # all different, so that a mixed-up axis cannot go unseen
 
@@ -26,6 +26,7 @@ VARIANTS = [
     {"use_prior": False},
     {"use_data": False},
     {"data_temperature": 0.1},
+    {"normalise": True},
     {"primitives": 1, "heads": 1},
 ]
 
@@ -113,16 +114,34 @@ class TestAgainstThePlainOrder:
         assert field.tokens.flatten().tolist() == pytest.approx([message, 1 + message])
         assert field.feature.item() == pytest.approx(10 + 0.5 + message)
 
-    def test_no_token_meets_a_square_matrix(self) -> None:
-        """Each further token costs 2·D·M·(3 + 2H) operations, and nothing that grows with D²."""
+    @pytest.mark.parametrize("dim", [24, 768], ids=["tokens projected", "tokens probed"])
+    def test_the_cheaper_order_is_taken(self, dim: int) -> None:
+        """A further token costs 2·D·M·(3 + 2H) operations, nothing that grows with D², or, if that is less, its own
+        key and value."""
 
         def flops(tokens: int) -> int:
-            cpf = CPF(DIM, PRIMITIVES, HEADS)
+            cpf = CPF(dim, primitives=12, heads=12)
             with FlopCounterMode(display=False) as counter:
-                cpf(torch.zeros(1, DIM), torch.zeros(1, tokens, DIM))
+                cpf(torch.zeros(1, dim), torch.zeros(1, tokens, dim))
             return counter.get_total_flops()
 
-        assert flops(9) - flops(8) == 2 * DIM * PRIMITIVES * (3 + 2 * HEADS)
+        shared = 3 * 2 * dim * 12  # prior, pooling, decoding
+        probed, projected = 2 * 2 * dim * 12 * 12, 2 * 2 * dim * (dim + 12)
+        assert flops(201) - flops(200) == shared + min(probed, projected)
+
+    @pytest.mark.parametrize("dim", [24, 96], ids=["tokens projected", "tokens probed"])
+    def test_both_orders_of_attention(self, dim: int) -> None:
+        torch.manual_seed(0)
+        attention, queries, tokens = Attention(dim, 4).double(), torch.randn(2, 5, dim), torch.randn(2, 40, dim)
+        queries, tokens = queries.double().requires_grad_(), tokens.double().requires_grad_()
+        for map_ in (attention.q, attention.k):
+            nn.init.normal_(map_.weight)  # scores far enough apart that a wrong one shows
+
+        expected, expected_weights = attend(attention, queries, tokens)
+        messages, weights = attention(queries, tokens)
+        torch.testing.assert_close((messages, weights), (expected, expected_weights))
+        wanted = [queries, tokens, *attention.parameters()]
+        torch.testing.assert_close(*(torch.autograd.grad(m.square().sum(), wanted) for m in (messages, expected)))
 
 
 class TestFormulas:
@@ -142,7 +161,7 @@ class TestFormulas:
 
     def test_what_sums_to_one(self, cls: Tensor, patches: Tensor) -> None:
         cpf = build()
-        prior = cpf.log_prior(patches, cpf.codebook(patches)).exp()  # (B, N, M)
+        prior = cpf.log_prior(patches, cpf.codebook(patches, patches.mean(1))).exp()  # (B, N, M)
         _, weights = cpf.update(prior.transpose(1, 2) @ patches, patches)  # (B, H, M, N)
         for sums in (
             prior.sum(dim=1),
@@ -194,16 +213,16 @@ class TestFormulas:
 
     def test_without_the_prior_only_attention_assigns(self, cls: Tensor, patches: Tensor) -> None:
         cpf = build({"use_prior": False})
-        prior = cpf.log_prior(patches, cpf.codebook(patches)).exp()
+        prior = cpf.log_prior(patches, cpf.codebook(patches, patches.mean(1))).exp()
         _, weights = cpf.update(prior.transpose(1, 2) @ patches, patches)
         expected = (cpf.alpha_data * weights.mean(dim=1).transpose(1, 2)).softmax(dim=2)
         torch.testing.assert_close(field_of(cpf, cls, patches).assignment, expected)
 
     def test_without_phi_all_images_share_the_codebook(self, patches: Tensor) -> None:
         cpf = build()
-        assert not torch.allclose(cpf.codebook(patches)[0], cpf.codebook(patches)[1])
+        assert not torch.allclose(cpf.codebook(patches, patches.mean(1))[0], cpf.codebook(patches, patches.mean(1))[1])
         nn.init.zeros_(cpf.phi[-1].weight)
-        for codebook in cpf.codebook(patches):
+        for codebook in cpf.codebook(patches, patches.mean(1)):
             assert torch.equal(codebook, cpf.base)
 
     def test_twin_primitives_share_every_token(self, cls: Tensor, patches: Tensor) -> None:
@@ -258,7 +277,7 @@ class TestTraining:
         """Slots that begin alike would stay alike: the prior must already tell primitives and tokens apart."""
         torch.manual_seed(0)
         cpf, patches = CPF(96), torch.randn(2, 64, 96)
-        log_prior = cpf.log_prior(patches, cpf.codebook(patches))
+        log_prior = cpf.log_prior(patches, cpf.codebook(patches, patches.mean(1)))
         assert 0.5 < log_prior.std(dim=1).mean() < 2
 
 
@@ -270,7 +289,7 @@ class TestNumerics:
         cpf = build({"readout": readout}).to(dtype)
         cls, patches = (scale * cls).to(dtype), (scale * patches).to(dtype)
         if scale > 1:  # hard enough that log(softmax) would be -inf
-            assert (cpf.log_prior(patches, cpf.codebook(patches)).exp() == 0).any()
+            assert (cpf.log_prior(patches, cpf.codebook(patches, patches.mean(1))).exp() == 0).any()
         for part in field_of(cpf, cls, patches):
             assert part.isfinite().all()
         for name, gradient in gradients(cpf, cls, patches, return_field=True).items():

@@ -43,14 +43,14 @@ def some_batch(labels: list[int]) -> Batch:
 
 def test_parameter_groups_follow_the_hosts_rule() -> None:
     model = small_model()
-    groups = parameter_groups(model, TrainConfig(weight_decay=1e-4, organizer_lr_ratio=0.5))
+    groups = parameter_groups(model, TrainConfig(weight_decay=1e-4, organizer_lr_ratio=0.5, backbone_lr_ratio=0.25))
     by_id = {id(p): (g["weight_decay"], g["lr_ratio"]) for g in groups for p in g["params"]}
     trainable = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     assert len(by_id) == len(trainable)
     for name, parameter in trainable:
         decay, ratio = by_id[id(parameter)]
         assert decay == (0.0 if name.endswith(".bias") or parameter.ndim == 1 else 1e-4), name
-        assert ratio == (0.5 if "organizer" in name else 1.0), name
+        assert ratio == (0.5 if "organizer" in name else 0.25 if "backbone" in name else 1.0), name
     everything = parameter_groups(model, TrainConfig(decay_biases=True))
     undecayed = {id(p) for g in everything if g["weight_decay"] == 0 for p in g["params"]}
     gates = {id(p) for p in model.encoder.organizer.parameters() if p.ndim == 1}

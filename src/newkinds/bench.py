@@ -25,7 +25,7 @@ Settings = Sequence[Mapping[str, Any]]
 class Cell:
     """One run of a grid."""
 
-    data: str
+    data: str  # a name for it; which images these are is in its settings
     method: str
     organizer: str  # its name, or that of one of VARIANTS
     seed: int
@@ -100,7 +100,10 @@ def run_all(
     settings: Callable[[Cell], Settings],
     count_by: Callable[[Cell], str] | None = lambda _: COUNT_BY,
 ) -> dict[Cell, Outcome]:
-    """Run the cells one after the other, or go on with them; one that fails is told of and does not stop the others."""
+    """Run the cells one after the other, or go on with them; one that fails is told of and does not stop the others.
+
+    `settings` says for each cell all that the cell itself does not, the images' source among it.
+    """
     outcomes = {}
     for place, cell in enumerate(cells, start=1):
         say(f"{cell} ({place} of {len(cells)})")
@@ -119,10 +122,10 @@ def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = CO
     run = Run(folder)
     outcome = read_outcome(folder)
     if outcome is None:
-        discover(cell.data, folder, settings=layers)
+        discover(None, folder, settings=layers)
         evaluate(folder)
     else:
-        require_same_settings(cell.data, folder, settings=layers)
+        require_same_settings(None, folder, settings=layers)
     count = None if count_by is None else _count_of(run)
     counted = count_by is None or (count is not None and count.method == count_by)
     if outcome is not None and counted:

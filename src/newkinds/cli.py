@@ -153,17 +153,19 @@ def parser() -> argparse.ArgumentParser:
 
     bench = verb(
         "bench",
-        "Run or resume the grid of one of the paper's tables, and print it: reported, ours, gain over the host.",
+        "Run or resume a grid of methods, organizers and seeds, and print it as a table: one of the paper's (reported, "
+        "ours, gain over the host), or one for data of your own.",
         "  newkinds bench fine --out runs/fine --data cub --methods simgcd --seeds 0 1 2 --data-root datasets/\n"
         "  newkinds bench coarse --out runs/coarse --collect --style latex\n"
-        "  newkinds bench ablation --out runs/ablation --data cub --weights dino_vitbase16_pretrain.pth",
+        "  newkinds bench ablation --out runs/ablation --data cub --weights dino_vitbase16_pretrain.pth\n"
+        "  newkinds bench plugin --out runs/birds --data birds/ --set data.known=0.5 --organizers none,patches,cpf",
     )
-    bench.add_argument("table", metavar="TABLE", help="fine, coarse, ablation, count or cost")
+    bench.add_argument("table", metavar="TABLE", help="fine, coarse, ablation, count, cost, or plugin (any data)")
     bench.add_argument("--out", required=True, metavar="FOLDER", help="where the runs are, one folder each")
     for name, what in (
         ("methods", "methods"),
         ("organizers", "none, patches, cpf, cpf-without-prior … (docs/reproducibility.md lists them)"),
-        ("data", "data sets"),
+        ("data", "data sets; for plugin also folders and CSV files"),
     ):
         bench.add_argument(f"--{name}", metavar="NAMES", help=f"{what}, separated by commas (default: the table's)")
     bench.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="N", help="one run each (default: 0)")

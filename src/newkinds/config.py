@@ -36,7 +36,8 @@ class TrainConfig:
     weight_decay: float = 5e-5
     draw: Literal["half_labelled", "by_total"] = "half_labelled"  # weight of an unlabelled image: n_l/n_u or n_l/n
     decay_biases: bool = False  # also decay biases and other one-dimensional parameters
-    organizer_lr_ratio: float = 1.0  # the organizer's learning rate over the host's
+    backbone_lr_ratio: float = 1.0  # the learning rate of the backbone's trained blocks over the head's, which is lr
+    organizer_lr_ratio: float = 1.0  # the organizer's learning rate over the head's
     freeze_organizer: bool = False  # leave the organizer at its random start, as a control
     eval_every: int = 0  # epochs between evaluations written to metrics.jsonl; 0 = never; nothing is chosen by them
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -291,7 +292,7 @@ def _check_ranges(train: TrainConfig) -> None:
             f"the setting 'train.cache_views' must be 2 or more, 0 for none, or auto, not {train.cache_views}: "
             "a step takes two views of an image."
         )
-    for name in ("lr", "min_lr_ratio", "momentum", "weight_decay", "organizer_lr_ratio"):
+    for name in ("lr", "min_lr_ratio", "momentum", "weight_decay", "backbone_lr_ratio", "organizer_lr_ratio"):
         value = getattr(train, name)
         if not 0 <= value < float("inf"):
             raise NewkindsError(f"the setting 'train.{name}' must be a number from 0 on, not {value}.")

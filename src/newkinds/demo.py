@@ -55,7 +55,7 @@ def demo(
     seeds = list(dict.fromkeys(seeds))  # the same run twice would have no spread
     cells = grid(DATA, methods, ORGANIZERS_COMPARED, seeds)
     for cell in cells:  # a wrong name or number is found before anything long begins
-        resolve({"data": {"name": DATA}}, *_settings(cell, epochs), *cell.layers())
+        resolve(*_settings(cell, epochs), *cell.layers())
     folder = make_folder(Path(out))
     outcomes = run_all(cells, folder, lambda cell: _settings(cell, epochs))
     if not outcomes:
@@ -72,7 +72,7 @@ def demo(
 
 
 def _settings(cell: Cell, epochs: int) -> list[dict[str, Any]]:
-    common = {"train": {"batch_size": BATCH_SIZE, "epochs": epochs}}
+    common = {"data": {"name": DATA}, "train": {"batch_size": BATCH_SIZE, "epochs": epochs}}
     return [common, HOST_SETTINGS.get(cell.method, {})]
 
 

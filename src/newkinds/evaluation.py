@@ -69,7 +69,7 @@ def _on_test_images(run: Run) -> tuple[dict[str, Any] | None, str]:
     """Figures on the official test images of a benchmark, and which images these are, or why there are none."""
     data = run.config().data
     try:
-        table = held_out(data["name"], data["root"], complete=True)
+        table = held_out(data["name"], data["root"], complete=True, classes=data.get("classes"))
     except NewkindsError as error:
         return None, f"not on test images: {str(error).rstrip('.')}"
     of = {"model": checksum(run.model_file), "images": split_checksum(replace(table, labels=table.truth or []))}

@@ -145,8 +145,9 @@ def parameter_groups(model: Model, config: TrainConfig) -> list[dict[str, Any]]:
     Biases and other one-dimensional parameters are not decayed unless the method's authors do.
     """
     groups: dict[tuple[float, float], list[nn.Parameter]] = defaultdict(list)
+    ratios = {"backbone": config.backbone_lr_ratio, "organizer": config.organizer_lr_ratio}
     for component, module in model.components().items():
-        lr_ratio = config.organizer_lr_ratio if component == "organizer" else 1.0
+        lr_ratio = ratios.get(component, 1.0)
         for parameter in module.parameters():
             if parameter.requires_grad:
                 # an organizer's scalars are gates, never decayed, whatever the host does with its biases

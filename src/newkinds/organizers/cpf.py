@@ -42,9 +42,10 @@ class Field(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Multi-head attention of a few queries to many tokens, which are never projected.
+    """Multi-head attention of a few queries to many tokens, which are then not projected.
 
-    A head's scores q (X W_k)ᵀ are taken as (q W_kᵀ) Xᵀ and its message a (X W_v) as (a X) W_v.
+    A head's scores q (X W_k)ᵀ are taken as (q W_kᵀ) Xᵀ and its message a (X W_v) as (a X) W_v, unless the tokens are
+    so few that keys and values cost less.
     """
 
     def __init__(self, dim: int, heads: int) -> None:
@@ -58,14 +59,23 @@ class Attention(nn.Module):
     def forward(self, queries: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Queries (B, M, D) and tokens (B, N, D) → messages (B, M, D) and weights (B, H, M, N) over the tokens."""
         batch, count, dim = queries.shape
+        q = self.q(queries).unflatten(2, (self.heads, -1)) / math.sqrt(dim // self.heads)  # (B, M, H, d)
+        if self._projecting_is_cheaper(count, tokens.shape[1], dim):
+            keys, values = (map_(tokens).unflatten(2, (self.heads, -1)) for map_ in (self.k, self.v))  # (B, N, H, d)
+            weights = (q.transpose(1, 2) @ keys.permute(0, 2, 3, 1)).softmax(dim=3)  # (B, H, M, N)
+            messages = (weights @ values.transpose(1, 2)).transpose(1, 2)  # (B, M, H, d)
+            return self.o(messages.flatten(2)), weights
         w_k = self.k.weight.unflatten(0, (self.heads, -1))  # (H, d, D)
         w_v = self.v.weight.unflatten(0, (self.heads, -1))  # (H, d, D)
-        q = self.q(queries).unflatten(2, (self.heads, -1)) / math.sqrt(dim // self.heads)  # (B, M, H, d)
         probes = torch.einsum("bmhd,hde->bhme", q, w_k).reshape(batch, -1, dim)  # (B, H·M, D): q W_kᵀ
         weights = (probes @ tokens.transpose(1, 2)).softmax(dim=2)  # (B, H·M, N)
         seen = (weights @ tokens).unflatten(1, (self.heads, count))  # (B, H, M, D): a X
         messages = torch.einsum("bhme,hde->bmhd", seen, w_v).flatten(2)  # (B, M, D)
         return self.o(messages), weights.unflatten(1, (self.heads, count))
+
+    def _projecting_is_cheaper(self, queries: int, tokens: int, dim: int) -> bool:
+        """Keys of all N tokens and d-wide products with them, or D-wide probes of all heads and products with those?"""
+        return tokens * dim * (dim + queries) < queries * dim * (dim + self.heads * tokens)
 
 
 @ORGANIZERS.register("cpf")
@@ -89,6 +99,8 @@ class CPF(Organizer):
       fusion; A_prior still pools P0, and the attention still updates P1.
     - `data_temperature`: what the mean attention is divided by inside A_data. Attention weights are about 1/N, so
       at 1, the paper's formula, A_data is nearly uniform; 1/N brings it to the scale of the prior.
+    - `normalise=True` gives the features of every token mean 0 and size 1 before CPF's maps see them; X itself stays
+      in X_refined. The final norm of some backbones makes tokens larger (2.5 in DINOv2), and attention too sharp.
     """
 
     alpha_prior: Tensor  # (1,)
@@ -105,6 +117,7 @@ class CPF(Organizer):
         use_prior: bool = True,
         use_data: bool = True,
         data_temperature: float = 1.0,
+        normalise: bool = False,
     ) -> None:
         super().__init__()
         if phi_rank == "auto":
@@ -112,6 +125,7 @@ class CPF(Organizer):
         _check(dim, primitives, heads, phi_rank, readout, use_prior or use_data, data_temperature)
         self.readout = readout
         self.data_temperature = data_temperature
+        self.normalise = normalise
 
         self.base = nn.Parameter(torch.empty(primitives, dim))  # P_base
         widths = [2 * dim, *([phi_rank] if phi_rank else []), primitives * dim]
@@ -153,9 +167,9 @@ class CPF(Organizer):
         nn.init.trunc_normal_(shift, std=0.1 * shift.shape[1] ** -0.5)
         nn.init.trunc_normal_(self.base)
 
-    def codebook(self, x: Tensor) -> Tensor:
-        """P: the shared primitives, shifted for each image. (B, N, D) → (B, M, D)"""
-        context = torch.cat([x.mean(dim=1), x.amax(dim=1)], dim=1)  # (B, 2D)
+    def codebook(self, x: Tensor, mean: Tensor) -> Tensor:
+        """P: the shared primitives, shifted for each image. (B, N, D), mean X (B, D) → (B, M, D)"""
+        context = torch.cat([mean, x.max(dim=1).values], dim=1)  # (B, 2D)
         return self.base + self.phi(context).unflatten(1, self.base.shape)
 
     def log_prior(self, x: Tensor, codebook: Tensor) -> Tensor:
@@ -169,8 +183,9 @@ class CPF(Organizer):
 
     def forward(self, cls: Tensor, patches: Tensor, return_field: bool = False) -> Tensor | Field:
         """Class tokens (B, D) and patch tokens (B, N, D), after the final norm → CLS* (B, D), or all of the field."""
-        x = patches  # (B, N, D)
-        log_prior = self.log_prior(x, self.codebook(x))  # (B, N, M)
+        x = F.layer_norm(patches, patches.shape[2:]) if self.normalise else patches  # (B, N, D)
+        mean = _mean(patches)  # (B, D)
+        log_prior = self.log_prior(x, self.codebook(x, _mean(x) if self.normalise else mean))  # (B, N, M)
         p0 = log_prior.exp().transpose(1, 2) @ x  # (B, M, D)
         update, weights = self.update(p0, x)  # (B, M, D), (B, H, M, N)
         p1 = p0 + self.gamma * update  # (B, M, D)
@@ -180,8 +195,8 @@ class CPF(Organizer):
         assignment = z.softmax(dim=2)  # (B, N, M)
         decoded = F.gelu(self.mlp1(p2)) @ self.mlp2.weight.T  # (B, M, D): MLP₂'s matrix meets M rows, not N
         message = F.gelu(assignment @ decoded + self.mlp2.bias)  # (B, N, D) = X_refined − X
-        feature = self.read_out(cls, x.mean(dim=1), message.mean(dim=1))  # (B, D)
-        return Field(feature, x + message, assignment, p2) if return_field else feature
+        feature = self.read_out(cls, mean, _mean(message))  # (B, D)
+        return Field(feature, patches + message, assignment, p2) if return_field else feature
 
     def read_out(self, cls: Tensor, mean: Tensor, delta: Tensor) -> Tensor:
         """CLS* from the class token, mean X and mean (X_refined − X), (B, D) each."""
@@ -196,6 +211,11 @@ class CPF(Organizer):
             return Encoded(self(tokens.cls, tokens.patches))
         field: Field = self(tokens.cls, tokens.patches, return_field=True)
         return Encoded(field.feature, tokens=field.tokens, field=field.assignment, grid=tokens.grid)
+
+
+def _mean(tokens: Tensor) -> Tensor:
+    """(B, N, D) → (B, D). Divided after the sum: the gradient of a plain mean divides all B·N·D numbers once more."""
+    return tokens.sum(dim=1) / tokens.shape[1]
 
 
 def _check(

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from typing_extensions import Unpack
 
 from ..bench import VARIANTS, Cell, Outcome, Settings, comparable, read_outcome, row_name, run_all
-from ..config import find_recipe, read_recipe, resolve
+from ..config import find_recipe, read_recipe, recipe_names, resolve
 from ..console import warn
-from ..data import load_table
+from ..data import load_table, source_of
 from ..data.benchmarks import BENCHMARKS
 from ..errors import NewkindsError, nearest
 from ..files import make_folder
@@ -26,6 +26,7 @@ from .tables import TABLES, PaperTable
 
 CELLS_SAY = (("data", "name"), ("method", "name"), ("organizer", "name"), ("train", "seed"))
 Format = Literal["markdown", "latex", "csv"]
+Sources = Mapping[str, Mapping[str, Any]]  # what a cell calls its data → the settings section `data`
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,10 @@ def bench(
 ) -> Benched:
     """Run (or go on with) the part of a table that is asked for; the table, with all that has been run in `out`.
 
-    `table`: "fine", "coarse", "ablation", "count" or "cost". `methods`, `organizers`, `data`: all of the table's by
-    default. Each cell follows its recipe, over which `choices` (backbone, weights, data_root, settings …) win.
-    Cells not run stay empty; one that fails is told of and does not stop the others.
+    `table`: "fine", "coarse", "ablation", "count" or "cost" of the paper, or "plugin" for any `data`, also folders and
+    CSV files. `methods`, `organizers`, `data`: all of the table's by default. Each cell follows its recipe, if there is
+    one, over which `choices` (backbone, weights, data_root, settings …) win. Cells not run stay empty; one that fails
+    is told of and does not stop the others.
 
     >>> from newkinds.paper import bench
     >>> print(bench("fine", "runs/fine", methods=["simgcd"], data=["cub"], seeds=[0, 1, 2]))
@@ -63,9 +65,10 @@ def bench(
     if table not in TABLES:
         raise NewkindsError(f"there is no table '{table}'.{nearest(table, TABLES)} There are: {', '.join(TABLES)}.")
     whole, folder = TABLES[table], Path(out)
+    sources = _sources(whole, data)
     asked = replace(
         whole,
-        data=_chosen("data set", data, whole.data, BENCHMARKS),
+        data=tuple(sources),
         methods=_chosen("method", methods, whole.methods, METHODS),
         organizers=_chosen("organizer", organizers, whole.organizers, [*ORGANIZERS, *VARIANTS]),
     )
@@ -76,7 +79,7 @@ def bench(
     else:
         _refuse_what_cells_say(choices)
         cells = asked.cells(_chosen_seeds(seeds))
-        settings = partial(_settings, choices=choices)
+        settings = partial(_settings, sources=sources, choices=choices)
         count_by = _counted_by if "count" in whole.measures else None
         run_all(_runnable(cells, settings), make_folder(folder), settings, count_by)
     shown = replace(
@@ -85,11 +88,13 @@ def bench(
         methods=tuple(dict.fromkeys([*whole.methods, *asked.methods])),
         organizers=tuple(dict.fromkeys([*whole.organizers, *asked.organizers])),
     )
-    found = collect(shown, folder, preferred=cells)
+    found = collect(shown, folder, sources, preferred=cells)
     return Benched(STYLES[style](shown, found), [str(cell) for cell in cells if cell not in found])
 
 
-def collect(table: PaperTable, out: Path, preferred: Collection[Cell] = ()) -> dict[Cell, Outcome]:
+def collect(
+    table: PaperTable, out: Path, sources: Sources | None = None, preferred: Collection[Cell] = ()
+) -> dict[Cell, Outcome]:
     """The finished runs of a table, of whatever seeds there are; what does not belong into it is named.
 
     Where runs have different settings, those like the `preferred` ones stay.
@@ -104,17 +109,17 @@ def collect(table: PaperTable, out: Path, preferred: Collection[Cell] = ()) -> d
             this = replace(cell, seed=int(seed))
             try:
                 if (outcome := read_outcome(folder)) is not None:
-                    _require_named_rightly(folder, this)
+                    _require_named_rightly(folder, this, (sources or {}).get(this.data, {"name": this.data}))
                     outcomes[this] = outcome
             except NewkindsError as error:
                 warn(f"{folder} is left out of the table: {error}")
     return comparable(outcomes, preferred)
 
 
-def _require_named_rightly(folder: Path, cell: Cell) -> None:
+def _require_named_rightly(folder: Path, cell: Cell, source: Mapping[str, Any]) -> None:
     """A folder's name is not believed: what was run is in its settings."""
     settings = Run(folder).config().as_dict()
-    for layer in [{"data": {"name": cell.data}}, *cell.layers()]:
+    for layer in [{"data": source}, *cell.layers()]:
         for section, values in layer.items():
             for name, value in values.items():
                 there = settings[section].get(name)
@@ -163,9 +168,27 @@ def _counted_by(cell: Cell) -> str:
     return "brent" if cell.method == "gcd" else COUNT_BY
 
 
-def _settings(cell: Cell, choices: Choices) -> list[Mapping[str, Any]]:
-    """The cell's recipe, and what the user wants otherwise."""
-    return [read_recipe(find_recipe(f"{cell.method}/{cell.data}")), *layers_of(None, choices)]
+def _sources(table: PaperTable, data: Sequence[str] | None) -> dict[str, Mapping[str, Any]]:
+    """What each data set of a table is called, and where it is."""
+    if table.data:
+        return {name: {"name": name} for name in _chosen("data set", data, table.data, BENCHMARKS)}
+    if not data:
+        raise NewkindsError(f"say which data the table {table.name} is for: --data FOLDER, CSV file or name.")
+    sources: dict[str, Mapping[str, Any]] = {}
+    for given in data:
+        source = source_of(given)
+        name = Path(source["path"]).stem if "path" in source else source["name"]
+        if sources.setdefault(name, source) != source:
+            raise NewkindsError(f"two of the data are called '{name}': rename one, or give each a table of its own.")
+    return sources
+
+
+def _settings(cell: Cell, sources: Sources, choices: Choices) -> list[Mapping[str, Any]]:
+    """The cell's recipe, if there is one, and what the user wants otherwise."""
+    name = f"{cell.method}/{cell.data}"
+    published = name in recipe_names() and "path" not in sources[cell.data]
+    recipe = read_recipe(find_recipe(name)) if published else {}
+    return [recipe, {"data": sources[cell.data]}, *layers_of(None, choices)]
 
 
 def _runnable(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> list[Cell]:

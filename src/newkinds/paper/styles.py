@@ -95,17 +95,16 @@ def _sheet(
 ) -> tuple[list[str], list[list[str]]]:
     """Header and rows for one data set: for each measure reported (if ever), ours and Δ, and how many seeds that is."""
     columns = [COLUMNS[measure] for measure in table.measures]
-    reports = table.evaluated != TEST
     header = [""]
     for column in columns:
-        header += [f"{column.title} reported", "ours", "Δ"] if reports else [f"{column.title} ours", "Δ"]
+        header += [f"{column.title} reported", "ours", "Δ"] if table.reports else [column.title, "Δ"]
     rows: dict[tuple[str, str], list[str]] = {}
     seeds = Counter((cell.method, cell.organizer) for cell in outcomes if cell.data == data)
     for entry in entries(table, outcomes):
         if entry.data == data:
             column, key = COLUMNS[entry.measure], (entry.method, entry.organizer)
             row = rows.setdefault(key, [row_name(*key)])
-            if reports:
+            if table.reports:
                 row.append(EMPTY if entry.reported is None else number(Figure(float(entry.reported)), column))
             row += [
                 number(entry.ours, column) if key in seeds else EMPTY,

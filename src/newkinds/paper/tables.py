@@ -1,4 +1,4 @@
-"""The paper's tables: the runs each needs, what the paper reports, and our figures beside it."""
+"""The paper's tables, and one for any data: the runs each needs, what is reported, and our figures beside it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
-from ..bench import ACCURACY, Cell, Outcome
+from ..bench import ACCURACY, COMPARED, Cell, Outcome
 from ..comparison import Figure
 
 HOSTS = ("simgcd", "legogcd", "cms", "selex")
@@ -22,11 +22,16 @@ class PaperTable:
 
     name: str
     title: str
-    data: tuple[str, ...]
+    data: tuple[str, ...]  # empty: whatever data is named
     methods: tuple[str, ...]
     organizers: tuple[str, ...] = ("none", "cpf")
     measures: tuple[str, ...] = ACCURACY
     evaluated: str = UNLABELLED  # the images that were; nothing where the measures are not accuracies
+
+    @property
+    def reports(self) -> bool:
+        """Whether the paper has such a table."""
+        return self.evaluated != TEST and self.name in reported()
 
     def cells(self, seeds: Sequence[int]) -> list[Cell]:
         return [
@@ -66,6 +71,7 @@ TABLES = {
             measures=("model_parameters", "epoch_seconds", "inference_seconds"),
             evaluated="",
         ),
+        PaperTable("plugin", "Hosts and what is plugged into them", (), HOSTS, measures=COMPARED),
     )
 }
 
@@ -90,7 +96,7 @@ class Entry:
 
 def entries(table: PaperTable, outcomes: Mapping[Cell, Outcome]) -> list[Entry]:
     """Every figure of a table, run or not, in the order of its rows."""
-    paper = {} if table.evaluated == TEST else reported()[table.name]
+    paper = reported()[table.name] if table.reports else {}
     found = []
     for row in table.cells([0]):
         for measure in table.measures:
@@ -108,7 +114,7 @@ def with_test_images(
     tested = {cell: replace(run, figures=run.test) for cell, run in outcomes.items() if run.test is not None}
     parts: list[tuple[PaperTable, Mapping[Cell, Outcome]]] = [(table, outcomes)]
     if table.evaluated == UNLABELLED and tested:
-        parts.append((replace(table, evaluated=TEST), tested))
+        parts.append((replace(table, evaluated=TEST, measures=ACCURACY), tested))
     return parts
 
 

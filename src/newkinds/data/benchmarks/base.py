@@ -57,9 +57,13 @@ BENCHMARKS: dict[str, Benchmark] = {}
 def register(benchmark: Benchmark) -> None:
     """Make a benchmark a data set that can be named in recipes and on the command line."""
 
-    def read_and_split(root: str | None = None, fraction: float = 0.5, split_seed: int = 0) -> Table:
-        listing, classes = read_part(benchmark, find_copy(benchmark, root), "train")
-        table = split_listing(benchmark, listing, classes, fraction, split_seed)
+    def read_and_split(
+        root: str | None = None, fraction: float = 0.5, split_seed: int = 0, classes: int | None = None
+    ) -> Table:
+        listing, class_list = read_part(benchmark, find_copy(benchmark, root), "train")
+        table = split_listing(benchmark, listing, class_list, fraction, split_seed)
+        if classes is not None:
+            table = of_some_classes(table, class_list, listing.class_names, classes)
         if table.caveat:
             warn(f"{benchmark.title}: {table.caveat}. The split is not the published one, image by image.")
         return table
@@ -82,6 +86,32 @@ def split_listing(
     return replace(table, class_list=classes.label, caveat=caveat)
 
 
+def of_some_classes(table: Table, class_list: ClassList, class_names: Sequence[str], count: int) -> Table:
+    """The images of `count` classes, half of them known and half new, evenly spread over both lists.
+
+    An image keeps its label here if it does in the whole split: a small benchmark for small machines.
+    """
+    half, odd = divmod(count, 2)
+    if odd or not 0 < half <= min(len(class_list.known), len(class_list.new)):
+        most = 2 * min(len(class_list.known), len(class_list.new))
+        raise NewkindsError(
+            f"data.classes={count}: give an even number up to {most}, for as many known as new classes."
+        )
+    known, new = (
+        [class_names[group[place * len(group) // half]] for place in range(half)]
+        for group in (class_list.known, class_list.new)
+    )
+    chosen = {*known, *new}
+    part = table.rows([row for row, name in enumerate(table.truth or []) if name in chosen])
+    caveat = f"only {count} of its {len(class_names)} classes are taken"
+    return replace(
+        part,
+        known_first=known,
+        categories=count,
+        caveat=f"{caveat}, and {table.caveat}" if table.caveat else caveat,
+    )
+
+
 def _why_not_published(benchmark: Benchmark, split: Table) -> str:
     """Why a split drawn in the published way is not the published one, as far as that is known, or nothing."""
     expected, checksum = benchmark.images["train"], split_checksum(split)
@@ -97,10 +127,11 @@ def _why_not_published(benchmark: Benchmark, split: Table) -> str:
     return ""
 
 
-def held_out(name: str, root: str | None = None, complete: bool = False) -> Table:
+def held_out(name: str, root: str | None = None, complete: bool = False, classes: int | None = None) -> Table:
     """The official test images of a benchmark, for inductive evaluation: no labels, only truth.
 
     `complete`: refuse a copy that lacks some of them. Their files are looked for, not opened.
+    `classes`: only those of so many classes, the same as in training.
 
     >>> table = held_out("cub", "datasets/")
     >>> model.embed(table)
@@ -109,17 +140,18 @@ def held_out(name: str, root: str | None = None, complete: bool = False) -> Tabl
         raise NewkindsError(f"'{name}' has no test images of its own.{nearest(name, BENCHMARKS)}")
     benchmark = BENCHMARKS[name]
     folder = find_copy(benchmark, root)
-    listing, classes = read_part(benchmark, folder, "test")
+    listing, class_list = read_part(benchmark, folder, "test")
     if complete:
         _require_all_test_images(benchmark, folder, listing.table.paths)
-    return replace(
+    table = replace(
         listing.table,
         labels=[None] * len(listing.table),
         truth=listing.table.labels,
-        known_first=[listing.class_names[number] for number in classes.known],
+        known_first=[listing.class_names[number] for number in class_list.known],
         categories=len(listing.class_names),
-        class_list=classes.label,
+        class_list=class_list.label,
     )
+    return table if classes is None else of_some_classes(table, class_list, listing.class_names, classes)
 
 
 def _require_all_test_images(benchmark: Benchmark, folder: Path, listed: Sequence[str]) -> None:
