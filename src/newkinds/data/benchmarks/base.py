@@ -62,11 +62,9 @@ def register(benchmark: Benchmark) -> None:
     ) -> Table:
         listing, class_list = read_part(benchmark, find_copy(benchmark, root), "train")
         table = split_listing(benchmark, listing, class_list, fraction, split_seed)
-        if classes is not None:
-            table = of_some_classes(table, class_list, listing.class_names, classes)
         if table.caveat:
             warn(f"{benchmark.title}: {table.caveat}. The split is not the published one, image by image.")
-        return table
+        return table if classes is None else of_some_classes(table, class_list, listing.class_names, classes)
 
     read_and_split.__doc__ = f"{benchmark.title}: {benchmark.about}."
     DATASETS.register(benchmark.name)(read_and_split)
