@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from PIL import Image
 
 import newkinds
+from newkinds.run import Run
 
 torch.set_num_threads(2)
 
@@ -19,6 +21,10 @@ TINY_TRAINING = {
     "data": {"categories": 4, "per_category": 8},
     "train": {"epochs": 2, "batch_size": 16},
 }
+
+
+class Killed(BaseException):
+    """Stands for the end of the process at a chosen moment: nothing in the program catches it."""
 
 
 def save_image(path: Path, colour: tuple[int, int, int] = (200, 80, 40), size: tuple[int, int] = (40, 30)) -> Path:
@@ -76,3 +82,23 @@ def run_cli(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, 
         return status, captured.out, captured.err
 
     return call
+
+
+@pytest.fixture
+def killed_after_an_epoch(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """`with killed_after_an_epoch(): train(…)`: the process dies as soon as the first epoch has been saved."""
+
+    @contextmanager
+    def killed() -> Iterator[None]:
+        save_state = Run.save_state
+
+        def save_and_die(run: Run, state: dict[str, object]) -> None:
+            save_state(run, state)
+            raise Killed
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Run, "save_state", save_and_die)
+            with pytest.raises(Killed):
+                yield
+
+    return killed

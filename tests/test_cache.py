@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -465,23 +467,15 @@ def test_runs_say_how_they_saw_their_images_and_go_on_as_they_began(tmp_path: Pa
 
 
 def test_a_killed_training_on_cached_views_ends_with_the_same_bits(
-    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, root: Path, killed_after_an_epoch: Callable[[], AbstractContextManager[None]]
 ) -> None:
     settings = {
         "data": {"categories": 4, "per_category": 8},
         "train": {"epochs": 3, "batch_size": 16, "cache_views": 3},
     }
     newkinds.train("creatures", tmp_path / "whole", organizer="cpf", settings=settings)
-    save_state = Run.save_state
-
-    def die_after_an_epoch(run: Run, state: dict[str, object]) -> None:
-        save_state(run, state)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "save_state", die_after_an_epoch)
-        with pytest.raises(KeyboardInterrupt):
-            newkinds.train("creatures", tmp_path / "killed", organizer="cpf", settings=settings)
+    with killed_after_an_epoch():
+        newkinds.train("creatures", tmp_path / "killed", organizer="cpf", settings=settings)
     newkinds.train("creatures", tmp_path / "killed", organizer="cpf", settings=settings)
     assert Run(tmp_path / "killed").model_file.read_bytes() == Run(tmp_path / "whole").model_file.read_bytes()
 

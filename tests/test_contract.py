@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -92,14 +94,10 @@ def test_a_run_saves_loads_and_predicts(method: str, organizer: str, tmp_path: P
     assert len(loaded.predict(save_image(tmp_path / "never-seen.png"))) == 1
 
 
-class Killed(BaseException):
-    """Stands for the end of the process: nothing in the program catches it."""
-
-
 @organizers
 @methods
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(
-    method: str, organizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, organizer: str, tmp_path: Path, killed_after_an_epoch: Callable[[], AbstractContextManager[None]]
 ) -> None:
     def train(folder: str) -> bytes:
         newkinds.train(
@@ -108,16 +106,8 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(
         return Run(tmp_path / folder).model_file.read_bytes()
 
     uninterrupted = train("one")
-    save_state = Run.save_state
-
-    def save_and_die(run: Run, state: dict[str, Any]) -> None:
-        save_state(run, state)
-        raise Killed
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Run, "save_state", save_and_die)
-        with pytest.raises(Killed):
-            train("two")
+    with killed_after_an_epoch():
+        train("two")
     assert not Run(tmp_path / "two").model_file.exists()
     assert train("two") == uninterrupted
 

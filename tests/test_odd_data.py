@@ -145,10 +145,6 @@ def test_half_precision_in_the_encoder(run: Any, method: str) -> None:
     assert len(found.members) == 18
 
 
-class Killed(BaseException):
-    """Stands for the end of the process: nothing in the program catches it."""
-
-
 @clustering_methods
 def test_a_run_killed_in_its_last_clustering_loses_no_epoch(
     run: Any, method: str, monkeypatch: pytest.MonkeyPatch

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch.optim import SGD
 
 import newkinds
-from conftest import TINY_TRAINING, save_image
+from conftest import TINY_TRAINING, Killed, save_image
 from newkinds.backbones import weights_file
 from newkinds.config import TrainConfig, resolve
 from newkinds.encoder import Encoded
@@ -204,10 +204,6 @@ def test_killed_at_any_moment_the_same_command_ends_with_the_same_model(tmp_path
     ]
     assert rows[0] == rows[1]
     assert len(rows[0]) == EPOCHS
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL at a chosen moment: nothing in the program catches it."""
 
 
 @pytest.mark.parametrize("writes", range(1, 14))

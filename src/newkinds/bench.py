@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from .comparison import Column, Comparison, Figure, Row
 from .console import say, warn
 from .count import Count
-from .errors import NewkindsError
+from .errors import NewkindsError, unexpected
 from .evaluation import evaluate
 from .methods import METHODS
 from .pipeline import COUNT_BY, count_categories, discover, read_count, require_same_settings
@@ -112,7 +112,7 @@ def run_all(
         except NewkindsError as error:
             warn(f"{cell} failed: {error}")
         except Exception as error:  # out of memory, a full disk, a bug: the other cells may still succeed
-            warn(f"{cell} failed: {type(error).__name__}: {' '.join(str(error).split())}")
+            warn(f"{cell} failed: {unexpected(error)}")
     return outcomes
 
 
@@ -155,7 +155,7 @@ def read_outcome(folder: Path) -> Outcome | None:
             evaluation = run.read_json("evaluation.json")
             return None if evaluation.get("truth") else _outcome(run, evaluation)
     except (OSError, KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, SafetensorError) as error:
-        reason = f"{type(error).__name__}: {error}"
+        reason = unexpected(error)
         raise NewkindsError(f"the run in {folder} is damaged ({reason}): delete it and run it again.") from None
 
 

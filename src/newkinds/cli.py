@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from .errors import NewkindsError
+from .errors import NewkindsError, unexpected
 
 EXAMPLES = """examples:
   newkinds demo                                     SimGCD with and without CPF on drawn creatures, as a web page
@@ -269,9 +269,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if options.debug:
             raise
-        text = " ".join(str(error).split()) or "no message"
         print(
-            f"error: {type(error).__name__}: {text}\nThis may be a bug in newkinds: "
+            f"error: {unexpected(error)}\nThis may be a bug in newkinds: "
             f"newkinds --debug {options.verb} … shows where it happened.",
             file=sys.stderr,
         )

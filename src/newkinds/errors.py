@@ -10,6 +10,15 @@ class NewkindsError(Exception):
     """A problem in the input, the settings or the machine; shown without a traceback by the command line."""
 
 
+def unexpected(error: BaseException) -> str:
+    """An error nobody foresaw, in one line.
+
+    >>> unexpected(KeyError("labels"))
+    "KeyError: 'labels'"
+    """
+    return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
+
+
 def nearest(word: str, options: Iterable[str]) -> str:
     """A hint for a misspelt name, or an empty string.
 

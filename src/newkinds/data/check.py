@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import NewkindsError, nearest
+from ..errors import NewkindsError, nearest, unexpected
 from .benchmarks import BENCHMARKS, Benchmark
 from .benchmarks.base import Listing, Part, find_copy, read_part, split_listing
 from .splits import split_checksum
@@ -52,7 +52,7 @@ def _check(benchmark: Benchmark, root: str | None) -> Checked:
     try:
         return _look_at(benchmark, root)
     except Exception as error:  # whatever it is, the other data sets are reported on
-        text = f"{type(error).__name__}: {error} (this may be a bug in newkinds)"
+        text = f"{unexpected(error)} (this may be a bug in newkinds)"
         return Checked(benchmark, None, False, [("error", text)])
 
 

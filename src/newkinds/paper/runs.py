@@ -15,7 +15,7 @@ from ..config import find_recipe, read_recipe, recipe_names, resolve
 from ..console import warn
 from ..data import load_table, source_of
 from ..data.benchmarks import BENCHMARKS
-from ..errors import NewkindsError, nearest
+from ..errors import NewkindsError, nearest, unexpected
 from ..files import make_folder
 from ..methods import METHODS
 from ..organizers import ORGANIZERS
@@ -208,7 +208,7 @@ def _runnable(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> li
             except NewkindsError as error:
                 tables[row.data] = f"{row.data} is left out: {error}"
             except Exception as error:  # a folder one may not enter, a bug: the other data sets may still be read
-                tables[row.data] = f"{row.data} is left out: {type(error).__name__}: {error}"
+                tables[row.data] = f"{row.data} is left out: {unexpected(error)}"
     for reason in [*wrong.values(), *filter(None, tables.values())]:
         warn(reason)
     return [cell for cell in cells if replace(cell, seed=0) not in wrong and not tables[cell.data]]
