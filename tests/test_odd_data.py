@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 import newkinds
+from conftest import Killed
 from newkinds.data.table import DATASETS, Table
 from newkinds.discovery import Discovery
 from newkinds.methods import METHODS
