@@ -532,6 +532,16 @@ def test_some_classes(root: Path) -> None:
     assert test.known == part.known
 
 
+def test_settings_are_chosen_on_what_is_labelled(root: Path) -> None:
+    whole, part = load("cub", root), load("cub", root, tune=True)
+    of_whole = dict(zip(whole.paths, whole.labels, strict=True))
+    assert part.paths == [path for path, label in of_whole.items() if label is not None]
+    assert part.truth == [of_whole[path] for path in part.paths]
+    assert set(part.known) < set(whole.known)
+    assert part.categories == len(set(part.truth))
+    assert part.class_list is None
+
+
 @pytest.mark.parametrize("classes", [0, -2, 7, 202])
 def test_no_such_number_of_classes(root: Path, classes: int) -> None:
     with pytest.raises(NewkindsError, match=rf"data.classes={classes}: give an even number up to 200"):

@@ -126,6 +126,23 @@ def test_a_table_of_ones_own_as_a_benchmark():
     assert sum(label is not None for label in table.labels) == 1
 
 
+def test_settings_are_chosen_on_labelled_images_alone():
+    """What was unlabelled, with truth or without, is not there; the classes that were known are split again."""
+    labels = ["a", "b", None, "c", "a", "b", "c", "a", "b"]
+    table = as_benchmark(labelled_table(labels, truth=["a", "b", "d", "c", "a", "b", "c", "a", "b"]), None, tune=True)
+    assert table.truth == [label for label in labels if label is not None]
+    assert table.known == ["a", "b"]
+    assert table.categories == 3
+    assert sum(label is not None for label in table.labels) == 3  # of six
+    assert set(table.labels) <= {"a", "b", None}
+    assert "labelled images" in table.caveat
+    whole = as_benchmark(labelled_table(["a", "b", "c", "d"] * 8), 0.5)
+    kept = [path for path, label in zip(whole.paths, whole.labels, strict=True) if label is not None]
+    assert as_benchmark(labelled_table(["a", "b", "c", "d"] * 8), 0.5, tune=True).paths == kept
+    with pytest.raises(NewkindsError, match="1 is too few"):
+        as_benchmark(labelled_table(["a", "a", None]), None, tune=True)
+
+
 def test_where_there_is_truth_beside_labels_it_is_split():
     table = as_benchmark(labelled_table(["a", None, None, "b"], truth=["a", "a", "c", None]), ["a"])
     assert table.truth == ["a", "a", "c", "b"]

@@ -68,6 +68,8 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
 def _on_test_images(run: Run) -> tuple[dict[str, Any] | None, str]:
     """Figures on the official test images of a benchmark, and which images these are, or why there are none."""
     data = run.config().data
+    if data.get("tune"):
+        return None, "not on test images: settings are being chosen"
     try:
         table = held_out(data["name"], data["root"], complete=True, classes=data.get("classes"))
     except NewkindsError as error:

@@ -71,7 +71,7 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
     config, record = run.config(), run.read_json("protocol.json")
     train = config.train
     estimated = ", estimated from the backbone's features" if run.path(f"{K_AUTO}.json").is_file() else ""
-    given = {key: value for key, value in config.data.items() if value is not None}
+    given = {key: value for key, value in config.data.items() if value is not None and value is not False}
     if config.data.get("known", "") is None:  # no labels were hidden
         given = {key: value for key, value in given.items() if key not in ("fraction", "split_seed")}
     data = ", ".join(str(value) if key == "name" else f"{key} {value}" for key, value in given.items())

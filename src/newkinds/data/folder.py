@@ -24,7 +24,11 @@ COLUMNS = ("path", "label", "truth")
 
 @DATASETS.register("folder")
 def read_folder(
-    path: str, known: float | list[str] | None = None, fraction: float = 0.5, split_seed: int = 0
+    path: str,
+    known: float | list[str] | None = None,
+    fraction: float = 0.5,
+    split_seed: int = 0,
+    tune: bool = False,
 ) -> Table:
     """`<class>/…` are labelled images; `unlabeled/…` and loose files are not. Sub-folders are searched.
 
@@ -49,12 +53,16 @@ def read_folder(
             warn(f"the class folder '{name}' is empty and is not counted as a known class.")
     paths = [_printable(name) for name in names]
     table = Table(paths=paths, labels=labels, open=partial(open_below, root, names), skipped=closed)
-    return as_benchmark(table, known, fraction, split_seed)
+    return as_benchmark(table, known, fraction, split_seed, tune)
 
 
 @DATASETS.register("csv")
 def read_csv(
-    path: str, known: float | list[str] | None = None, fraction: float = 0.5, split_seed: int = 0
+    path: str,
+    known: float | list[str] | None = None,
+    fraction: float = 0.5,
+    split_seed: int = 0,
+    tune: bool = False,
 ) -> Table:
     """Columns path and label (empty = unlabelled), optionally truth (read by `eval` only).
 
@@ -111,7 +119,7 @@ def read_csv(
         truth=truth if "truth" in header else None,
         skipped=skipped,
     )
-    return as_benchmark(table, known, fraction, split_seed)
+    return as_benchmark(table, known, fraction, split_seed, tune)
 
 
 def open_below(root: Path, names: list[str], row: int) -> Image.Image:

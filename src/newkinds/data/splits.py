@@ -70,14 +70,32 @@ def hide_labels(table: Table, known: Sequence[str], fraction: float = 0.5, seed:
     )
 
 
+def for_tuning(table: Table) -> Table:
+    """The labelled images alone, split again: half of their classes are known, half of whose images keep their label.
+
+    Settings that are chosen on it have seen no label that a result is judged by.
+    """
+    labelled = table.rows([row for row, label in enumerate(table.labels) if label is not None])
+    classes = sorted({label for label in labelled.labels if label is not None})
+    if len(classes) < 2:
+        raise NewkindsError(f"data.tune splits the labelled classes into known and new: {len(classes)} is too few.")
+    split = hide_labels(labelled, classes[: (len(classes) + 1) // 2])
+    return replace(split, class_list=None, caveat="only its labelled images are taken, split again to choose settings")
+
+
 def as_benchmark(
-    table: Table, known: float | list[str] | None, fraction: float = 0.5, split_seed: int = 0
+    table: Table, known: float | list[str] | None, fraction: float = 0.5, split_seed: int = 0, tune: bool = False
 ) -> Table:
     """The table as it is, or, if it is said which classes are known, split like the published benchmarks.
 
     `known`: the names of the known classes, or their share, counted from the first in sorted order. Where a
-    table has a truth beside its labels, the truth is split.
+    table has a truth beside its labels, the truth is split. `tune`: only what is labelled then, see `for_tuning`.
     """
+    split = _as_benchmark(table, known, fraction, split_seed)
+    return for_tuning(split) if tune else split
+
+
+def _as_benchmark(table: Table, known: float | list[str] | None, fraction: float, split_seed: int) -> Table:
     if known is None:
         if fraction != 0.5 or split_seed != 0:
             raise NewkindsError(

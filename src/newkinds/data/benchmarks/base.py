@@ -15,7 +15,7 @@ from PIL import Image
 from ...console import warn
 from ...errors import NewkindsError, nearest
 from ..images import BadImage, open_image
-from ..splits import hide_labels, split_checksum
+from ..splits import for_tuning, hide_labels, split_checksum
 from ..table import DATASETS, Table
 from .archives import what_to_do_with
 from .classes import ClassList, read_class_list
@@ -58,13 +58,19 @@ def register(benchmark: Benchmark) -> None:
     """Make a benchmark a data set that can be named in recipes and on the command line."""
 
     def read_and_split(
-        root: str | None = None, fraction: float = 0.5, split_seed: int = 0, classes: int | None = None
+        root: str | None = None,
+        fraction: float = 0.5,
+        split_seed: int = 0,
+        classes: int | None = None,
+        tune: bool = False,
     ) -> Table:
         listing, class_list = read_part(benchmark, find_copy(benchmark, root), "train")
         table = split_listing(benchmark, listing, class_list, fraction, split_seed)
         if table.caveat:
             warn(f"{benchmark.title}: {table.caveat}. The split is not the published one, image by image.")
-        return table if classes is None else of_some_classes(table, class_list, listing.class_names, classes)
+        if classes is not None:
+            table = of_some_classes(table, class_list, listing.class_names, classes)
+        return for_tuning(table) if tune else table
 
     read_and_split.__doc__ = f"{benchmark.title}: {benchmark.about}."
     DATASETS.register(benchmark.name)(read_and_split)
