@@ -89,6 +89,8 @@ def bench(
         organizers=tuple(dict.fromkeys([*whole.organizers, *asked.organizers])),
     )
     found = collect(shown, folder, sources, preferred=cells)
+    if not whole.data:  # a table for any data has the rows that somebody asked for, now or before
+        shown = shown.only({*cells, *found})
     return Benched(STYLES[style](shown, found), [str(cell) for cell in cells if cell not in found])
 
 

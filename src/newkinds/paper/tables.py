@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
@@ -32,6 +32,15 @@ class PaperTable:
     def reports(self) -> bool:
         """Whether the paper has such a table."""
         return self.evaluated != TEST and self.name in reported()
+
+    def only(self, cells: Collection[Cell]) -> PaperTable:
+        """The table without the methods and organizers that none of these cells has."""
+        methods, organizers = {cell.method for cell in cells}, {cell.organizer for cell in cells}
+        return replace(
+            self,
+            methods=tuple(name for name in self.methods if name in methods),
+            organizers=tuple(name for name in self.organizers if name in organizers),
+        )
 
     def cells(self, seeds: Sequence[int]) -> list[Cell]:
         return [
