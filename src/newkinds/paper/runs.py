@@ -88,8 +88,14 @@ def bench(
         methods=tuple(dict.fromkeys([*whole.methods, *asked.methods])),
         organizers=tuple(dict.fromkeys([*whole.organizers, *asked.organizers])),
     )
-    found = collect(shown, folder, sources, preferred=cells)
     if not whole.data:  # a table for any data has the rows that somebody asked for, now or before
+        shown = replace(
+            shown,
+            methods=tuple(dict.fromkeys([*shown.methods, *METHODS])),
+            organizers=tuple(dict.fromkeys([*shown.organizers, *ORGANIZERS, *VARIANTS])),
+        )
+    found = collect(shown, folder, sources, preferred=cells)
+    if not whole.data:
         shown = shown.only({*cells, *found})
     return Benched(STYLES[style](shown, found), [str(cell) for cell in cells if cell not in found])
 
