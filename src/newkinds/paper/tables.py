@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -85,6 +86,7 @@ TABLES = {
 }
 
 
+@cache
 def reported() -> dict[str, Any]:
     """The paper's figures: table → data set → method → organizer → measure."""
     return json.loads(resources.files(__package__).joinpath("reported.json").read_text(encoding="utf-8"))
