@@ -20,30 +20,44 @@ def outcome(all_: float | None, seed: int) -> Outcome:
     return Outcome({name: all_ if name == "all" else 1.0 for name in COLUMNS}, {"split": "ab", "seed": str(seed)})
 
 
+def one(value: float) -> Figure:
+    return Figure({0: value})
+
+
 def test_a_figure_is_the_mean_and_the_deviation_of_the_sample() -> None:
     values = [61.2, 58.3, 63.9]
     mean = sum(values) / 3
-    figure = Figure.of(values)
+    figure = Figure.of(dict(enumerate(values)))
     assert figure is not None
     assert figure.mean == pytest.approx(mean)
     assert figure.std == pytest.approx(math.sqrt(sum((v - mean) ** 2 for v in values) / 2))
     assert number(figure, Column("All")) == "61.1 ± 2.8"
-    assert number(Figure.of([61.25]), Column("All", decimals=2)) == "61.25"
-    assert Figure.of([]) is None
-    assert Figure.of([61.2, None]) is None, "a mean over fewer runs than the others' would be another figure"
+    assert number(Figure.of({4: 61.25}), Column("All", decimals=2)) == "61.25"
+    assert Figure.of({}) is None
+    assert Figure.of({0: 61.2, 1: None}) is None, "a mean over fewer runs than the others' would be another figure"
 
 
 def test_differences_are_signed_and_judged() -> None:
     column, lower = Column("All", better="higher"), Column("error", better="lower")
-    assert difference(Figure(61.0), Figure(63.5), column) == "\N{MINUS SIGN}2.5"
-    assert difference(Figure(61.02), Figure(61.04), column) == "+0.0"
-    assert difference(None, Figure(1.0), column) == "–"
-    assert verdict(Figure(2.0), Figure(1.0), column) == "better"
-    assert verdict(Figure(2.0), Figure(1.0), lower) == "worse"
-    assert verdict(Figure(1.02), Figure(1.0), column) == ""
-    assert verdict(Figure(64.0, 1.0, 2), Figure(61.0, 3.5, 2), column) == "", "seeds differ by more"
-    assert verdict(Figure(65.0, 1.0, 2), Figure(61.0, 3.5, 2), column) == "better"
-    assert verdict(Figure(2.0), Figure(1.0), Column("params")) == ""
+    assert difference(one(61.0), one(63.5), column) == "\N{MINUS SIGN}2.5"
+    assert difference(one(61.02), one(61.04), column) == "+0.0"
+    assert difference(None, one(1.0), column) == "–"
+    assert verdict(one(2.0), one(1.0), column) == "better"
+    assert verdict(one(2.0), one(1.0), lower) == "worse"
+    assert verdict(one(1.02), one(1.0), column) == ""
+    assert verdict(one(2.0), one(1.0), Column("params")) == ""
+
+
+def test_a_difference_is_taken_seed_by_seed() -> None:
+    """Seed 2 is harder for both: a row without it is compared with the host's other seeds, not with their mean."""
+    column = Column("All", better="higher")
+    host = Figure({0: 60.0, 1: 62.0, 2: 40.0})
+    assert difference(Figure({0: 61.0, 1: 62.5}), host, column) == "+0.8 ± 0.4"
+    assert difference(Figure({2: 40.5}), host, column) == "+0.5"
+    assert difference(Figure({3: 70.0}), host, column) == "–", "no seed in common"
+    assert verdict(Figure({0: 61.0, 1: 62.5}), host, column) == "", "seeds differ by more"
+    assert verdict(Figure({0: 63.0, 1: 65.0}), Figure({0: 60.0, 1: 62.0}), column) == "better"
+    assert verdict(Figure({0: 63.0, 1: 65.0}), Figure({0: 62.9, 1: 60.0}), column) == "", "it differs by seed"
 
 
 def test_hosts_stand_above_what_is_compared_with_them() -> None:
@@ -55,8 +69,8 @@ def test_hosts_stand_above_what_is_compared_with_them() -> None:
     names = ["GCD", "GCD + PATCHES", "GCD + CPF", "CMS", "CMS + PATCHES", "CMS + CPF"]
     assert [row.name for row in comparison.rows] == names
     assert [row.base for row in comparison.rows] == [None, 0, 0, None, 3, 3]
-    assert comparison.rows[2].figures[0] == Figure(55.0, pytest.approx(math.sqrt(2)), 2)
-    assert comparison.rows[5].figures[0] == Figure(54.0, None, 1), "the run that is there is shown, as one run"
+    assert comparison.rows[2].figures[0] == Figure({0: 54.0, 1: 56.0})
+    assert comparison.rows[5].figures[0] == Figure({0: 54.0}), "the run that is there is shown, as one run"
     complete = ", ".join(names[:-1])
     assert comparison.protocol == [("split", "ab"), ("seed", f"{complete}: 0; 1 · CMS + CPF: 0")]
     text = comparison.text()

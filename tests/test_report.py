@@ -79,8 +79,8 @@ def a_comparison() -> Comparison:
             Column("Parameters", decimals=0),
         ],
         rows=[
-            Row("host", [Figure(58.32), Figure(61.0), Figure(1_410_560)]),
-            Row("host + CPF", [Figure(61.94), Figure(66.04), Figure(1_532_675)], base=0),
+            Row("host", [Figure({0: 58.32}), Figure({0: 61.0}), Figure({0: 1_410_560})]),
+            Row("host + CPF", [Figure({0: 61.94}), Figure({0: 66.04}), Figure({0: 1_532_675})], base=0),
         ],
         protocol=[("Seed", "0"), ("Backbone", "tiny")],
         note="One seed.",
@@ -210,8 +210,8 @@ def test_differences_are_signed_and_judged_in_words() -> None:
 def test_what_was_not_measured_is_a_dash() -> None:
     comparison = a_comparison()
     comparison.rows = [
-        Row("host", [None, Figure(61.0), Figure(5.0)]),
-        Row("host + CPF", [Figure(61.9), Figure.of([float("nan"), 60.0]), Figure(5.0)], base=0),
+        Row("host", [None, Figure({0: 61.0}), Figure({0: 5.0})]),
+        Row("host + CPF", [Figure({0: 61.9}), Figure.of({0: float("nan"), 1: 60.0}), Figure({0: 5.0})], base=0),
     ]
     html = render(a_page(comparison=comparison))
     assert "nan" not in Document(html).text.lower()

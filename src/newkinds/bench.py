@@ -255,8 +255,8 @@ def compare(cells: Sequence[Cell], outcomes: Mapping[Cell, Outcome]) -> Comparis
         host = len(rows)
         for organizer in dict.fromkeys(cell.organizer for cell in cells):
             wanted = [cell for cell in cells if (cell.method, cell.organizer) == (method, organizer)]
-            finished = [outcomes[cell].figures for cell in wanted if cell in outcomes]
-            figures = [Figure.of([each[name] for each in finished]) for name in COMPARED]
+            finished = {cell.seed: outcomes[cell].figures for cell in wanted if cell in outcomes}
+            figures = [Figure.of({seed: each[name] for seed, each in finished.items()}) for name in COMPARED]
             rows.append(Row(row_name(method, organizer), figures, base=host if len(rows) > host else None))
     finished_cells = {cell: outcomes[cell] for cell in cells if cell in outcomes}
     return Comparison([COLUMNS[name] for name in COMPARED], rows, protocol_of(finished_cells))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,22 +32,36 @@ class Column:
 class Figure:
     """What some runs that differ in their seed came to."""
 
-    mean: float
-    std: float | None = None  # of the sample (n - 1); none for a single run
-    runs: int = 1
+    of_seed: Mapping[int, float]
 
     @classmethod
-    def of(cls, values: Sequence[float | None]) -> Figure | None:
+    def of(cls, values: Mapping[int, float | None]) -> Figure | None:
         """None where a run has no such value, or there is no run.
 
-        >>> Figure.of([60.0, 62.0, 64.0])
-        Figure(mean=62.0, std=2.0, runs=3)
+        >>> figure = Figure.of({0: 60.0, 1: 62.0, 2: 64.0})
+        >>> figure.mean, figure.std, figure.runs
+        (62.0, 2.0, 3)
         """
-        known = [value for value in values if value is not None and math.isfinite(value)]
-        if not known or len(known) < len(values):
-            return None
-        std = statistics.stdev(known) if len(known) > 1 else None
-        return cls(statistics.fmean(known), std, len(known))
+        known = {seed: value for seed, value in values.items() if value is not None and math.isfinite(value)}
+        return cls(known) if known and len(known) == len(values) else None
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.of_seed.values())
+
+    @property
+    def std(self) -> float | None:
+        """Of the sample (n - 1); none for a single run."""
+        return statistics.stdev(self.of_seed.values()) if self.runs > 1 else None
+
+    @property
+    def runs(self) -> int:
+        return len(self.of_seed)
+
+    def minus(self, base: Figure) -> Figure | None:
+        """Seed by seed, for the seeds that both have: runs with the same seed began alike and saw the same batches."""
+        common = [seed for seed in self.of_seed if seed in base.of_seed]
+        return Figure.of({seed: self.of_seed[seed] - base.of_seed[seed] for seed in common})
 
 
 @dataclass
@@ -90,23 +104,22 @@ def number(figure: Figure | None, column: Column) -> str:
         return "–"
     decimals = 0 if column.counts and figure.mean.is_integer() and not figure.std else column.decimals
     spread = "" if figure.std is None else f" ± {figure.std:,.{decimals}f}"
-    return f"{figure.mean:,.{decimals}f}".replace("-", MINUS) + spread
+    mean = round(figure.mean, decimals) + 0.0  # + 0.0: no negative zero
+    return f"{mean:,.{decimals}f}".replace("-", MINUS) + spread
 
 
 def difference(figure: Figure | None, base: Figure | None, column: Column) -> str:
-    """The mean minus the base's, always signed."""
-    if figure is None or base is None:
-        return "–"
-    gain = round(figure.mean - base.mean, column.decimals) + 0.0  # + 0.0: no negative zero
-    text = number(Figure(gain), column)
-    return text if text.startswith(MINUS) else f"+{text}"
+    """`+1.2` or `+1.2 ± 0.4`: the mean and spread of what changed, seed by seed; always signed."""
+    text = number(figure.minus(base) if figure and base else None, column)
+    return text if text.startswith((MINUS, "–")) else f"+{text}"
 
 
 def verdict(figure: Figure | None, base: Figure | None, column: Column) -> str:
     """One of "better", "worse" and "" (no change beyond the spread, no good direction, or not measured)."""
-    if figure is None or base is None or column.better is None:
+    gain = figure.minus(base) if figure and base else None
+    if figure is None or base is None or gain is None or column.better is None:
         return ""
-    if abs(figure.mean - base.mean) <= max(figure.std or 0.0, base.std or 0.0):
+    if abs(gain.mean) <= max(each.std or 0.0 for each in (figure, base, gain)):
         return ""
-    gain = round(figure.mean - base.mean, column.decimals) * (1 if column.better == "higher" else -1)
-    return "better" if gain > 0 else "worse" if gain < 0 else ""
+    change = round(gain.mean, column.decimals) * (1 if column.better == "higher" else -1)
+    return "better" if change > 0 else "worse" if change < 0 else ""

@@ -104,6 +104,11 @@ class Entry:
     ours: Figure | None
     host: Figure | None  # ours, without an organizer
 
+    @property
+    def gain(self) -> Figure | None:
+        """What the organizer changed, seed by seed."""
+        return self.ours.minus(self.host) if self.ours and self.host else None
+
 
 def entries(table: PaperTable, outcomes: Mapping[Cell, Outcome]) -> list[Entry]:
     """Every figure of a table, run or not, in the order of its rows."""
@@ -130,4 +135,5 @@ def with_test_images(
 
 
 def _figure(outcomes: Mapping[Cell, Outcome], row: Cell, measure: str) -> Figure | None:
-    return Figure.of([o.figures[measure] for cell, o in outcomes.items() if replace(cell, seed=row.seed) == row])
+    runs = {cell.seed: outcome for cell, outcome in outcomes.items() if replace(cell, seed=row.seed) == row}
+    return Figure.of({seed: run.figures[measure] for seed, run in runs.items()})
