@@ -318,7 +318,7 @@ def test_only_our_own_caches_are_listed_and_cleared(
     assert list_caches() == [entry]
     clear_caches()
     assert not (root / entry.key).exists()
-    assert len(list(outside.iterdir())) == len(list((root / "tool").iterdir())) == 7
+    assert len(list(outside.iterdir())) == len(list((root / "tool").iterdir())) == 8
     assert (root / "fedcba9876543210" / "cache.json").exists()
 
 
@@ -347,8 +347,41 @@ def test_a_changed_image_is_another_cache(
     (old,) = list_caches()
     save_image(photos / "loose.png", (1, 2, 3))
     made(backbone, readable(read_folder(str(photos)), contents=True), about="photos")
-    assert f"changed since the cache {old.key} was made" in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"the cache {old.key} has {old.images - 1} of these {old.images} images" in said
     assert len(list_caches()) == 2
+
+
+@pytest.mark.parametrize("harm", ["none", "a piece is damaged", "the list of images is damaged"])
+def test_what_another_cache_has_is_not_computed_again(
+    harm: str, table: Table, backbone: Backbone, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part first, then all: the same tokens as made alone, and only the rest is looked at."""
+    made(backbone, table, about="all")
+    alone = files_of(root)
+    clear_caches()
+    part = table.rows(range(0, len(table), 2))
+    made(backbone, part, about="part")
+    reused = {"none": len(part), "a piece is damaged": 0, "the list of images is damaged": 0}[harm]
+    (list_,), (tokens,) = root.glob("*/images.txt"), root.glob("*/view001.tokens")
+    if harm == "a piece is damaged":
+        tokens.write_bytes(b"?" + tokens.read_bytes()[1:])
+    elif harm == "the list of images is damaged":
+        list_.write_text("x" + list_.read_text()[1:])
+    looked_at = []
+    look = FixedViews.__getitem__
+
+    def watched(views: FixedViews, item: int) -> torch.Tensor | str:
+        looked_at.append(item)
+        return look(views, item)
+
+    monkeypatch.setattr(FixedViews, "__getitem__", watched)
+    made(backbone, table, about="all", workers=0)
+    assert len(looked_at) == len(set(looked_at)) == len(table) - reused
+    (whole,) = [entry for entry in list_caches() if entry.about == "all"]
+    for file in sorted((root / whole.key).glob("view*.tokens")):
+        both = [np.frombuffer(content, np.float16) for content in (alone[file.name], file.read_bytes())]
+        np.testing.assert_allclose(*both, rtol=0, atol=4e-3)  # other batches, other rounding
 
 
 def test_an_image_that_changes_meanwhile_stops_the_making(photos: Path, backbone: Backbone, root: Path) -> None:

@@ -29,6 +29,14 @@ def value_and_gradient(loss, x):
     return value.item(), gradient
 
 
+def contrast(z, y, temperature=0.07, similarity="dot"):
+    """Class by class, by dot products or by minus the distance."""
+    if similarity == "dot":
+        return losses.supervised_contrastive(z, y, temperature)
+    (distance,) = losses.prefix_distances(z, [z.shape[1]])
+    return losses.class_contrast(-distance / temperature, y)
+
+
 def view_major(samples_views):  # (n, V, d) -> (V·n, d)
     return samples_views.transpose(0, 1).flatten(0, 1)
 
@@ -49,7 +57,7 @@ def test_supervised_contrastive_published(arrays, value, gradient, labelled, sim
 
     def loss(feats):
         z = F.normalize(view_major(feats), dim=1)
-        return losses.supervised_contrastive(z, y.repeat(2), similarity=similarity)
+        return contrast(z, y.repeat(2), similarity=similarity)
 
     got, got_gradient = value_and_gradient(loss, arrays["supcon/feats"])
     assert got == pytest.approx(EXPECTED["supcon"][value], abs=1e-9)
@@ -116,7 +124,7 @@ def test_supervised_contrastive_by_loops(similarity, n):
     z = F.normalize(rows(n, 5, seed=n), dim=1)
     y = torch.arange(n) % (n // 2)  # singletons and classes of two or more
     y[-1] = 99  # a row without a positive stays a negative of the others
-    got = losses.supervised_contrastive(z, y, temperature=0.2, similarity=similarity).item()
+    got = contrast(z, y, 0.2, similarity).item()
     assert got == pytest.approx(naive_supervised_contrastive(z, y, 0.2, similarity), abs=1e-10)
 
 
@@ -124,9 +132,28 @@ def test_euclidean_distances_of_near_twins_are_exact_in_float32():
     z = F.normalize(rows(20, 64, seed=7), dim=1)
     twins = torch.cat([z, z + 1e-5]).float()  # 40 rows, whose distances a matrix product would drown
     y = torch.arange(20).repeat(2)
-    got = losses.supervised_contrastive(twins, y, temperature=1, similarity="euclidean")
-    exact = losses.supervised_contrastive(twins.double(), y, temperature=1, similarity="euclidean")
+    got = contrast(twins, y, 1, "euclidean")
+    exact = contrast(twins.double(), y, 1, "euclidean")
     assert got.item() == pytest.approx(exact.item(), rel=1e-6)
+
+
+def test_distances_of_parts_and_their_gradients_are_those_of_each_part_alone():
+    z, widths = rows(6, 16, seed=3), [16, 8, 4, 1, 1]
+    weights = rows(6 * len(widths), 6, seed=4).split(6)  # not symmetric, as the gradients of losses are not
+
+    def apart(x):
+        return [torch.cdist(x[:, :w], x[:, :w], compute_mode="donot_use_mm_for_euclid_dist") for w in widths]
+
+    def together(x):
+        return losses.prefix_distances(x, widths)
+
+    for got, expected in zip(together(z), apart(z), strict=True):
+        torch.testing.assert_close(got, expected, **TIGHT)
+    gradients = [
+        value_and_gradient(lambda x, f=f: sum((w * d).sum() for w, d in zip(weights, f(x), strict=True)), z)[1]
+        for f in (together, apart)
+    ]
+    torch.testing.assert_close(*gradients, **TIGHT)
 
 
 def test_supervised_contrastive_does_not_care_for_row_order():
@@ -193,7 +220,7 @@ def test_mean_entropy_gap_is_zero_when_uniform_and_log_k_when_collapsed():
         lambda x: losses.supervised_contrastive(x[:0], torch.zeros(0, dtype=torch.long)),
         lambda x: losses.supervised_contrastive(x[:1], torch.zeros(1, dtype=torch.long)),
         lambda x: losses.supervised_contrastive(x, torch.arange(4)),  # no two rows of a class
-        lambda x: losses.supervised_contrastive(x, torch.arange(4), similarity="euclidean"),
+        lambda x: contrast(x, torch.arange(4), similarity="euclidean"),
         lambda x: losses.labelled_cross_entropy(x, torch.full((4,), -1)),
         lambda x: losses.labelled_cross_entropy(x[:0], torch.zeros(0, dtype=torch.long)),
         lambda x: losses.info_nce(x[:0]),
@@ -219,9 +246,7 @@ def test_finite_when_predictions_underflow(dtype):
 @pytest.mark.parametrize("similarity", ["dot", "euclidean"])
 def test_identical_rows_have_a_gradient(similarity):
     z, y = F.normalize(torch.ones(4, 3), dim=1), torch.tensor([0, 0, 1, 1])
-    value, gradient = value_and_gradient(
-        lambda x: losses.supervised_contrastive(x, y, similarity=similarity), z
-    )
+    value, gradient = value_and_gradient(lambda x: contrast(x, y, similarity=similarity), z)
     assert value == pytest.approx(math.log(3), abs=1e-5)
     assert gradient.isfinite().all()
 
@@ -240,5 +265,3 @@ def test_wrong_arguments():
         losses.info_nce(torch.ones(3, 2))
     with pytest.raises(ValueError, match="even number"):
         losses.self_distillation(torch.ones(3, 2), 0.04)
-    with pytest.raises(ValueError, match="'cosine'"):
-        losses.supervised_contrastive(torch.ones(2, 2), torch.zeros(2), similarity="cosine")

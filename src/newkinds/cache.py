@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import timm
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from .backbones import Backbone, blocks_of
-from .cache_files import PIECE, ROOT_VARIABLE, CacheUnavailable, Store, gigabytes
+from .cache_files import PIECE, ROOT_VARIABLE, CacheUnavailable, Store, digest_of, gigabytes
 from .console import say, track
 from .data.loader import FixedViews, no_longer_readable
 from .data.table import Skipped, Table
@@ -88,7 +88,7 @@ def cached_tokens(
     contents = sorted(set(table.contents))  # copies share their tokens, and the table's order does not matter
     store = Store(
         origin=_origin(backbone, contents, seed, precision),
-        images=len(contents),
+        contents=contents,
         shape=backbone.sequence_shape,
         dtype=np.dtype(precision),
         about=about,
@@ -122,8 +122,16 @@ def _origin(backbone: Backbone, contents: Sequence[str], seed: int, precision: P
         "std": list(preprocessing.std),
         "view_seed": seed,
         "precision": precision,
-        "images": sha256("".join(contents).encode()).hexdigest(),
+        "images": digest_of(contents),
     }
+
+
+class _Piece(NamedTuple):
+    """What is to be made of a piece."""
+
+    places: range  # of its images in the cache
+    absent: list[int]  # those places whose images no other cache has
+    numbers: list[int]  # of the views that are missing
 
 
 def _compute(
@@ -138,26 +146,60 @@ def _compute(
 ) -> None:
     """Make what is missing of these views, piece by piece."""
     done = store.sound_pieces(numbers, tell=True)  # again: somebody else may have made it while we waited
-    missing = {piece: [n for n in numbers if done[n] <= piece] for piece in range(store.pieces)}
     first = min(done.values())
     if first == store.pieces:
         return
     for number in numbers:
         store.cut(number, done[number])
-    wanted = [missing[place // PIECE] for place in range(len(rows))]
+    elsewhere = _elsewhere(store, numbers)
+    pieces = []
+    for start in range(first * PIECE, store.images, PIECE):
+        places = range(start, min(start + PIECE, store.images))
+        absent = [place for place in places if store.contents[place] not in elsewhere]
+        pieces.append(_Piece(places, absent, [number for number in numbers if done[number] * PIECE <= start]))
     backbone.to(device)
-    _announce(backbone, store, sum(map(len, wanted)), device)
-    dataset = FixedViews(table, backbone.preprocessing, seed, rows, wanted)
-    pieces = [list(range(start, min(start + PIECE, len(rows)))) for start in range(first * PIECE, len(rows), PIECE)]
+    _announce(backbone, store, pieces, device)
+    wanted = {place: piece.numbers for piece in pieces for place in piece.absent}
+    numbers_of = [wanted.get(place, []) for place in range(len(rows))]
+    dataset = FixedViews(table, backbone.preprocessing, seed, rows, numbers_of)
     loader = DataLoader(
-        dataset, batch_sampler=pieces, num_workers=choose_workers(workers, device), collate_fn=list
+        dataset,
+        batch_sampler=[piece.absent for piece in pieces],
+        num_workers=choose_workers(workers, device),
+        collate_fn=list,
     )
-    for piece, seen in enumerate(track(loader, "caching tokens", total=len(pieces)), start=first):
-        for place, views in zip(pieces[piece - first], seen, strict=True):
+    for piece, seen in zip(pieces, track(loader, "caching tokens", total=len(pieces)), strict=True):
+        for place, views in zip(piece.absent, seen, strict=True):
             if isinstance(views, str):
                 raise no_longer_readable(Skipped(table.paths[rows[place]], views))
-        for number, views in zip(missing[piece], torch.stack(seen, dim=1), strict=True):  # (images, 3, H, W) each
-            store.append(number, piece, _entering(backbone, views, device).cpu().numpy())
+        for which, number in enumerate(piece.numbers):
+            tokens = {}  # place → (T, D)
+            if seen:
+                views = torch.stack([each[which] for each in seen])  # (images, 3, H, W)
+                tokens = dict(zip(piece.absent, _entering(backbone, views, device).cpu().numpy(), strict=True))
+            for place in set(piece.places) - tokens.keys():
+                cache, row = elsewhere[store.contents[place]]
+                tokens[place] = cache.views[number][row]
+            store.append(number, piece.places.start // PIECE, np.stack([tokens[place] for place in piece.places]))
+
+
+def _elsewhere(store: Store, numbers: Sequence[int]) -> dict[str, tuple[TokenCache, int]]:
+    """Of the images that another cache has in all these views: which one, and in which row."""
+    found: dict[str, tuple[TokenCache, int]] = {}
+    wanted = set(store.contents)
+    for other in store.siblings():
+        images = min(PIECE * min(other.sound_pieces(numbers).values()), other.images)
+        shared = [row for row, content in enumerate(other.contents[:images]) if content in wanted]
+        if shared:
+            cache = TokenCache(other.contents, [other.open(number, images) for number in numbers])
+            found |= {other.contents[row]: (cache, row) for row in shared}
+            wanted -= found.keys()
+        if shared or other.about == store.about:
+            say(
+                f"the cache {other.key} has {len(shared):,} of these {store.images:,} images, the others are new or "
+                f"changed since: what it has is taken from there (newkinds cache clear {other.key} deletes it)"
+            )
+    return found
 
 
 @torch.inference_mode()
@@ -166,13 +208,14 @@ def _entering(backbone: Backbone, views: Tensor, device: torch.device) -> Tensor
     return backbone.entering(backbone.ready(views.to(device)))
 
 
-def _announce(backbone: Backbone, store: Store, views: int, device: torch.device) -> None:
+def _announce(backbone: Backbone, store: Store, pieces: Sequence[_Piece], device: torch.device) -> None:
     """Size and time, before anything long begins."""
-    needed = views * store.view_bytes
+    views = sum(len(piece.numbers) * len(piece.absent) for piece in pieces)
+    needed = sum(len(piece.numbers) * len(piece.places) for piece in pieces) * store.view_bytes
     free = shutil.disk_usage(store.folder).free
     if needed > free:
         raise CacheUnavailable(
-            f"the tokens of {views:,} views need {gigabytes(needed)} in {store.folder.parent}, where "
+            f"the tokens of {store.images:,} images need {gigabytes(needed)} in {store.folder.parent}, where "
             f"{gigabytes(free)} are free: make room (newkinds cache list, newkinds cache clear), name another place in "
             f"the environment variable {ROOT_VARIABLE}, or take fewer views (--cache-views N; 0 for none)."
         )

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -33,6 +33,7 @@ ROOT_VARIABLE = "NEWKINDS_CACHE"
 PIECE = 64  # images; what is written and checked as one
 SUM_BYTES = 9  # of a line with a piece's checksum
 DESCRIPTION = "cache.json"
+CONTENTS = "images.txt"  # a digest a line
 VIEW_FILES = "view[0-9][0-9][0-9].*"
 
 
@@ -45,7 +46,7 @@ class Store:
     """The files of one cache."""
 
     origin: dict[str, Any]  # all that its tokens depend on
-    images: int
+    contents: Sequence[str]  # digests of its images, in their order
     shape: tuple[int, int]  # T tokens of D features
     dtype: np.dtype
     about: str  # for people
@@ -57,6 +58,10 @@ class Store:
     @property
     def folder(self) -> Path:
         return cache_root() / self.key
+
+    @property
+    def images(self) -> int:
+        return len(self.contents)
 
     @property
     def pieces(self) -> int:
@@ -84,18 +89,24 @@ class Store:
                 warn(f"{self.folder} does not say what it holds: its {len(undescribed)} files are made again.")
             for file in undescribed:
                 file.unlink()
-        for entry in list_caches():
-            origin = _read_description(cache_root() / entry.key / DESCRIPTION)["origin"]
-            if entry.about == self.about and {**origin, "images": self.origin["images"]} == self.origin:
-                say(
-                    f"the images changed since the cache {entry.key} was made (or are others): it is not used "
-                    f"(newkinds cache clear {entry.key} deletes it)"
-                )
         record = {"about": self.about, "count": self.images, "origin": self.origin, "made": time.strftime("%F")}
         try:
+            write_whole(self.folder / CONTENTS, "\n".join(self.contents))
             write_whole(self.folder / DESCRIPTION, json.dumps(record, indent=1) + "\n")
         except NewkindsError as error:
             raise CacheUnavailable(str(error)) from error
+
+    def siblings(self) -> list[Store]:
+        """Caches that differ from this one in their images alone, and may have some of them in common."""
+        found = []
+        for entry in list_caches():
+            origin = _read_description(cache_root() / entry.key / DESCRIPTION).get("origin", {})
+            if origin != self.origin and {**origin, "images": self.origin["images"]} == self.origin:
+                with suppress(OSError, ValueError):  # made by an earlier version, or being deleted
+                    contents = (cache_root() / entry.key / CONTENTS).read_text(encoding="ascii").split("\n")
+                    if digest_of(contents) == origin["images"]:
+                        found.append(replace(self, origin=origin, contents=contents, about=entry.about))
+        return found
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -172,10 +183,11 @@ class Store:
                     opened.flush()
                     os.fsync(opened.fileno())
 
-    def open(self, number: int) -> np.ndarray:
-        """One view of all images (images, T, D), read from the disk as it is needed."""
+    def open(self, number: int, images: int | None = None) -> np.ndarray:
+        """One view of all images, or of the first ones (images, T, D), read from the disk as it is needed."""
+        shape = (self.images if images is None else images, *self.shape)
         try:
-            return np.memmap(self._tokens(number), self.dtype, mode="r", shape=(self.images, *self.shape))
+            return np.memmap(self._tokens(number), self.dtype, mode="r", shape=shape)
         except (OSError, ValueError) as error:
             raise CacheUnavailable(f"cannot read the cache {self.folder}: {error}.") from error
 
@@ -203,6 +215,11 @@ def _writing(folder: Path) -> Iterator[None]:
             + ("What is whole in it is kept: make room and run the same command again, or n" if full else "N")
             + f"ame another place in the environment variable {ROOT_VARIABLE}, or train without one (--cache-views 0)."
         ) from error
+
+
+def digest_of(contents: Sequence[str]) -> str:
+    """One digest for many images."""
+    return sha256("".join(contents).encode()).hexdigest()
 
 
 def _key(origin: dict[str, Any]) -> str:
@@ -280,7 +297,7 @@ def clear_caches(keys: Sequence[str] = ()) -> list[CacheEntry]:
         folder = cache_root() / entry.key
         try:
             with _lock(entry.key).acquire(timeout=1):
-                for pattern in (DESCRIPTION, VIEW_FILES):
+                for pattern in (DESCRIPTION, CONTENTS, VIEW_FILES):
                     for file in folder.glob(pattern):
                         file.unlink(missing_ok=True)
                 with suppress(OSError):  # somebody else's files stay

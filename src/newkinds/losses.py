@@ -8,7 +8,8 @@ is a zero with a graph when there is nothing to compare: a batch without labelle
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -17,35 +18,34 @@ from torch import Tensor
 from .precision import full_precision
 
 
-def supervised_contrastive(
-    z: Tensor, y: Tensor, temperature: float = 0.07, similarity: Literal["dot", "euclidean"] = "dot"
-) -> Tensor:
+def supervised_contrastive(z: Tensor, y: Tensor, temperature: float = 0.07) -> Tensor:
     """Pull rows of one class together and away from all others (SupCon, Khosla et al., NeurIPS 2020).
 
     `z` (n, d) are rows the caller has normalised, `y` (n,) their classes, in any order: put both views of
-    an image in. `similarity="euclidean"` uses minus the distance in place of the dot product. A row whose
-    class has no other row pulls nothing; it is one of the negatives, and the mean is over the rest.
+    an image in.
 
     >>> h = F.normalize(torch.randn(8, 16), dim=1)                  # two views of four images
     >>> supervised_contrastive(h, torch.tensor([0, 1, 0, 2]).repeat(2))
     """
-    n = len(z)
-    if n < 2:
-        return z.sum() * 0.0
     with full_precision(z) as z:
-        if similarity == "dot":
-            logits = z @ z.T / temperature  # (n, n)
-        elif similarity == "euclidean":
-            logits = -euclidean_distances(z) / temperature
-        else:
-            raise ValueError(f"similarity is 'dot' or 'euclidean', not {similarity!r}")
-        itself = torch.eye(n, dtype=torch.bool, device=z.device)
-        others = logits.masked_fill(itself, float("-inf"))
-        log_share = logits - others.logsumexp(dim=1, keepdim=True)  # (n, n), log softmax over the others
-        positive = (y[:, None] == y[None, :]) & ~itself
-        positives = positive.sum(dim=1)  # (n,)
-        per_row = -(log_share * positive).sum(dim=1) / positives.clamp(min=1)  # (n,), 0 without positives
-        return per_row.sum() / (positives > 0).sum().clamp(min=1)
+        return class_contrast(z @ z.T / temperature, y)
+
+
+def class_contrast(logits: Tensor, y: Tensor) -> Tensor:
+    """The same from how alike the rows are, (n, n): their share of each row's softmax over all other rows.
+
+    A row whose class has no other row pulls nothing; it is one of the negatives, and the mean is over the rest.
+    """
+    n = len(logits)
+    if n < 2:
+        return logits.sum() * 0.0
+    itself = torch.eye(n, dtype=torch.bool, device=logits.device)
+    others = logits.masked_fill(itself, float("-inf"))
+    log_share = logits - others.logsumexp(dim=1, keepdim=True)  # (n, n), log softmax over the others
+    positive = (y[:, None] == y[None, :]) & ~itself
+    positives = positive.sum(dim=1)  # (n,)
+    per_row = -(log_share * positive).sum(dim=1) / positives.clamp(min=1)  # (n,), 0 without positives
+    return per_row.sum() / (positives > 0).sum().clamp(min=1)
 
 
 def info_nce(z: Tensor, temperature: float = 1.0) -> Tensor:
@@ -101,21 +101,37 @@ def mean_entropy_gap(logits: Tensor, student_temp: float = 0.1) -> Tensor:
         return math.log(categories) + (log_mean.exp() * log_mean).sum()
 
 
-def euclidean_distances(z: Tensor) -> Tensor:
-    """Distances (n, n) between rows (n, d), exact to float32 also where they are small.
+def prefix_distances(z: Tensor, widths: Sequence[int]) -> list[Tensor]:
+    """Distances (n, n) between rows (n, d) by their first w features, for each w of `widths`.
 
     ‖a‖² − 2ab + ‖b‖² is a matrix product, many times faster than differences in thousands of dimensions,
     but its rounding error is largest where distances are smallest: exactly at the positives. So it is done
-    in float64, where there is any. Equal rows have distance zero and no gradient.
+    in float64, where there is any. Equal rows have distance zero and no gradient. A longer part's products
+    are those of the next shorter one and of the features in between: none is multiplied twice.
     """
     if z.device.type == "mps":  # has no float64
-        return torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist")
-    wide = z.double()
-    products = wide @ wide.T  # (n, n)
+        return [torch.cdist(z[:, :w], z[:, :w], compute_mode="donot_use_mm_for_euclid_dist") for w in widths]
+    ascending = sorted({*widths, z.shape[1]})
+    parts = z.double().split([stop - start for start, stop in pairwise([0, *ascending])], dim=1)
+    by_width, products = {}, z.new_zeros(len(z), len(z), dtype=torch.float64)
+    for width, part in zip(ascending, parts, strict=True):
+        products = products + _products(part)
+        by_width[width] = _distances(products).to(z.dtype)
+    return [by_width[width] for width in widths]
+
+
+def _products(rows: Tensor) -> Tensor:
+    """rows · rowsᵀ (n, n), whose gradient (G + Gᵀ) · rows then takes one matrix product instead of two."""
+    half = rows @ rows.detach().T
+    return half + half.T - half.detach()
+
+
+def _distances(products: Tensor) -> Tensor:
+    """Between rows (n, n), from the products of all pairs."""
     squares = products.diagonal()
     squared = squares[:, None] + squares - 2 * products
     equal = squared <= 1e-14 * (squares[:, None] + squares)
-    return squared.masked_fill(equal, 1.0).sqrt().masked_fill(equal, 0.0).to(z.dtype)
+    return squared.masked_fill(equal, 1.0).sqrt().masked_fill(equal, 0.0)
 
 
 def _partner(n: int, device: torch.device) -> Tensor:

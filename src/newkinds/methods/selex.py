@@ -124,18 +124,18 @@ class SelEx(KMeansMethod):
         config = self.config
         labels = labels.repeat(2)
         labelled = labels >= 0
-        supervised = losses.supervised_contrastive(
-            embedding[labelled], labels[labelled], config.sup_con_temp, "euclidean"
-        )
-        hierarchical = embedding.new_zeros(())
-        for level, of_level in enumerate(cluster):
-            share = 0.5 ** (level + 1)  # of the loss, and of the embedding's coordinates
-            part = embedding[:, : max(int(embedding.shape[1] * share), 1)]
-            hierarchical = hierarchical + share * losses.supervised_contrastive(
-                part, of_level, config.sup_con_temp, "euclidean"
-            )
-        smooth = self.far_away(features, cluster)
-        unsupervised = smoothed_info_nce(embedding, smooth, config.smoothing, config.info_nce_temp)
+        shares = [0.5 ** (level + 1) for level in range(len(cluster))]  # of the loss, and of the embedding's features
+        with full_precision(embedding) as z:
+            widths = [max(int(z.shape[1] * share), 1) for share in shares]
+            distance, *of_parts = losses.prefix_distances(z, [z.shape[1], *widths])  # (2B, 2B) each
+            alike = -distance[labelled][:, labelled] / config.sup_con_temp
+            supervised = losses.class_contrast(alike, labels[labelled])
+            hierarchical = z.new_zeros(())
+            for share, of_part, of_level in zip(shares, of_parts, cluster, strict=True):
+                contrast = losses.class_contrast(-of_part / config.sup_con_temp, of_level)
+                hierarchical = hierarchical + share * contrast
+            smooth = self.far_away(features, cluster)
+            unsupervised = smoothed_info_nce(distance, smooth, config.smoothing, config.info_nce_temp)
         loss = config.sup_weight * (supervised + hierarchical) / 2 + (1 - config.sup_weight) * unsupervised
         return {
             "loss": loss,
@@ -171,16 +171,15 @@ class SelEx(KMeansMethod):
             return far / (total.T if config.published_target_axis else total)
 
 
-def smoothed_info_nce(z: Tensor, smooth: Tensor, share: float, temperature: float = 1.0) -> Tensor:
-    """InfoNCE by distance, with a share of the target spread over other rows as `smooth` (2B, 2B) says."""
-    n = len(z)
-    with full_precision(z) as z:
-        itself = torch.eye(n, dtype=torch.bool, device=z.device)
-        logits = (-losses.euclidean_distances(z) / temperature).masked_fill(itself, float("-inf"))
-        log_share = logits.log_softmax(dim=1).masked_fill(itself, 0.0)  # (2B, 2B)
-        partner = itself.roll(n // 2, dims=0).to(z.dtype)
-        target = (1 - share) * partner + share * smooth.to(z.dtype)
-        return -(target * log_share).sum(dim=1).mean()
+def smoothed_info_nce(distance: Tensor, smooth: Tensor, share: float, temperature: float = 1.0) -> Tensor:
+    """InfoNCE by distance (2B, 2B), with a share of the target spread over other rows as `smooth` (2B, 2B) says."""
+    n = len(distance)
+    itself = torch.eye(n, dtype=torch.bool, device=distance.device)
+    logits = (-distance / temperature).masked_fill(itself, float("-inf"))
+    log_share = logits.log_softmax(dim=1).masked_fill(itself, 0.0)  # (2B, 2B)
+    partner = itself.roll(n // 2, dims=0).to(distance.dtype)
+    target = (1 - share) * partner + share * smooth.to(distance.dtype)
+    return -(target * log_share).sum(dim=1).mean()
 
 
 def _distances(a: Tensor, b: Tensor) -> Tensor:  # (n, m), without a matrix product: exact where small too
