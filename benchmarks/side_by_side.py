@@ -17,6 +17,7 @@ from torch import Tensor
 from newkinds.backbones import Backbone
 from newkinds.config import TrainConfig
 from newkinds.data.batch import Batch
+from newkinds.device import choose_device
 from newkinds.encoder import Encoder, Tokens
 from newkinds.methods import METHODS, Method
 from newkinds.methods.base import Progress
@@ -55,7 +56,7 @@ class TrainingStep:
         self.model = Model(encoder, head, [str(number) for number in range(KNOWN)], CATEGORIES).train()
         self.batches = batches
         self.optimizer = torch.optim.SGD(parameter_groups(self.model, config), lr=0.0, momentum=config.momentum)
-        self.precision = Precision("float32", torch.device("cpu"))
+        self.precision = Precision("float32", choose_device("cpu"))  # ready as for any training
 
     def __call__(self) -> Tensor:
         batch = next(self.batches)
