@@ -152,14 +152,15 @@ def test_a_table_of_nothing_is_printed_empty(style: str, tmp_path: Path) -> None
 
 def test_any_data_may_be_compared_on(run_cli: Cli, tmp_path: Path) -> None:
     """A folder of sorted images, half of whose classes are known: every host row, with and without an organizer."""
+    birds = tmp_path / "birds[1].v2"  # a name that is none of glob's patterns
     for kind in range(4):
         for number in range(6):
-            save_image(tmp_path / "birds" / f"kind{kind}" / f"{number}.png", colour=(60 * kind, 40 * number, 90))
+            save_image(birds / f"kind{kind}" / f"{number}.png", colour=(60 * kind, 40 * number, 90))
     settings = ("--set", "data.known=0.5", "--set", "train.batch_size=8", "--epochs", "1", "--cache-views", "0")
-    command = ("bench", "plugin", "--out", str(tmp_path / "runs"), "--data", str(tmp_path / "birds"))
+    command = ("bench", "plugin", "--out", str(tmp_path / "runs"), "--data", str(birds))
     code, text, _ = run_cli(*command, "--methods", "simgcd", "--organizers", "none,patches", *settings)
     assert code == 0
-    assert "## birds" in text
+    assert "## birds[1].v2" in text
     header, *rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert "reported" not in header
     assert "count error" in header
@@ -168,13 +169,16 @@ def test_any_data_may_be_compared_on(run_cli: Cli, tmp_path: Path) -> None:
     assert re.fullmatch(r"[+\N{MINUS SIGN}][\d.]+", of_row["SimGCD + PATCHES"][1])
     assert list(of_row) == ["SimGCD", "SimGCD + PATCHES"]
     assert run_cli(*command, "--collect")[1] == text
-    shutil.copytree(tmp_path / "birds", tmp_path / "elsewhere" / "birds")
-    elsewhere = ("--data", str(tmp_path / "elsewhere" / "birds"))
+    shutil.copytree(birds, tmp_path / "elsewhere" / birds.name)
+    elsewhere = ("--data", str(tmp_path / "elsewhere" / birds.name))
     _, out, err = run_cli("bench", "plugin", "--out", str(tmp_path / "runs"), "--collect", *elsewhere)
     assert "holds another run" in err
     assert "no run yet" in out
-    with pytest.raises(NewkindsError, match="two of the data are called 'birds'"):
-        bench("plugin", tmp_path / "runs", data=[str(tmp_path / "birds"), str(tmp_path / "elsewhere" / "birds")])
+    with pytest.raises(NewkindsError, match=r"two of the data are called 'birds\[1\].v2'"):
+        bench("plugin", tmp_path / "runs", data=[str(birds), str(tmp_path / "elsewhere" / birds.name)])
+    shutil.copytree(birds, birds.with_suffix(".v3"))
+    both = bench("plugin", tmp_path / "runs", data=[str(birds), str(birds.with_suffix(".v3"))], only_collect=True)
+    assert both.text.count("## birds[1].v") == 2
     with pytest.raises(NewkindsError, match="say which data the table plugin is for"):
         bench("plugin", tmp_path / "runs")
     with pytest.raises(NewkindsError, match="there is no folder, CSV file or data set 'bird'"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -109,8 +110,8 @@ def collect(
     """
     outcomes = {}
     for cell in table.cells([0]):
-        pattern = replace(cell, seed=-1).folder(out).name.removesuffix("-1") + "*"
-        for folder in sorted(out.glob(pattern)):
+        beginning = replace(cell, seed=-1).folder(out).name.removesuffix("-1")
+        for folder in sorted(out.glob(f"{glob.escape(beginning)}*")):
             seed = folder.name.rpartition("-seed")[2]
             if not seed.isdecimal() or seed != str(int(seed)):
                 continue
@@ -185,7 +186,8 @@ def _sources(table: PaperTable, data: Sequence[str] | None) -> dict[str, Mapping
     sources: dict[str, Mapping[str, Any]] = {}
     for given in data:
         source = source_of(given)
-        name = Path(source["path"]).stem if "path" in source else source["name"]
+        path = Path(source.get("path", source["name"]))
+        name = path.stem if source["name"] == "csv" else path.name
         if sources.setdefault(name, source) != source:
             raise NewkindsError(f"two of the data are called '{name}': rename one, or give each a table of its own.")
     return sources
