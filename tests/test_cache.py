@@ -352,7 +352,7 @@ def test_a_changed_image_is_another_cache(
     assert len(list_caches()) == 2
 
 
-@pytest.mark.parametrize("harm", ["none", "a piece is damaged", "the list of images is damaged"])
+@pytest.mark.parametrize("harm", ["none", "damaged piece", "damaged list", "lost line end", "unreadable"])
 def test_what_another_cache_has_is_not_computed_again(
     harm: str, table: Table, backbone: Backbone, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,12 +362,17 @@ def test_what_another_cache_has_is_not_computed_again(
     clear_caches()
     part = table.rows(range(0, len(table), 2))
     made(backbone, part, about="part")
-    reused = {"none": len(part), "a piece is damaged": 0, "the list of images is damaged": 0}[harm]
     (list_,), (tokens,) = root.glob("*/images.txt"), root.glob("*/view001.tokens")
-    if harm == "a piece is damaged":
+    if harm == "damaged piece":
         tokens.write_bytes(b"?" + tokens.read_bytes()[1:])
-    elif harm == "the list of images is damaged":
+    elif harm == "damaged list":
         list_.write_text("x" + list_.read_text()[1:])
+    elif harm == "lost line end":
+        list_.write_text(list_.read_text().replace("\n", "", 1))
+    elif harm == "unreadable":
+        tokens.unlink()
+        tokens.mkdir()
+    reused = len(part) if harm == "none" else 0
     looked_at = []
     look = FixedViews.__getitem__
 

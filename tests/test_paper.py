@@ -15,6 +15,8 @@ import pytest
 from conftest import save_image
 from layouts import lay_out_cub
 from newkinds.bench import COLUMNS, Cell, Outcome, read_outcome
+from newkinds.data import load_table
+from newkinds.data.table import Table
 from newkinds.errors import NewkindsError
 from newkinds.evaluation import evaluate
 from newkinds.paper import TABLES, bench, collect
@@ -179,6 +181,11 @@ def test_any_data_may_be_compared_on(run_cli: Cli, tmp_path: Path) -> None:
     shutil.copytree(birds, birds.with_suffix(".v3"))
     both = bench("plugin", tmp_path / "runs", data=[str(birds), str(birds.with_suffix(".v3"))], only_collect=True)
     assert both.text.count("## birds[1].v") == 2
+    save_image(birds / "unlabeled" / "7.png", colour=(1, 2, 3))
+    code, _, err = run_cli(*command, "--out", str(tmp_path / "other"), "--methods", "simgcd", *settings[2:])
+    assert code == 1
+    assert "true classes of 1 unlabelled images are not known" in " ".join(err.split())
+    assert not list((tmp_path / "other").iterdir()), "said before anything is trained"
     with pytest.raises(NewkindsError, match="say which data the table plugin is for"):
         bench("plugin", tmp_path / "runs")
     with pytest.raises(NewkindsError, match="there is no folder, CSV file or data set 'bird'"):
@@ -248,6 +255,20 @@ def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     assert benched.failed == []
     return root
+
+
+def test_a_run_with_other_settings_is_not_the_one_that_was_asked_for(one_run: Path, tmp_path: Path) -> None:
+    """Its figures stand in nobody's way: a cell that was run just now stays in the table, and the other is named."""
+    shutil.copytree(one_run / "runs", tmp_path / "runs")
+    options = {"data": ["cub"], "methods": ["simgcd"], "backbone": "tiny", "data_root": one_run / "data"}
+    two_epochs = [{"train": {"epochs": 2, "batch_size": 64}}]
+    benched = bench("fine", tmp_path / "runs", organizers=["none", "patches"], settings=two_epochs, **options)
+    assert benched.failed == ["SimGCD on cub, seed 0"]
+    of_cub = benched.text.split("## aircraft")[0].splitlines()
+    (host,) = [line for line in of_cub if line.startswith("| SimGCD  ")]
+    (patches,) = [line for line in of_cub if line.startswith("| SimGCD + PATCHES ")]
+    assert host.split("|")[3].strip() == "", "one epoch is not two"
+    assert re.fullmatch(r"[\d.]+", patches.split("|")[3].strip())
 
 
 def copied(one_run: Path, tmp_path: Path, **names: str) -> Path:
@@ -422,9 +443,10 @@ def test_a_data_set_that_cannot_be_read_stops_no_other(
 ) -> None:
     begun = []
 
-    def load(settings: dict[str, object]) -> None:
+    def load(settings: dict[str, object]) -> Table:
         if settings["name"] == "cars":
             raise PermissionError("no entry")
+        return load_table(settings)
 
     monkeypatch.setattr("newkinds.paper.runs.load_table", load)
     monkeypatch.setattr("newkinds.bench.discover", lambda data, folder, **_: begun.append(folder.name))

@@ -65,10 +65,10 @@ VARIANTS = {
     "cpf-without-alpha": Variant("CPF without alpha", {"organizer": {"name": "cpf", "learn_alpha": False}}),
     "cpf-without-prior": Variant("CPF without prior", {"organizer": {"name": "cpf", "use_prior": False}}),
     "cpf-without-data": Variant("CPF without data", {"organizer": {"name": "cpf", "use_data": False}}),
-    "cpf-delta": Variant("CPF, read-out delta", {"organizer": {"name": "cpf", "readout": "delta"}}),
-    "cpf-gated": Variant("CPF, read-out gated", {"organizer": {"name": "cpf", "readout": "gated"}}),
+    "cpf-delta": Variant("CPF delta", {"organizer": {"name": "cpf", "readout": "delta"}}),
+    "cpf-gated": Variant("CPF gated", {"organizer": {"name": "cpf", "readout": "gated"}}),
     "cpf-frozen": Variant(
-        "CPF at its random start", {"organizer": {"name": "cpf"}, "train": {"freeze_organizer": True}}
+        "CPF untrained", {"organizer": {"name": "cpf"}, "train": {"freeze_organizer": True}}
     ),
 }
 

@@ -188,17 +188,22 @@ def _elsewhere(store: Store, numbers: Sequence[int]) -> dict[str, tuple[TokenCac
     found: dict[str, tuple[TokenCache, int]] = {}
     wanted = set(store.contents)
     for other in store.siblings():
-        images = min(PIECE * min(other.sound_pieces(numbers).values()), other.images)
-        shared = [row for row, content in enumerate(other.contents[:images]) if content in wanted]
-        if shared:
+        if wanted.isdisjoint(other.contents):
+            continue
+        try:
+            images = min(PIECE * min(other.sound_pieces(numbers).values()), other.images)
+            shared = [row for row, content in enumerate(other.contents[:images]) if content in wanted]
+            if not shared:
+                continue
             cache = TokenCache(other.contents, [other.open(number, images) for number in numbers])
-            found |= {other.contents[row]: (cache, row) for row in shared}
-            wanted -= found.keys()
-        if shared or other.about == store.about:
-            say(
-                f"the cache {other.key} has {len(shared):,} of these {store.images:,} images, the others are new or "
-                f"changed since: what it has is taken from there (newkinds cache clear {other.key} deletes it)"
-            )
+        except CacheUnavailable:
+            continue  # this one is made without it
+        found |= {other.contents[row]: (cache, row) for row in shared}
+        wanted -= found.keys()
+        say(
+            f"the cache {other.key} has {len(shared):,} of these {store.images:,} images: their tokens are taken from "
+            f"there (newkinds cache clear {other.key} deletes it)"
+        )
     return found
 
 

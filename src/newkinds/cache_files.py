@@ -104,7 +104,8 @@ class Store:
             if origin != self.origin and {**origin, "images": self.origin["images"]} == self.origin:
                 with suppress(OSError, ValueError):  # made by an earlier version, or being deleted
                     contents = (cache_root() / entry.key / CONTENTS).read_text(encoding="ascii").split("\n")
-                    if digest_of(contents) == origin["images"]:
+                    lines_are_whole = {len(content) for content in contents} == {len(self.contents[0])}
+                    if lines_are_whole and digest_of(contents) == origin["images"]:
                         found.append(replace(self, origin=origin, contents=contents, about=entry.about))
         return found
 
@@ -312,7 +313,7 @@ def clear_caches(keys: Sequence[str] = ()) -> list[CacheEntry]:
 def _read_description(file: Path) -> dict[str, Any]:
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
 

@@ -80,7 +80,8 @@ def for_tuning(table: Table) -> Table:
     if len(classes) < 2:
         raise NewkindsError(f"data.tune splits the labelled classes into known and new: {len(classes)} is too few.")
     split = hide_labels(labelled, classes[: (len(classes) + 1) // 2])
-    return replace(split, class_list=None, caveat="only its labelled images are taken, split again to choose settings")
+    caveat = "only its labelled images are taken, split again to choose settings"
+    return replace(split, class_list=None, caveat=", and ".join(filter(None, [table.caveat, caveat])))
 
 
 def as_benchmark(

@@ -16,6 +16,7 @@ from ..config import find_recipe, read_recipe, recipe_names, resolve
 from ..console import warn
 from ..data import load_table, source_of
 from ..data.benchmarks import BENCHMARKS
+from ..data.table import Table
 from ..errors import NewkindsError, nearest, unexpected
 from ..files import make_folder
 from ..methods import METHODS
@@ -25,7 +26,7 @@ from ..run import Run
 from .styles import STYLES
 from .tables import TABLES, PaperTable
 
-CELLS_SAY = (("data", "name"), ("method", "name"), ("organizer", "name"), ("train", "seed"))
+CELLS_SAY = (("data", "name"), ("data", "path"), ("method", "name"), ("organizer", "name"), ("train", "seed"))
 Format = Literal["markdown", "latex", "csv"]
 Sources = Mapping[str, Mapping[str, Any]]  # what a cell calls its data → the settings section `data`
 
@@ -74,6 +75,7 @@ def bench(
         organizers=_chosen("organizer", organizers, whole.organizers, [*ORGANIZERS, *VARIANTS]),
     )
     cells: list[Cell] = []
+    finished: Collection[Cell] = ()
     if only_collect:
         if not folder.is_dir():
             raise NewkindsError(f"there is no folder {folder}: nothing to collect.")
@@ -81,8 +83,7 @@ def bench(
         _refuse_what_cells_say(choices)
         cells = asked.cells(_chosen_seeds(seeds))
         settings = partial(_settings, sources=sources, choices=choices)
-        count_by = _counted_by if "count" in whole.measures else None
-        run_all(_runnable(cells, settings), make_folder(folder), settings, count_by)
+        finished = run_all(_runnable(cells, settings), make_folder(folder), settings, _counted_by(whole))
     shown = replace(
         whole,
         data=tuple(dict.fromkeys([*whole.data, *asked.data])),
@@ -95,10 +96,10 @@ def bench(
             methods=tuple(dict.fromkeys([*shown.methods, *METHODS])),
             organizers=tuple(dict.fromkeys([*shown.organizers, *ORGANIZERS, *VARIANTS])),
         )
-    found = collect(shown, folder, sources, preferred=cells)
+    found = collect(shown, folder, sources, preferred=finished)
     if not whole.data:
         shown = shown.only({*cells, *found})
-    return Benched(STYLES[style](shown, found), [str(cell) for cell in cells if cell not in found])
+    return Benched(STYLES[style](shown, found), [str(cell) for cell in cells if cell not in finished])
 
 
 def collect(
@@ -172,9 +173,11 @@ def _refuse_what_cells_say(choices: Choices) -> None:
                 raise NewkindsError(f"each cell has its own {section}.{name}: leave out --set {section}.{name}=….")
 
 
-def _counted_by(cell: Cell) -> str:
-    """The estimator of the method's authors, with which the reported numbers were found."""
-    return "brent" if cell.method == "gcd" else COUNT_BY
+def _counted_by(table: PaperTable) -> Callable[[Cell], str] | None:
+    """The estimator: where numbers are reported the one they were found with, that of the authors, else one for all."""
+    if "count" not in table.measures:
+        return None
+    return lambda cell: "brent" if table.reports and cell.method == "gcd" else COUNT_BY
 
 
 def _sources(table: PaperTable, data: Sequence[str] | None) -> dict[str, Mapping[str, Any]]:
@@ -213,12 +216,23 @@ def _runnable(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> li
             continue
         if row.data not in tables:
             try:
-                load_table(config.data)
-                tables[row.data] = ""
+                tables[row.data] = _unjudgeable(load_table(config.data))
             except NewkindsError as error:
-                tables[row.data] = f"{row.data} is left out: {error}"
+                tables[row.data] = str(error)
             except Exception as error:  # a folder one may not enter, a bug: the other data sets may still be read
-                tables[row.data] = f"{row.data} is left out: {unexpected(error)}"
-    for reason in [*wrong.values(), *filter(None, tables.values())]:
+                tables[row.data] = unexpected(error)
+    for reason in [*wrong.values(), *(f"{name} is left out: {why}" for name, why in tables.items() if why)]:
         warn(reason)
     return [cell for cell in cells if replace(cell, seed=0) not in wrong and not tables[cell.data]]
+
+
+def _unjudgeable(table: Table) -> str:
+    """Why runs on a table could not be judged, if so: it is said before they are trained."""
+    truth = table.truth or [None] * len(table)
+    unlabelled = [true for label, true in zip(table.labels, truth, strict=True) if label is None]
+    how = "sort all images into folders of their classes and hide some labels by --set data.known=0.5."
+    if not unlabelled:
+        return f"all {len(table)} images have a label, so that there is nothing to discover: {how}"
+    if None in unlabelled:
+        return f"the true classes of {unlabelled.count(None)} unlabelled images are not known, to judge by: {how}"
+    return ""

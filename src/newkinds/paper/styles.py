@@ -63,7 +63,7 @@ def tidy_csv(table: PaperTable, outcomes: Mapping[Cell, Outcome]) -> str:
     """A line a figure, with the protocol of its runs, for those who make tables of their own."""
     columns = (
         "table", "data", "method", "organizer", "evaluated", "measure",
-        "reported", "mean", "std", "seeds", "gain_over_host", "gain_std",
+        "reported", "mean", "std", "seeds", "gain_over_host", "gain_std", "gain_seeds",
     )  # fmt: skip
     protocols = {
         row: merged([outcome.protocol for cell, outcome in outcomes.items() if replace(cell, seed=0) == row])
@@ -74,7 +74,7 @@ def tidy_csv(table: PaperTable, outcomes: Mapping[Cell, Outcome]) -> str:
         (
             table.name, entry.data, entry.method, entry.organizer, part.evaluated, entry.measure, entry.reported,
             entry.ours and entry.ours.mean, entry.ours and entry.ours.std, entry.ours.runs if entry.ours else 0,
-            entry.gain and entry.gain.mean, entry.gain and entry.gain.std,
+            entry.gain and entry.gain.mean, entry.gain and entry.gain.std, entry.gain.runs if entry.gain else 0,
             *(protocols[Cell(entry.data, entry.method, entry.organizer, 0)].get(name, "") for name in fields),
         )
         for part, runs in with_test_images(table, outcomes)

@@ -107,13 +107,9 @@ def of_some_classes(table: Table, class_list: ClassList, class_names: Sequence[s
     )
     chosen = {*known, *new}
     part = table.rows([row for row, name in enumerate(table.truth or []) if name in chosen])
-    caveat = f"only {count} of its {len(class_names)} classes are taken"
-    return replace(
-        part,
-        known_first=known,
-        categories=count,
-        caveat=f"{caveat}, and {table.caveat}" if table.caveat else caveat,
-    )
+    caveat = f"only {count} of its {len(class_names)} classes are taken" if count < len(class_names) else ""
+    caveats = ", and ".join(filter(None, [caveat, table.caveat]))
+    return replace(part, known_first=known, categories=count, caveat=caveats)
 
 
 def _why_not_published(benchmark: Benchmark, split: Table) -> str:
