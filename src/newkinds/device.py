@@ -35,9 +35,9 @@ def _keep_freed_memory() -> None:
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
-        trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
-        libc.mallopt(mmap_threshold, 2**30)
-        libc.mallopt(trim_threshold, 2**31 - 1)
+        trim_threshold, mmap_max = -1, -4  # M_TRIM_THRESHOLD, M_MMAP_MAX of malloc.h
+        libc.mallopt(mmap_max, 0)  # no block is one of its own, which is given back when freed
+        libc.mallopt(trim_threshold, -1)  # nor is the end of the heap, however large
 
 
 def choose_workers(workers: int, device: torch.device) -> int:
