@@ -322,6 +322,26 @@ def test_only_our_own_caches_are_listed_and_cleared(
     assert (root / "fedcba9876543210" / "cache.json").exists()
 
 
+@pytest.mark.parametrize("description", [None, "{", '{"origin": []}', '{"origin": {"images": "x"}, "count": 3}'])
+def test_a_cache_that_does_not_say_what_it_holds_can_be_cleared_and_is_not_read(
+    table: Table, backbone: Backbone, root: Path, description: str | None
+) -> None:
+    made(backbone, table)
+    (key,) = [entry.key for entry in list_caches()]
+    if description is None:
+        (root / key / "cache.json").unlink()
+    else:
+        (root / key / "cache.json").write_text(description)
+    made(backbone, table.rows(range(3)))  # which looks for its images in other caches
+    (damaged,) = [entry for entry in list_caches() if entry.key == key]
+    assert damaged.origin is None
+    assert damaged.about.startswith("damaged")
+    assert damaged.bytes > 0
+    clear_caches([key])
+    assert not (root / key).exists()
+    assert len(list_caches()) == 1
+
+
 def test_a_trained_run_does_without_a_cache_that_is_not_its_own(
     tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

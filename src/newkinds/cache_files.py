@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import time
 import zlib
@@ -32,6 +33,7 @@ from .files import write_whole
 ROOT_VARIABLE = "NEWKINDS_CACHE"
 PIECE = 64  # images; what is written and checked as one
 SUM_BYTES = 9  # of a line with a piece's checksum
+KEY = re.compile("[0-9a-f]{16}")
 DESCRIPTION = "cache.json"
 CONTENTS = "images.txt"  # a digest a line
 VIEW_FILES = "view[0-9][0-9][0-9].*"
@@ -76,7 +78,9 @@ class Store:
         """Whether the folder says that it holds this cache; one that says otherwise is refused."""
         origin = _read_description(self.folder / DESCRIPTION).get("origin")
         if origin is not None and origin != self.origin:
-            raise NewkindsError(f"{self.folder} is not the cache it is named after: delete it.")
+            raise NewkindsError(
+                f"{self.folder} is not the cache it is named after: newkinds cache clear {self.key} deletes it."
+            )
         return origin is not None
 
     def describe(self) -> None:
@@ -100,8 +104,8 @@ class Store:
         """Caches that differ from this one in their images alone, and may have some of them in common."""
         found = []
         for entry in list_caches():
-            origin = _read_description(cache_root() / entry.key / DESCRIPTION).get("origin", {})
-            if origin != self.origin and {**origin, "images": self.origin["images"]} == self.origin:
+            origin = entry.origin
+            if origin and origin != self.origin and {**origin, "images": self.origin["images"]} == self.origin:
                 with suppress(OSError, ValueError):  # made by an earlier version, or being deleted
                     contents = (cache_root() / entry.key / CONTENTS).read_text(encoding="ascii").split("\n")
                     lines_are_whole = {len(content) for content in contents} == {len(self.contents[0])}
@@ -240,6 +244,7 @@ class CacheEntry:
     """One cache on the disk."""
 
     key: str
+    origin: dict[str, Any] | None  # all that its tokens depend on; None: damaged
     about: str
     images: int
     views: int  # random ones
@@ -258,21 +263,27 @@ def cache_root() -> Path:
 
 
 def list_caches() -> list[CacheEntry]:
-    """All caches, the largest first. A folder that is not named after what it says it holds is none of ours."""
+    """All caches, the largest first. A folder that is named otherwise than a cache is none of ours.
+
+    One that does not say what it holds, or is not named after it, is listed so that it can be deleted.
+    """
     found = []
     try:
         folders = [folder for folder in cache_root().iterdir() if folder.is_dir() and not folder.is_symlink()]
         for folder in folders:
             record = _read_description(folder / DESCRIPTION)
+            views = list(folder.glob("view[0-9][0-9][0-9].tokens"))
             origin = record.get("origin")
             if not isinstance(origin, dict) or _key(origin) != folder.name:
-                continue
-            views = list(folder.glob("view[0-9][0-9][0-9].tokens"))
+                if not views or not KEY.fullmatch(folder.name):
+                    continue
+                origin, record = None, {"about": "damaged: it does not say what it holds"}
             size = sum(view.stat().st_size for view in views)
             images = record.get("count")
             found.append(
                 CacheEntry(
                     key=folder.name,
+                    origin=origin,
                     about=str(record.get("about", "?")),
                     images=images if isinstance(images, int) else 0,
                     views=max(len(views) - 1, 0),

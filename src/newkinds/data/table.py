@@ -144,10 +144,23 @@ def require_discoverable(table: Table) -> None:
     if labelled == len(table):
         raise NewkindsError(
             f"all {len(table)} images have a label, so there is nothing to discover: put the images without "
-            "a label into a folder called 'unlabeled' (or leave their label empty in the CSV file)."
+            "a label into a folder called 'unlabeled' (or leave their label empty in the CSV file), or hide the "
+            "labels of some classes by --set data.known=0.5."
         )
     if len(table.known) == 1:
         warn(
             f"only one known class ('{table.known[0]}'): what tells kinds apart is learnt from the difference "
             "between known classes, so expect little."
+        )
+
+
+def require_judgeable(table: Table) -> None:
+    """Refuse a table on which a trained method could not be judged."""
+    require_discoverable(table)
+    truth = table.truth or [None] * len(table)
+    unknown = sum(label is None and true is None for label, true in zip(table.labels, truth, strict=True))
+    if unknown:
+        raise NewkindsError(
+            f"the true classes of {unknown} unlabelled images are not known, to judge by: sort all images into "
+            "folders of their classes and hide the labels of some by --set data.known=0.5."
         )

@@ -16,7 +16,7 @@ from ..config import find_recipe, read_recipe, recipe_names, resolve
 from ..console import warn
 from ..data import load_table, source_of
 from ..data.benchmarks import BENCHMARKS
-from ..data.table import Table
+from ..data.table import require_judgeable
 from ..errors import NewkindsError, nearest, unexpected
 from ..files import make_folder
 from ..methods import METHODS
@@ -216,7 +216,8 @@ def _runnable(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> li
             continue
         if row.data not in tables:
             try:
-                tables[row.data] = _unjudgeable(load_table(config.data))
+                require_judgeable(load_table(config.data))
+                tables[row.data] = ""
             except NewkindsError as error:
                 tables[row.data] = str(error)
             except Exception as error:  # a folder one may not enter, a bug: the other data sets may still be read
@@ -224,15 +225,3 @@ def _runnable(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> li
     for reason in [*wrong.values(), *(f"{name} is left out: {why}" for name, why in tables.items() if why)]:
         warn(reason)
     return [cell for cell in cells if replace(cell, seed=0) not in wrong and not tables[cell.data]]
-
-
-def _unjudgeable(table: Table) -> str:
-    """Why runs on a table could not be judged, if so: it is said before they are trained."""
-    truth = table.truth or [None] * len(table)
-    unlabelled = [true for label, true in zip(table.labels, truth, strict=True) if label is None]
-    how = "sort all images into folders of their classes and hide some labels by --set data.known=0.5."
-    if not unlabelled:
-        return f"all {len(table)} images have a label, so that there is nothing to discover: {how}"
-    if None in unlabelled:
-        return f"the true classes of {unlabelled.count(None)} unlabelled images are not known, to judge by: {how}"
-    return ""
