@@ -22,6 +22,7 @@ from .registry import Registry
 
 RECIPES = Path(__file__).with_name("recipes")  # METHOD/DATASET.yaml
 SECTIONS = ("data", "backbone", "organizer", "method", "train")
+MOST_VIEWS = 999  # a cache numbers its files with three digits
 
 
 @dataclass
@@ -287,10 +288,10 @@ def _check_ranges(train: TrainConfig) -> None:
     for name, least in least_values.items():
         if getattr(train, name) < least:
             raise NewkindsError(f"the setting 'train.{name}' must be at least {least}, not {getattr(train, name)}.")
-    if train.cache_views != "auto" and (train.cache_views < 0 or train.cache_views == 1):
+    if train.cache_views != "auto" and train.cache_views != 0 and not 2 <= train.cache_views <= MOST_VIEWS:
         raise NewkindsError(
-            f"the setting 'train.cache_views' must be 2 or more, 0 for none, or auto, not {train.cache_views}: "
-            "a step takes two views of an image."
+            f"the setting 'train.cache_views' must be a number from 2 (a step takes two views of an image) to "
+            f"{MOST_VIEWS}, 0 for none, or auto, not {train.cache_views}."
         )
     for name in ("lr", "min_lr_ratio", "momentum", "weight_decay", "backbone_lr_ratio", "organizer_lr_ratio"):
         value = getattr(train, name)
