@@ -313,13 +313,51 @@ def test_only_our_own_caches_are_listed_and_cleared(
     shutil.copytree(root / entry.key, outside)
     (root / "0123456789abcdef").symlink_to(outside)
     shutil.copytree(outside, root / "tool")
-    (root / "fedcba9876543210").mkdir()
-    (root / "fedcba9876543210" / "cache.json").write_text('{"origin": "x", "count": [], "about": 3}')
+    for name, content in (("cache.json", '{"count": [], "about": 3}'), ("view000.tokens", "mine"), ("a.txt", "")):
+        (root / "fedcba9876543210").mkdir(exist_ok=True)
+        (root / "fedcba9876543210" / name).write_text(content)
+    (root / entry.key / "view001.png").write_text("somebody else's")
     assert list_caches() == [entry]
-    clear_caches()
-    assert not (root / entry.key).exists()
+    assert clear_caches([entry.key, entry.key]) == [entry]
+    assert [file.name for file in (root / entry.key).iterdir()] == ["view001.png"]
     assert len(list(outside.iterdir())) == len(list((root / "tool").iterdir())) == 8
-    assert (root / "fedcba9876543210" / "cache.json").exists()
+    assert len(list((root / "fedcba9876543210").iterdir())) == 3
+
+
+def test_one_bad_cache_hides_no_other(table: Table, backbone: Backbone, root: Path) -> None:
+    made(backbone, table, about="sound")
+    made(backbone, table, about="bad", seed=1)
+    (bad,) = [entry.key for entry in list_caches() if entry.about == "bad"]
+    (root / bad / "view001.tokens").unlink()
+    (root / bad / "view001.tokens").symlink_to("/nonexistent")
+    assert {entry.about for entry in list_caches()} == {"sound", "bad"}
+    clear_caches([bad])
+    assert {entry.about for entry in list_caches()} == {"sound"}
+
+
+def test_a_refused_cache_can_be_cleared_also_without_its_views(table: Table, backbone: Backbone, root: Path) -> None:
+    made(backbone, table)
+    (folder,) = (folder for folder in root.iterdir() if folder.is_dir())
+    for file in folder.glob("view*"):
+        file.unlink()
+    (folder / "cache.json").write_text('{"origin": {"images": "others"}}')
+    with pytest.raises(NewkindsError, match=f"newkinds cache clear {folder.name} deletes it"):
+        made(backbone, table)
+    clear_caches([folder.name])
+    made(backbone, table)
+
+
+@pytest.mark.parametrize("harm", ["gone", "damaged"])
+def test_the_list_of_images_is_made_again(table: Table, backbone: Backbone, root: Path, harm: str) -> None:
+    made(backbone, table)
+    (file,) = root.glob("*/images.txt")
+    whole = file.read_text()
+    if harm == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(b"\xff\nyy")
+    made(backbone, table)
+    assert file.read_text() == whole
 
 
 @pytest.mark.parametrize("description", [None, "{", '{"origin": []}', '{"origin": {"images": "x"}, "count": 3}'])
@@ -550,7 +588,7 @@ def test_networks_that_do_not_divide_are_told_and_auto_leaves_them_alone(table: 
 
 @pytest.mark.parametrize("views", [1, -1, 1000, 10**12])
 def test_a_number_of_views_that_makes_no_sense(views: int, tmp_path: Path) -> None:
-    with pytest.raises(NewkindsError, match="from 2 .* to 999"):
+    with pytest.raises(NewkindsError, match=r"from 2 .* to 999"):
         newkinds.train("creatures", tmp_path / "run", settings={"train": {"cache_views": views}})
 
 

@@ -354,6 +354,7 @@ def test_a_folder_is_not_believed_by_its_name(
         ("evaluation.json", "{}"),
         ("evaluation.json", "[" * 100_000),
         ("evaluation.json", '{"metrics": {"acc_all": "x", "acc_old": 1, "acc_new": 1}, "protocol": {"a": "b"}}'),
+        ("evaluation.json", '{"metrics": {"acc_all": true, "acc_old": 1, "acc_new": 1}, "protocol": {"a": "b"}}'),
         ("evaluation.json", '{"metrics": {"acc_all": NaN, "acc_old": 1, "acc_new": 1}, "protocol": {"a": "b"}}'),
         ("evaluation.json", '{"metrics": {"acc_all": 1, "acc_old": 1, "acc_new": 1}, "protocol": []}'),
         ("timing.json", "[]"),
@@ -455,9 +456,12 @@ def test_a_data_set_that_cannot_be_read_stops_no_other(
     assert "cars is left out: PermissionError: no entry" in capsys.readouterr().err
 
 
-def test_a_damaged_count_costs_no_accuracy(one_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("damage", ["{}", '{"answer": 1e999, "curve": [], "method": "w", "known": 1, "score_is": "x"}'])
+def test_a_damaged_count_costs_no_accuracy(
+    one_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
     runs = copied(one_run, tmp_path, none_seed0="")
-    (runs / "cub-simgcd-none-seed0" / "count.json").write_text("{}")
+    (runs / "cub-simgcd-none-seed0" / "count.json").write_text(damage)
     assert len(collect(TABLES["fine"], runs)) == 1
     assert "count.json is damaged" in capsys.readouterr().err
 

@@ -242,10 +242,10 @@ def _agreeing(
 
 def _accuracies(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
     """In percent."""
-    shares = {part: None if (value := metrics[f"acc_{part}"]) is None else float(value) for part in ACCURACY}
-    if not all(share is None or 0 <= share <= 1 for share in shares.values()):
+    shares = {part: metrics[f"acc_{part}"] for part in ACCURACY}
+    if not all(share is None or (type(share) in (int, float) and 0 <= share <= 1) for share in shares.values()):
         raise ValueError(f"{shares} are not accuracies")
-    return {part: None if share is None else 100 * share for part, share in shares.items()}
+    return {part: None if share is None else 100.0 * share for part, share in shares.items()}
 
 
 def compare(cells: Sequence[Cell], outcomes: Mapping[Cell, Outcome]) -> Comparison:

@@ -94,9 +94,11 @@ def cached_tokens(
         about=about,
     )
     numbers = range(views + 1)
-    if min(store.sound_pieces(numbers).values()) < store.pieces:
-        if not build:
-            return None
+    if min(store.sound_pieces(numbers).values()) == store.pieces:
+        store.list_contents()
+    elif not build:
+        return None
+    else:
         with store.locked():
             store.describe()
             row_of = {content: row for row, content in enumerate(table.contents)}

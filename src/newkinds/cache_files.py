@@ -36,7 +36,7 @@ SUM_BYTES = 9  # of a line with a piece's checksum
 KEY = re.compile("[0-9a-f]{16}")
 DESCRIPTION = "cache.json"
 CONTENTS = "images.txt"  # a digest a line
-VIEW_FILES = "view[0-9][0-9][0-9].*"
+VIEW_FILE = re.compile(r"view[0-9]{3}\.(tokens|crc)(\.kept)?")
 
 
 class CacheUnavailable(NewkindsError):
@@ -85,20 +85,28 @@ class Store:
 
     def describe(self) -> None:
         """Say what the folder holds. Tokens that nothing is said of are not used."""
-        if self.is_described():
-            return
-        with _writing(self.folder):
-            undescribed = list(self.folder.glob(VIEW_FILES))
-            if undescribed:
-                warn(f"{self.folder} does not say what it holds: its {len(undescribed)} files are made again.")
-            for file in undescribed:
-                file.unlink()
-        record = {"about": self.about, "count": self.images, "origin": self.origin, "made": time.strftime("%F")}
-        try:
-            write_whole(self.folder / CONTENTS, "\n".join(self.contents))
-            write_whole(self.folder / DESCRIPTION, json.dumps(record, indent=1) + "\n")
-        except NewkindsError as error:
-            raise CacheUnavailable(str(error)) from error
+        if not self.is_described():
+            with _writing(self.folder):
+                undescribed = _view_files(self.folder)
+                if undescribed:
+                    warn(f"{self.folder} does not say what it holds: its {len(undescribed)} files are made again.")
+                for file in undescribed:
+                    file.unlink()
+            record = {"about": self.about, "count": self.images, "origin": self.origin, "made": time.strftime("%F")}
+            try:
+                write_whole(self.folder / DESCRIPTION, json.dumps(record, indent=1) + "\n")
+            except NewkindsError as error:
+                raise CacheUnavailable(str(error)) from error
+        self.list_contents()
+
+    def list_contents(self) -> None:
+        """Say which images the folder holds, for caches that have some of them too; no harm if that is not possible."""
+        listed = "\n".join(self.contents)
+        with suppress(OSError, ValueError):
+            if (self.folder / CONTENTS).read_text(encoding="ascii") == listed:
+                return
+        with suppress(NewkindsError):
+            write_whole(self.folder / CONTENTS, listed)
 
     def siblings(self) -> list[Store]:
         """Caches that differ from this one in their images alone, and may have some of them in common."""
@@ -263,39 +271,52 @@ def cache_root() -> Path:
 
 
 def list_caches() -> list[CacheEntry]:
-    """All caches, the largest first. A folder that is named otherwise than a cache is none of ours.
-
-    One that does not say what it holds, or is not named after it, is listed so that it can be deleted.
-    """
-    found = []
+    """All caches, the largest first; damaged ones too, so that they can be deleted. Other folders are not ours."""
     try:
         folders = [folder for folder in cache_root().iterdir() if folder.is_dir() and not folder.is_symlink()]
-        for folder in folders:
-            record = _read_description(folder / DESCRIPTION)
-            views = list(folder.glob("view[0-9][0-9][0-9].tokens"))
-            origin = record.get("origin")
-            if not isinstance(origin, dict) or _key(origin) != folder.name:
-                if not views or not KEY.fullmatch(folder.name):
-                    continue
-                origin, record = None, {"about": "damaged: it does not say what it holds"}
-            size = sum(view.stat().st_size for view in views)
-            images = record.get("count")
-            found.append(
-                CacheEntry(
-                    key=folder.name,
-                    origin=origin,
-                    about=str(record.get("about", "?")),
-                    images=images if isinstance(images, int) else 0,
-                    views=max(len(views) - 1, 0),
-                    bytes=size,
-                    made=str(record.get("made", "?")),
-                )
-            )
-    except (FileNotFoundError, NotADirectoryError):
-        pass  # none yet
+    except FileNotFoundError:
+        return []  # none yet
     except OSError as error:
         raise CacheUnavailable(f"cannot read {cache_root()}: {error.strerror or error}.") from error
-    return sorted(found, key=lambda entry: entry.bytes, reverse=True)
+    entries = [entry for folder in folders if (entry := _entry(folder)) is not None]
+    return sorted(entries, key=lambda entry: entry.bytes, reverse=True)
+
+
+def _entry(folder: Path) -> CacheEntry | None:
+    """What a folder holds by what it says, whose digest its name must be; None if it is no cache."""
+    record = _read_description(folder / DESCRIPTION)
+    files = _view_files(folder)
+    origin = record.get("origin")
+    if not isinstance(origin, dict) or _key(origin) != folder.name:
+        looks_like_ours = "origin" in record or any(file.suffix == ".crc" for file in files)
+        if not looks_like_ours or not KEY.fullmatch(folder.name):
+            return None
+        origin, record = None, {"about": "damaged: it does not say what it holds"}
+    views = [file for file in files if file.suffix == ".tokens"]
+    images = record.get("count")
+    return CacheEntry(
+        key=folder.name,
+        origin=origin,
+        about=str(record.get("about", "?")),
+        images=images if isinstance(images, int) else 0,
+        views=max(len(views) - 1, 0),
+        bytes=sum(map(_size, files)),
+        made=str(record.get("made", "?")),
+    )
+
+
+def _view_files(folder: Path) -> list[Path]:
+    try:
+        return [file for file in folder.iterdir() if VIEW_FILE.fullmatch(file.name)]
+    except OSError:  # not there, or not readable
+        return []
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.lstat().st_size
+    except OSError:  # being deleted
+        return 0
 
 
 def clear_caches(keys: Sequence[str] = ()) -> list[CacheEntry]:
@@ -304,14 +325,13 @@ def clear_caches(keys: Sequence[str] = ()) -> list[CacheEntry]:
     for key in keys:
         if key not in entries:
             raise NewkindsError(f"there is no cache '{key}' in {cache_root()}: newkinds cache list shows them.")
-    chosen = [entries[key] for key in keys or entries]
+    chosen = [entries[key] for key in dict.fromkeys(keys or entries)]
     for entry in chosen:
         folder = cache_root() / entry.key
         try:
             with _lock(entry.key).acquire(timeout=1):
-                for pattern in (DESCRIPTION, CONTENTS, VIEW_FILES):
-                    for file in folder.glob(pattern):
-                        file.unlink(missing_ok=True)
+                for file in [folder / DESCRIPTION, folder / CONTENTS, *_view_files(folder)]:
+                    file.unlink(missing_ok=True)
                 with suppress(OSError):  # somebody else's files stay
                     folder.rmdir()
         except Timeout:

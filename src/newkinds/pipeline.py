@@ -348,5 +348,5 @@ def read_count(run: Run, name: str = "count") -> Count:
     try:
         curve = [(int(k), float(score)) for k, score in record["curve"]]
         return Count(int(record["answer"]), curve, str(record["method"]), int(record["known"]), str(record["score_is"]))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise NewkindsError(f"{run.path(name)}.json is damaged: delete it to count again.") from None
