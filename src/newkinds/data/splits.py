@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..console import warn
 from ..errors import NewkindsError, nearest
-from .table import Table
+from .table import Table, all_caveats
 
 
 def gcd_split(
@@ -81,7 +81,7 @@ def for_tuning(table: Table) -> Table:
         raise NewkindsError(f"data.tune splits the labelled classes into known and new: {len(classes)} is too few.")
     split = hide_labels(labelled, classes[: (len(classes) + 1) // 2])
     caveat = "only its labelled images are taken, split again to choose settings"
-    return replace(split, class_list=None, caveat=", and ".join(filter(None, [table.caveat, caveat])))
+    return replace(split, class_list=None, caveat=all_caveats(table.caveat, caveat))
 
 
 def as_benchmark(

@@ -131,6 +131,11 @@ def without(table: Table, bad: dict[int, Skipped]) -> Table:
     return replace(kept, skipped=[*table.skipped, *bad.values()], caveat=caveat)
 
 
+def all_caveats(*caveats: str) -> str:
+    """Several reasons why a split is not the published one, as one; empty ones are none."""
+    return ", and ".join(filter(None, caveats))
+
+
 def require_discoverable(table: Table) -> None:
     """Refuse a table from which nothing can be learnt or discovered."""
     labelled = sum(label is not None for label in table.labels)

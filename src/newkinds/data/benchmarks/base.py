@@ -16,7 +16,7 @@ from ...console import warn
 from ...errors import NewkindsError, nearest
 from ..images import BadImage, open_image
 from ..splits import for_tuning, hide_labels, split_checksum
-from ..table import DATASETS, Table
+from ..table import DATASETS, Table, all_caveats
 from .archives import what_to_do_with
 from .classes import ClassList, read_class_list
 
@@ -108,8 +108,7 @@ def of_some_classes(table: Table, class_list: ClassList, class_names: Sequence[s
     chosen = {*known, *new}
     part = table.rows([row for row, name in enumerate(table.truth or []) if name in chosen])
     caveat = f"only {count} of its {len(class_names)} classes are taken" if count < len(class_names) else ""
-    caveats = ", and ".join(filter(None, [caveat, table.caveat]))
-    return replace(part, known_first=known, categories=count, caveat=caveats)
+    return replace(part, known_first=known, categories=count, caveat=all_caveats(caveat, table.caveat))
 
 
 def _why_not_published(benchmark: Benchmark, split: Table) -> str:
