@@ -17,11 +17,11 @@ from statistics import median
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from newkinds.backbones import Backbone, build_backbone
 from newkinds.data.batch import Batch
-from newkinds.encoder import Encoder
-from newkinds.organizers import ORGANIZERS
-from newkinds.organizers.cpf import CPF
+from newkinds.encoders.backbones import Backbone, build_backbone
+from newkinds.encoders.encoder import Encoder
+from newkinds.encoders.organizers import ORGANIZERS
+from newkinds.encoders.organizers.cpf import CPF
 from plain_cpf import PlainCPF
 from side_by_side import AsPublished, TrainingStep, forward_and_backward, machine, ratio, simgcd_head, times_in_turns
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from newkinds.organizers.cpf import CPF, Attention, Field
+from newkinds.encoders.organizers.cpf import CPF, Attention, Field
 
 
 class PlainCPF(CPF):

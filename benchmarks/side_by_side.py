@@ -14,17 +14,18 @@ import timm
 import torch
 from torch import Tensor
 
-from newkinds.backbones import Backbone
-from newkinds.config import TrainConfig
 from newkinds.data.batch import Batch
-from newkinds.device import choose_device
-from newkinds.encoder import Encoder, Tokens
+from newkinds.encoders.backbones import Backbone
+from newkinds.encoders.encoder import Encoder
+from newkinds.encoders.organizers.cpf import CPF
+from newkinds.encoders.tokens import Tokens
 from newkinds.methods import METHODS, Method
 from newkinds.methods.base import Progress
-from newkinds.model import Model
-from newkinds.organizers.cpf import CPF
-from newkinds.precision import Precision
-from newkinds.training import parameter_groups, step
+from newkinds.runs.config import TrainConfig
+from newkinds.training.device import choose_device
+from newkinds.training.loop import parameter_groups, step
+from newkinds.training.model import Model
+from newkinds.training.precision import MixedPrecision
 
 KNOWN, CATEGORIES = 100, 200  # as on CUB
 TURN_SECONDS = 0.5  # a run that is shorter is repeated within its turn
@@ -56,7 +57,7 @@ class TrainingStep:
         self.model = Model(encoder, head, [str(number) for number in range(KNOWN)], CATEGORIES).train()
         self.batches = batches
         self.optimizer = torch.optim.SGD(parameter_groups(self.model, config), lr=0.0, momentum=config.momentum)
-        self.precision = Precision("float32", choose_device("cpu"))  # ready as for any training
+        self.precision = MixedPrecision("float32", choose_device("cpu"))  # ready as for any training
 
     def __call__(self) -> Tensor:
         batch = next(self.batches)

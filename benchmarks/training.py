@@ -28,15 +28,15 @@ from PIL import Image
 from timm.layers import LayerScale
 from torch import Tensor
 
-from newkinds.backbones import Backbone, build_backbone
-from newkinds.cache import Precision, TokenCache, cached_tokens
-from newkinds.cache_files import ROOT_VARIABLE
 from newkinds.data.batch import Batch
 from newkinds.data.loader import FixedViews, StoredBatches, ViewStore
 from newkinds.data.table import Table, readable
-from newkinds.encoder import Encoder
-from newkinds.organizers import ORGANIZERS
-from newkinds.organizers.cpf import CPF
+from newkinds.encoders.backbones import Backbone, build_backbone
+from newkinds.encoders.encoder import Encoder
+from newkinds.encoders.organizers import ORGANIZERS
+from newkinds.encoders.organizers.cpf import CPF
+from newkinds.training.cache import StoredAs, TokenCache, cached_tokens
+from newkinds.training.store import ROOT_VARIABLE
 from plain_cpf import PlainCPF
 from side_by_side import (
     KNOWN,
@@ -118,7 +118,7 @@ class PixelsInMemory:
         return self.views[rows, numbers]
 
 
-def token_cache(backbone: Backbone, table: Table, precision: Precision) -> TokenCache:
+def token_cache(backbone: Backbone, table: Table, precision: StoredAs) -> TokenCache:
     cache = cached_tokens(backbone, table, RANDOM_VIEWS, precision=precision, workers=0)
     assert cache is not None, "it is built where it is missing"
     return cache
@@ -130,7 +130,7 @@ def endless(table: Table, store: ViewStore, batch: int) -> Iterator[Batch]:
         yield from batches(epoch)
 
 
-def training_steps(networks: Networks, table: Table, batch: int, precision: Precision) -> dict[str, TrainingStep]:
+def training_steps(networks: Networks, table: Table, batch: int, precision: StoredAs) -> dict[str, TrainingStep]:
     """The step of each variant; the caches are made now."""
     pixels = PixelsInMemory(table, networks.training)
     tokens = token_cache(networks.training, table, precision)

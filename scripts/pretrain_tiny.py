@@ -33,12 +33,12 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from newkinds import files
-from newkinds.backbones import TINY_MEAN, TINY_SIZE, TINY_STD, tiny_vit
 from newkinds.console import console, progress_bar
-from newkinds.data import creatures
+from newkinds.data.creatures import drawing as creatures
+from newkinds.encoders.backbones import TINY_MEAN, TINY_SIZE, TINY_STD, tiny_vit
 
 MEAN, STD, SIDE = TINY_MEAN[0], TINY_STD[0], TINY_SIZE
-WEIGHTS = Path(__file__).resolve().parents[1] / "src" / "newkinds" / "weights"
+WEIGHTS = Path(__file__).resolve().parents[1] / "src" / "newkinds" / "encoders" / "bundled"
 HELD_OUT_SEED = 1000  # of the creatures the k-NN figures are measured on; evaluated data sets have other seeds
 
 
@@ -274,11 +274,11 @@ def write_weights(training: Training, folder: Path) -> None:
 
 CARD = """# tiny: the bundled backbone
 
-A small vision transformer that knows creatures (`newkinds.data.creatures`) and nothing else. It lets the
+A small vision transformer that knows creatures (`newkinds.data.creatures.drawing`) and nothing else. It lets the
 demo and the tests run anywhere without a download; for photographs, use a backbone trained on photographs.
 
-- **Architecture**: `newkinds.backbones.tiny_vit`: timm's `VisionTransformer` (4 blocks of width 96, 3 heads, class
-  token) on timm's `ConvStem` (four 3 × 3 convolutions, patches of 8 pixels); {parameters:,} parameters.
+- **Architecture**: `newkinds.encoders.backbones.tiny_vit`: timm's `VisionTransformer` (4 blocks of width 96, 3 heads,
+  class token) on timm's `ConvStem` (four 3 × 3 convolutions, patches of 8 pixels); {parameters:,} parameters.
 - **File**: `tiny.safetensors`, float32, timm's key names.
 - **Input**: 64 × 64 RGB in [0, 1], every channel normalised with mean {mean} and standard deviation {std}.
 - **Trained on**: {images:,} unlabelled creatures, {per_kind} of each of {kinds} kinds of the `pretraining` pool. The

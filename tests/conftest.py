@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 import newkinds
-from newkinds.run import Run
+from newkinds.runs.run import Run
 
 torch.set_num_threads(2)
 

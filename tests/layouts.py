@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
-from newkinds.data.benchmarks.classes import read_class_list
+from newkinds.data.published.classes import read_class_list
 
 BOX = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
 

@@ -9,9 +9,9 @@ import pytest
 
 import newkinds
 from newkinds import losses
-from newkinds.backbones import weights_file
-from newkinds.heads import PrototypeClassifier
+from newkinds.encoders.backbones import weights_file
 from newkinds.methods import METHODS, Assignment, Method
+from newkinds.methods.heads import PrototypeClassifier
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

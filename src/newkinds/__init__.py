@@ -6,49 +6,84 @@ Recognise the known kinds in a set of images, and discover, count and look at th
 from __future__ import annotations
 
 import importlib
+import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from .discovery import Discovery as Discovery
-    from .encoder import Encoded as Encoded
-    from .encoder import Encoder as Encoder
-    from .encoder import Tokens as Tokens
+    from .discovery.categories import Discovery as Discovery
+    from .discovery.finished import load as load
+    from .discovery.finished import predict as predict
+    from .encoders.encoder import Encoder as Encoder
+    from .encoders.organizers.cpf import CPF as CPF
+    from .encoders.tokens import Encoded as Encoded
+    from .encoders.tokens import Tokens as Tokens
     from .errors import NewkindsError as NewkindsError
-    from .evaluation import evaluate as evaluate
-    from .loaded import load as load
-    from .loaded import predict as predict
-    from .organizers.cpf import CPF as CPF
-    from .pipeline import count_categories as count_categories
-    from .pipeline import discover as discover
-    from .pipeline import train as train
+    from .evaluation.judge import evaluate as evaluate
+    from .verbs.count import count_categories as count_categories
+    from .verbs.train import discover as discover
+    from .verbs.train import train as train
 
 # Found on first use, so that `newkinds --help` does not wait for torch.
 _HOME = {
-    "CPF": "organizers.cpf",
-    "Discovery": "discovery",
-    "Encoded": "encoder",
-    "Encoder": "encoder",
+    "CPF": "encoders.organizers.cpf",
+    "Discovery": "discovery.categories",
+    "Encoded": "encoders.tokens",
+    "Encoder": "encoders.encoder",
     "NewkindsError": "errors",
-    "Tokens": "encoder",
-    "count_categories": "pipeline",
-    "discover": "pipeline",
-    "evaluate": "evaluation",
-    "load": "loaded",
-    "predict": "loaded",
-    "train": "pipeline",
+    "Tokens": "encoders.tokens",
+    "count_categories": "verbs.count",
+    "discover": "verbs.train",
+    "evaluate": "evaluation.judge",
+    "load": "discovery.finished",
+    "predict": "discovery.finished",
+    "train": "verbs.train",
 }
 
-_ROOMS = ("cluster", "count", "data", "heads", "losses", "methods", "metrics", "organizers")
+# Modules that people import by a short name, and the rooms they live in.
+_ALIASES = {
+    "count": "cluster.count",
+    "heads": "methods.heads",
+    "losses": "methods.losses",
+    "metrics": "cluster.metrics",
+    "organizers": "encoders.organizers",
+}
 
-__all__ = ["__version__", *sorted([*_HOME, *_ROOMS])]
+_ROOMS = ("cluster", "data", "methods")
+
+__all__ = ["__version__", *sorted([*_HOME, *_ALIASES, *_ROOMS])]
+
+
+class _Aliases(MetaPathFinder, Loader):
+    """Makes `import newkinds.losses` and `from newkinds.losses import …` find the module in its room."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        package, _, inner = name.partition(".")
+        if package != __name__ or inner.partition(".")[0] not in _ALIASES:
+            return None
+        return ModuleSpec(name, self)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        alias, dot, rest = spec.name.partition(".")[2].partition(".")
+        module = importlib.import_module(f"{__name__}.{_ALIASES[alias]}{dot}{rest}")
+        self._own_spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._own_spec  # the module was executed under its own name, and keeps it
+
+
+sys.meta_path.append(_Aliases())
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    if name in _ROOMS:
+    if name in _ALIASES or name in _ROOMS:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module 'newkinds' has no attribute '{name}'")
 

@@ -243,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     options = parser().parse_args(arguments)
     if options.version:
-        from . import __version__
+        from ._version import __version__
 
         print(f"newkinds {__version__}")
         return 0
@@ -289,7 +289,7 @@ def _prepare_process() -> None:
 
 
 def _choices(options: argparse.Namespace) -> dict[str, Any]:
-    from .config import parse_assignment
+    from .settings import parse_assignment
 
     given = vars(options)  # count has fewer options than train
     of_training = ("device", "seed", "epochs", "cache_views")
@@ -302,7 +302,7 @@ def _choices(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from .demo import demo
+    from .experiments.demo import demo
 
     chosen = {} if options.epochs is None else {"epochs": options.epochs}
     hosts = options.hosts if options.hosts == "all" else [name.strip() for name in options.hosts.split(",")]
@@ -311,7 +311,7 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from .pipeline import train
+    from .verbs.train import train
 
     train(options.data, options.out, **_choices(options))
     print(f"trained: {options.out} (newkinds eval, newkinds discover and newkinds predict use it)")
@@ -319,18 +319,17 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _discover(options: argparse.Namespace) -> int:
-    from .pipeline import discover
-    from .tables import discovery_summary
+    from .discovery.categories import summary
+    from .verbs.train import discover
 
-    print(discovery_summary(discover(options.data, options.out, **_choices(options))))
+    print(summary(discover(options.data, options.out, **_choices(options))))
     return 0
 
 
 def _eval(options: argparse.Namespace) -> int:
     import json
 
-    from .evaluation import evaluate
-    from .tables import evaluation_table
+    from .evaluation.judge import evaluate, evaluation_table
 
     result = evaluate(options.run, options.truth)
     print(json.dumps(result, indent=1) if options.json else evaluation_table(result))
@@ -340,8 +339,8 @@ def _eval(options: argparse.Namespace) -> int:
 def _predict(options: argparse.Namespace) -> int:
     from pathlib import Path
 
+    from .discovery.finished import load
     from .files import csv_text, make_folder, write_csv
-    from .loaded import load
 
     if options.out:
         make_folder(Path(options.out).parent)  # before the work, not after it
@@ -365,10 +364,9 @@ def _count(options: argparse.Namespace) -> int:
     from dataclasses import asdict
     from pathlib import Path
 
-    from .count import plot
+    from .cluster.count import plot, summary
     from .files import make_folder
-    from .pipeline import count_categories
-    from .tables import count_summary
+    from .verbs.count import count_categories
 
     if options.plot:
         make_folder(Path(options.plot).parent)  # before the work, not after it
@@ -380,14 +378,14 @@ def _count(options: argparse.Namespace) -> int:
         truth=options.truth,
         **_choices(options),
     )
-    print(json.dumps(asdict(counted)) if options.json else count_summary(counted))
+    print(json.dumps(asdict(counted)) if options.json else summary(counted))
     if options.plot:
         plot(counted, options.plot)
     return 0
 
 
 def _data(options: argparse.Namespace) -> int:
-    from .data.check import check
+    from .data.published.check import check
 
     checked = check(options.names, options.data_root)
     print("\n\n".join(report.text() for report in checked))
@@ -396,20 +394,19 @@ def _data(options: argparse.Namespace) -> int:
 
 
 def _cache(options: argparse.Namespace) -> int:
-    from .cache_files import cache_root, clear_caches, list_caches
-    from .tables import cache_listing
+    from .training.store import cache_root, clear_caches, list_caches, listing
 
     if options.action == "clear":
         if bool(options.keys) == options.all:
             raise NewkindsError("name the caches to delete (newkinds cache list shows them), or say --all.")
-        print(cache_listing(clear_caches(options.keys), f"deleted from {cache_root()}"))
+        print(listing(clear_caches(options.keys), f"deleted from {cache_root()}"))
     else:
-        print(cache_listing(list_caches(), f"in {cache_root()}"))
+        print(listing(list_caches(), f"in {cache_root()}"))
     return 0
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from .paper import bench
+    from .experiments.runs import bench
 
     def names(text: str | None) -> list[str] | None:
         return None if text is None else [name.strip() for name in text.split(",")]
@@ -432,7 +429,7 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from .tables import listing
+    from .verbs.listing import listing
 
     print(listing(options.kind))
     return 0

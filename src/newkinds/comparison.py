@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from .tables import protocol_lines, text_table
+from .text import protocol_lines, text_table
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -29,16 +29,16 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Figure:
+class OverSeeds:
     """What some runs that differ in their seed came to."""
 
     of_seed: Mapping[int, float]
 
     @classmethod
-    def of(cls, values: Mapping[int, float | None]) -> Figure | None:
+    def of(cls, values: Mapping[int, float | None]) -> OverSeeds | None:
         """None where a run has no such value, or there is no run.
 
-        >>> figure = Figure.of({0: 60.0, 1: 62.0, 2: 64.0})
+        >>> figure = OverSeeds.of({0: 60.0, 1: 62.0, 2: 64.0})
         >>> figure.mean, figure.std, figure.runs
         (62.0, 2.0, 3)
         """
@@ -58,10 +58,10 @@ class Figure:
     def runs(self) -> int:
         return len(self.of_seed)
 
-    def minus(self, base: Figure) -> Figure | None:
+    def minus(self, base: OverSeeds) -> OverSeeds | None:
         """Seed by seed, for the seeds that both have: runs with the same seed began alike and saw the same batches."""
         common = [seed for seed in self.of_seed if seed in base.of_seed]
-        return Figure.of({seed: self.of_seed[seed] - base.of_seed[seed] for seed in common})
+        return OverSeeds.of({seed: self.of_seed[seed] - base.of_seed[seed] for seed in common})
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Row:
     """The figures of one method, one a column."""
 
     name: str
-    figures: list[Figure | None]
+    figures: list[OverSeeds | None]
     base: int | None = None  # number of the row that it is compared with
 
 
@@ -98,7 +98,7 @@ class Comparison:
         return "\n\n".join(filter(None, [table, self.note, protocol_lines(self.protocol)]))
 
 
-def number(figure: Figure | None, column: Column) -> str:
+def number(figure: OverSeeds | None, column: Column) -> str:
     """`61.2` or `61.2 ± 1.3`, with the column's decimals and a true minus sign; a dash where nothing was measured."""
     if figure is None:
         return "–"
@@ -108,13 +108,13 @@ def number(figure: Figure | None, column: Column) -> str:
     return f"{mean:,.{decimals}f}".replace("-", MINUS) + spread
 
 
-def difference(figure: Figure | None, base: Figure | None, column: Column) -> str:
+def difference(figure: OverSeeds | None, base: OverSeeds | None, column: Column) -> str:
     """`+1.2` or `+1.2 ± 0.4`: the mean and spread of what changed, seed by seed; always signed."""
     text = number(figure.minus(base) if figure and base else None, column)
     return text if text.startswith((MINUS, "–")) else f"+{text}"
 
 
-def verdict(figure: Figure | None, base: Figure | None, column: Column) -> str:
+def verdict(figure: OverSeeds | None, base: OverSeeds | None, column: Column) -> str:
     """One of "better", "worse" and "" (no change beyond the spread, no good direction, or not measured)."""
     gain = figure.minus(base) if figure and base else None
     if figure is None or base is None or gain is None or column.better is None:

@@ -1,14 +1,12 @@
-"""Mixed precision: where it is used, and the few products that half precision would spoil."""
+"""The few products that half precision would spoil."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
-
-from .errors import NewkindsError
 
 
 @contextmanager
@@ -25,29 +23,3 @@ def full_precision(x: Tensor) -> Iterator[Tensor]:
     off = torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
     with off:
         yield x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-class Precision:
-    """Mixed precision for the encoder; losses stay in float32.
-
-    "auto" is bfloat16 on CUDA (float16 where the card lacks it) and float32 elsewhere, where half precision
-    gains nothing (CPU) or was never tested by us (MPS).
-    """
-
-    def __init__(self, name: str, device: torch.device) -> None:
-        if name == "auto":
-            if device.type != "cuda":
-                name = "float32"
-            else:
-                name = "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
-        if name == "float16" and device.type == "cpu":
-            raise NewkindsError("train.precision=float16 needs a GPU; use auto, float32 or bfloat16.")
-        self.device = device
-        self.dtype: torch.dtype = getattr(torch, name)
-        # float16 gradients underflow without scaling; bfloat16 has float32's range
-        self.scaler = torch.amp.GradScaler(device.type, enabled=name == "float16")
-
-    def autocast(self) -> AbstractContextManager[object]:
-        if self.dtype is torch.float32:
-            return nullcontext()
-        return torch.autocast(self.device.type, self.dtype)

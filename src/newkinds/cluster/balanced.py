@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import NewkindsError
 from .kmeans import SemiSupervisedKMeans
-from .lloyd import Members, Run, lloyd
+from .lloyd import Members, Settled, lloyd
 from .neighbours import nearest_centre
 from .points import whole_number
 
@@ -54,7 +54,7 @@ class BalancedSemiSupervisedKMeans(SemiSupervisedKMeans):
         )
         self.cluster_size = cluster_size
 
-    def _run(self, members: Members, centres: Tensor) -> Run:
+    def _run(self, members: Members, centres: Tensor) -> Settled:
         reseed = not self.published_behaviour
         known = len(members.class_sizes)
         spread = None if self.cluster_size is None else partial(self._spread, members, self._room(members))

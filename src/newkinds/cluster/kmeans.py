@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from ..errors import NewkindsError
-from .lloyd import Members, Run, k_means_plus_plus, lloyd
+from .lloyd import Members, Settled, k_means_plus_plus, lloyd
 from .neighbours import nearest_centre
 from .points import UNLABELLED, Features, as_features, as_labels, whole_number
 
@@ -88,7 +88,7 @@ class KMeans(ClusterMixin, BaseEstimator):
         target = torch.from_numpy(classes).to(features.device)
         members = Members.of(features - middle, target)
         rng = check_random_state(self.random_state)
-        best: Run | None = None
+        best: Settled | None = None
         for _ in range(self.n_init if isinstance(self.init, str) else 1):
             run = self._run(members, self._start(members, middle, rng))
             if best is None or run.inertia < best.inertia:
@@ -109,7 +109,7 @@ class KMeans(ClusterMixin, BaseEstimator):
         self.n_features_in_ = features.shape[1]
         return self
 
-    def _run(self, members: Members, centres: Tensor) -> Run:
+    def _run(self, members: Members, centres: Tensor) -> Settled:
         """One start, until it settles."""
         return lloyd(members, centres, self.max_iter, self.tol, reseed=not self.published_behaviour)
 

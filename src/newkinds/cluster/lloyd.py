@@ -78,7 +78,7 @@ def k_means_plus_plus(free: Tensor, centres: Tensor, clusters: int, rng: np.rand
 
 
 @dataclass
-class Run:
+class Settled:
     """What an iteration came to: its best state, and where it stopped."""
 
     labels: Tensor  # (u,) of the free points
@@ -100,13 +100,13 @@ def lloyd(
     reseed: bool = True,
     fixed: int = 0,
     rearrange: Rearrange | None = None,
-) -> Run:
+) -> Settled:
     """Assign and average in turn, until all centres together move by no more than √tol.
 
     The first `fixed` centres stay. `rearrange` may change the assignment before centres move. A cluster
     without points gets the point farthest from its centre, or with `reseed=False` a centre of NaN.
     """
-    best: Run | None = None
+    best: Settled | None = None
     for iteration in range(max_iter):
         labels, squared = nearest_centre(members.free, centres, members.free_squares)
         if reseed:
@@ -121,7 +121,7 @@ def lloyd(
         moved = (means - centres).norm(dim=1).sum() ** 2
         centres = means
         if best is None or inertia < best.inertia:
-            best = Run(labels, centres, inertia, centres)
+            best = Settled(labels, centres, inertia, centres)
         best.last_centres, best.iterations = centres, iteration + 1
         if moved <= tol:
             break

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NewkindsError, nearest
-from . import benchmarks, folder  # noqa: F401  (registers the data sets)
+from . import folder, published  # noqa: F401  (registers the data sets)
+from .creatures import dataset  # noqa: F401
 from .table import DATASETS, Table
 
 __all__ = ["DATASETS", "Table", "load_table", "source_of"]

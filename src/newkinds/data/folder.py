@@ -17,7 +17,7 @@ from .images import open_image
 from .splits import as_benchmark
 from .table import DATASETS, Skipped, Table
 
-UNLABELLED = {"unlabeled", "unlabelled"}
+UNLABELLED_FOLDERS = {"unlabeled", "unlabelled"}
 LITTER = {"thumbs.db", "desktop.ini"}  # what desktops leave in photo folders
 COLUMNS = ("path", "label", "truth")
 
@@ -44,12 +44,12 @@ def read_folder(
         inside = file.relative_to(root)
         top = inside.parts[0] if len(inside.parts) > 1 else None
         names.append(str(inside))
-        labels.append(None if top is None or top.lower() in UNLABELLED else _printable(top))
+        labels.append(None if top is None or top.lower() in UNLABELLED_FOLDERS else _printable(top))
     if not names:
         raise NewkindsError(f"there is no file in the folder {root}.")
     classes = {entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")}
     for name in sorted({_printable(name) for name in classes} - set(labels)):
-        if name.lower() not in UNLABELLED:
+        if name.lower() not in UNLABELLED_FOLDERS:
             warn(f"the class folder '{name}' is empty and is not counted as a known class.")
     paths = [_printable(name) for name in names]
     table = Table(paths=paths, labels=labels, open=partial(open_below, root, names), skipped=closed)

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from .. import losses
 from ..cluster import Ward, mean_shift_step
-from ..heads import NearestImage, UnitProjectionHead
 from ..precision import full_precision
+from . import losses
 from .base import METHODS, Assignment, Batch, Embed, Method, Progress
+from .heads import NearestImage, UnitProjectionHead
 
 ROWS_AT_ONCE = 4096  # whose hidden activations are held when the whole training set is embedded
 

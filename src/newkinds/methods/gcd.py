@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import losses
 from ..cluster import SemiSupervisedKMeans
-from ..heads import CentreClassifier, UnitProjectionHead
+from . import losses
 from .base import METHODS, Assignment, Batch, Method, Progress
+from .heads import CentreClassifier, UnitProjectionHead
 
 
 class KMeansMethod(Method):

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-from .. import losses
 from ..cluster import BalancedSemiSupervisedKMeans
 from ..precision import full_precision
+from . import losses
 from .base import METHODS, Batch, Embed, Progress
 from .gcd import KMeansMethod
 

@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .. import losses
-from ..heads import ProjectionHead, PrototypeClassifier
 from ..precision import full_precision
-from ..schedules import linear_then_constant
+from . import losses
 from .base import METHODS, Assignment, Batch, Method, Progress
+from .heads import ProjectionHead, PrototypeClassifier
+from .schedules import linear_then_constant
 
 
 @METHODS.register("simgcd")

@@ -1,0 +1,348 @@
+"""How many categories there are, judged by the labelled images alone.
+
+All features are clustered into K clusters without a look at any label. The clusters are then matched with
+the known classes one to one, and the share of labelled images whose cluster is that of their class is the
+score of K: too small a K joins known classes, too large a K splits them. The estimators differ in the
+clustering and in the K they try. Published methods give them unit rows; here features are taken as they are.
+
+    >>> from newkinds.count import COUNTERS, plot
+    >>> count = COUNTERS["ward"](features, y)  # y (n,): the class of labelled images, -1 for the others
+    >>> count.answer, count.new
+    >>> plot(count, Path("count.png"))
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment, minimize_scalar
+from sklearn.cluster import KMeans
+from torch import Tensor
+
+from ..errors import NewkindsError
+from ..files import write_whole
+from ..registry import Registry
+from ..text import percent, text_table
+from . import Ward
+from .metrics import clustering_accuracy
+from .points import UNLABELLED, Features, as_features, as_labels, whole_number
+
+PUBLISHED_LARGEST = 1000
+IMAGES_A_CATEGORY = 4  # where a search begins by default: begun among smaller clusters, it often stays there
+CURVE_SHOWN = 8  # numbers of categories in a summary, of those that were tried
+LOWEST_MERGE = 0.02  # of the highest; below that are copies of an image, between which no gap is looked for
+
+
+@dataclass(frozen=True)
+class Count:
+    """An estimate of the number of categories, and what it rests on."""
+
+    answer: int  # categories in all, known ones included
+    curve: list[tuple[int, float]]  # (K, score), each K once, in the order in which they were tried
+    method: str  # its name in COUNTERS
+    known: int  # classes with labelled images
+    score_is: str = "labelled images that fit"  # in words, a share
+
+    @property
+    def new(self) -> int:
+        """Categories beside the known ones."""
+        return self.answer - self.known
+
+    @property
+    def score(self) -> float:
+        """The score at the answer."""
+        return dict(self.curve)[self.answer]
+
+
+COUNTERS: Registry[Callable[..., Count]] = Registry("way of counting")
+
+Score = Callable[[int], float]
+Labels = NDArray[np.int64]
+
+
+@COUNTERS.register("brent")
+def brent(
+    features: Features,
+    y: ArrayLike | Tensor,
+    largest: int | None = None,
+    *,
+    n_init: int = 10,
+    random_state: int = 0,
+) -> Count:
+    """Brent's search for the K whose k-means clusters fit the labelled images best (Vaze et al., CVPR 2022).
+
+    K lies between the number of known classes and `largest`: by default 1000 as published, or twice the
+    known classes if that is more, but at most one for four images, and no more than there are images that
+    differ. The search expects a score with a single peak. On few images the score is uneven and it may stop
+    far from the best K: give the smallest `largest` you can answer for, or count by `ward`. k-means is
+    scikit-learn's, as published, on the CPU, and takes the best of `n_init` starts.
+    """
+    return _count_by_kmeans("brent", brent_maximum, features, y, largest, n_init, random_state)
+
+
+@COUNTERS.register("binary")
+def binary(
+    features: Features,
+    y: ArrayLike | Tensor,
+    largest: int | None = None,
+    *,
+    n_init: int = 10,
+    random_state: int = 0,
+) -> Count:
+    """As `brent`, by halving the range: the other search of the published GCD code, which needs fewer K."""
+    return _count_by_kmeans("binary", halving_maximum, features, y, largest, n_init, random_state)
+
+
+@COUNTERS.register("ward")
+def ward(
+    features: Features,
+    y: ArrayLike | Tensor,
+    patience: int = 50,
+    *,
+    ties: Literal["gap", "first"] = "gap",
+    published_truth: ArrayLike | None = None,
+) -> Count:
+    """The cut of Ward's tree that fits the labelled images best, after CMS (Choi et al., CVPR 2024).
+
+    K grows from one more than the known classes until `patience` of them in a row have not been better than
+    the best before. Often many K are equally good: once the known classes are apart from each other, the
+    labelled images do not notice whether new ones are. The first of the best, which is CMS's choice
+    (`ties="first"`), then tends to be too small. `ties="gap"` takes the one at the widest gap of the tree:
+    where the next merge is highest, compared with the last one. Where classes overlap, small new ones are
+    missed beside large ones: the answer is then too small.
+
+    `published_truth` (n,) gives the score of the published code, with the true class of every image: Old
+    accuracy under a match that new classes take part in. That needs to know the answer: it is there to
+    reproduce published figures. The first of the best is then taken, whatever `ties` says.
+    """
+    points, labels, known, differing = _checked(features, y)
+    patience = whole_number("patience", patience)
+    if ties not in ("gap", "first"):
+        raise NewkindsError(f"ties is 'gap' or 'first', not {ties!r}.")
+    if published_truth is not None and np.shape(published_truth) != labels.shape:
+        raise NewkindsError(
+            f"published_truth is one class an image: shape {labels.shape}, not {np.shape(published_truth)}."
+        )
+    if published_truth is not None:
+        labelled = labels != UNLABELLED
+        true = np.unique(np.asarray(published_truth)[labelled], return_inverse=True)[1]
+        pairs = np.unique(np.stack([true, labels[labelled]]), axis=1)
+        if not pairs.shape[1] == pairs[0].max() + 1 == known:
+            raise NewkindsError("published_truth and the labels disagree about which labelled images are of one class.")
+    tree = Ward().fit(points)
+    scores: Iterable[tuple[int, float]]
+    if published_truth is None:
+        scores = islice(labelled_scores(tree.linkage_, labels, known), differing - known)  # copies stay together
+    else:
+        scores = _published_scores(tree, np.asarray(published_truth), labels, known)
+        ties = "first"
+    curve = list(_until_no_better(scores, patience))
+    best = max(score for _, score in curve)
+    tied = [k for k, score in curve if score == best]
+    answer = tied[0] if ties == "first" else _widest_gap(tree.linkage_[:, 2], tied)
+    if published_truth is None:
+        return Count(answer, curve, "ward", known)
+    return Count(answer, curve, "ward", known, "Old accuracy, with the true class of every image")
+
+
+def brent_maximum(score: Score, smallest: int, largest: int) -> int:
+    """Where `score` is highest, by SciPy's bounded Brent search over real numbers, rounded down.
+
+    It asks for the same K many times in the end: let `score` remember.
+    """
+    found = minimize_scalar(lambda k: -score(int(k)), bounds=(smallest, largest), method="bounded")
+    return int(found.x)
+
+
+def halving_maximum(score: Score, smallest: int, largest: int) -> int:
+    """Where `score` is highest, by keeping the half of the range on the side of its better end."""
+    low, high = smallest, largest
+    ends = {high: score(high), low: score(low)}
+    middle = (low + high) // 2
+    for _ in range(int(math.log2(largest - smallest))):
+        ends[middle] = score(middle)
+        if ends[high] > ends[low]:
+            low = middle
+        else:
+            high = middle
+        middle = (low + high) // 2
+    ends[middle] = score(middle)
+    return max((low, middle, high), key=ends.__getitem__)
+
+
+def labelled_scores(linkage: NDArray, labels: Labels, known: int) -> Iterator[tuple[int, float]]:
+    """K and the share of labelled images that fit the tree's K clusters, for K = known + 1, known + 2, …
+
+    `labels` (n,) are 0..known-1, or -1. From one K to the next a single cluster is split.
+    """
+    points = len(labels)
+    children = linkage[:, :2].astype(np.int64)  # (n - 1, 2), node n + i is merge i
+    counts = np.zeros((2 * points - 1, known), dtype=np.int32)  # labelled images of a class below a node
+    labelled = np.flatnonzero(labels != UNLABELLED)
+    counts[labelled, labels[labelled]] = 1
+    for node, (left, right) in enumerate(children, start=points):
+        counts[node] = counts[left] + counts[right]
+
+    cut = np.empty(points, dtype=np.int64)  # the first k are the nodes that are clusters at present
+    place = {2 * points - 2: 0}  # of each in `cut`: there is only the root
+    score = math.nan
+    for k in range(2, points + 1):
+        highest = 2 * points - k  # merges are sorted by height
+        left, right = children[highest - points].tolist()
+        place[left], place[right] = place.pop(highest), k - 1
+        cut[place[left]], cut[k - 1] = left, right
+        if k <= known:
+            continue
+        if k == known + 1 or (counts[left].any() and counts[right].any()):  # else no labelled image moves
+            score = matched_share(counts[cut[:k]])
+        yield k, score
+
+
+def matched_share(counts: NDArray) -> float:
+    """Share of the images that fit, of `counts` (clusters, classes), under the best one-to-one match."""
+    cluster, of_class = linear_sum_assignment(counts, maximize=True)
+    return float(counts[cluster, of_class].sum() / counts.sum())
+
+
+def summary(count: Count) -> str:
+    """The answer, and the best of the curve it was chosen from."""
+    best = sorted(count.curve, key=lambda point: (point[0] != count.answer, -point[1], point[0]))[:CURVE_SHOWN]
+    rows = [[f"{k}{' *' if k == count.answer else ''}", percent(score)] for k, score in sorted(best)]
+    tied = [k for k, score in count.curve if score == count.score]
+    lines = [
+        f"{count.answer} categories: {count.known} known and {count.new} new "
+        f"({count.method}; {len(count.curve)} numbers tried)",
+        text_table(["best of them", f"{count.score_is} %"], rows),
+    ]
+    if len(tied) > 1:
+        lines.append(f"{len(tied)} numbers from {min(tied)} to {max(tied)} are equally good; * is the answer.")
+    return "\n\n".join(lines)
+
+
+def plot(count: Count, path: str | Path | None = None) -> bytes:
+    """The score of each K that was tried, and the answer, as a PNG; written to `path` where one is given."""
+    # Imported here: counting does without matplotlib. No pyplot: it has global state.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator, PercentFormatter, ScalarFormatter
+
+    figure = Figure(figsize=(6.4, 3.6), dpi=160, facecolor="white", layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    ink, blue, orange, pale = "#222222", "#0072b2", "#d55e00", "#999999"
+    ks, scores = zip(*sorted(count.curve), strict=True)
+    axes.plot(ks, scores, color=blue, linewidth=1.2, marker="o", markersize=3)
+    axes.axvline(count.known, color=pale, linewidth=1, linestyle=":", label=f"{count.known} known classes")
+    axes.plot(
+        count.answer, count.score, "o", markersize=9, color=orange,
+        label=f"answer: {count.answer} categories, {count.new} of them new",
+    )  # fmt: skip
+    if ks[-1] > 20 * count.known:  # the peak would be squeezed into the left margin
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.set_xlabel("categories K", color=ink)
+    axes.set_ylabel(count.score_is, color=ink)
+    axes.set_title(f"How many categories? ({count.method})", fontsize=10, color=ink)
+    axes.grid(color="#e5e5e5", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=2)
+
+    png = io.BytesIO()
+    figure.savefig(png, format="png", metadata={"Software": None})  # no version: same input, same bytes
+    if path is not None:
+        write_whole(Path(path), png.getvalue())
+    return png.getvalue()
+
+
+def _count_by_kmeans(
+    method: str,
+    search: Callable[[Score, int, int], int],
+    features: Features,
+    y: ArrayLike | Tensor,
+    largest: int | None,
+    n_init: int,
+    random_state: int,
+) -> Count:
+    points, labels, known, differing = _checked(features, y)
+    if largest is None:
+        largest = min(max(PUBLISHED_LARGEST, 2 * known), max(len(points) // IMAGES_A_CATEGORY, known + 1), differing)
+    if whole_number("largest", largest) <= known:
+        raise NewkindsError(
+            f"largest is {largest}, but {known} classes are known already: raise it to the most categories you expect."
+        )
+    if largest > differing:
+        raise NewkindsError(f"largest is {largest}, but the images have only {differing} different features: lower it.")
+    n_init = whole_number("n_init", n_init)
+    rows, labelled = points.cpu().numpy(), labels != UNLABELLED
+    curve: dict[int, float] = {}
+
+    def score(k: int) -> float:
+        if k not in curve:
+            cluster = KMeans(k, n_init=n_init, random_state=random_state).fit(rows).labels_[labelled]
+            pairs = np.bincount(cluster * known + labels[labelled], minlength=k * known)
+            curve[k] = matched_share(pairs.reshape(k, known))
+        return curve[k]
+
+    answer = search(score, known, largest)
+    return Count(answer, list(curve.items()), method, known)
+
+
+def _checked(features: Features, y: ArrayLike | Tensor) -> tuple[Tensor, Labels, int, int]:
+    """Features (n, D), labels (n,) as 0..C-1 or -1, C, and how many rows differ; or what is missing to count by."""
+    points = as_features(features)
+    labels = as_labels(y, len(points))
+    labelled = labels != UNLABELLED
+    classes, labels[labelled] = np.unique(labels[labelled], return_inverse=True)
+    if len(classes) < 2:
+        have = "all labelled images are of one class" if len(classes) else "none of the images has a label"
+        raise NewkindsError(
+            f"{have}, but the number of categories is judged by how well known classes come apart: "
+            "label some images of two classes or more, or say how many categories there are."
+        )
+    if labelled.all():
+        raise NewkindsError(f"all {len(points)} images have a label: there are no new categories to count.")
+    differing = len(points.unique(dim=0))
+    if differing <= len(classes):
+        raise NewkindsError(
+            f"the {len(points)} images have only {differing} different features, but {len(classes)} classes are known "
+            "already: look at how the features were made."
+        )
+    return points, labels, len(classes), differing
+
+
+def _published_scores(tree: Ward, truth: NDArray, labels: Labels, known: int) -> Iterator[tuple[int, float]]:
+    known_classes = np.unique(truth[labels != UNLABELLED])
+    for k in range(known + 1, len(labels) + 1):
+        yield k, clustering_accuracy(truth, tree.labels_at(k), known_classes).old
+
+
+def _until_no_better(scores: Iterable[tuple[int, float]], patience: int) -> Iterator[tuple[int, float]]:
+    """The scores up to the `patience`-th in a row that is not above all before."""
+    best, waited = -math.inf, 0
+    for k, score in scores:
+        yield k, score
+        best, waited = (score, 0) if score > best else (best, waited + 1)
+        if waited == patience:
+            return
+
+
+def _widest_gap(heights: NDArray, ks: list[int]) -> int:
+    """The K of `ks` (each at least 2) at which the next of the sorted merges is highest against the last."""
+    points = len(heights) + 1
+    heights = np.concatenate([heights[:1], heights])  # every point a cluster: no merge gave it, nor is there a gap
+    heights = np.maximum(heights, LOWEST_MERGE * heights[-1])
+    last = heights[points - np.array(ks)]  # the merge that gave K clusters
+    following = heights[points - np.array(ks) + 1]
+    return ks[int((following / last).argmax())]

@@ -1,0 +1,157 @@
+"""How well discovered categories match the true classes.
+
+Categories have no names, so they are first matched with the classes one to one (Hungarian algorithm) such
+that as many images as possible agree. All, Old and New are the accuracies over all images, over those of
+known classes and over those of new ones. An accuracy over no image is NaN, with a warning.
+
+`known` says which images are Old: a boolean (or 0/1) mask with one entry an image, or the known class labels.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+from ..errors import NewkindsError
+
+# Up to here integer labels index the contingency matrix as they are, which the evaluations of published
+# papers do too: where several matches are equally good, Old and New then come out as theirs do. Anything
+# else is numbered first: a label of 10⁹ must not ask for a matrix of 10¹⁸ cells.
+LARGEST_LITERAL_LABEL = 2000
+
+Labels = NDArray[np.int64]
+Known = Collection[Any] | NDArray[Any]
+
+
+class Accuracy(NamedTuple):
+    """Shares of images in [0, 1]; NaN where there was no image to judge by."""
+
+    all: float
+    old: float
+    new: float
+
+
+def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> Accuracy:
+    """Accuracy under one match over all images: what papers on category discovery report ("v2").
+
+    >>> clustering_accuracy([0, 0, 1, 1, 2, 2], [5, 5, 3, 3, 3, 4], known=[0, 1])
+    Accuracy(all=0.8333333333333334, old=1.0, new=0.5)
+    """
+    return _accuracy(*_prepare(y_true, y_pred, known))
+
+
+def clustering_accuracy_v1(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> Accuracy:
+    """Old and New are matched separately ("v1", of early papers): one category may count for both.
+
+    Never below `clustering_accuracy` on Old and New; All is their mean, weighted by images.
+    """
+    return _accuracy_v1(*_prepare(y_true, y_pred, known))
+
+
+def balanced_clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> Accuracy:
+    """Recall of each class under the match of `clustering_accuracy`, averaged over classes.
+
+    For long-tailed data, where a few large classes would decide the plain accuracy.
+    """
+    return _balanced_accuracy(*_prepare(y_true, y_pred, known))
+
+
+def evaluate(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> dict[str, float]:
+    """Every metric by name: acc_*, acc_v1_* and acc_balanced_* of all, old and new; nmi and ari of all.
+
+    Normalised mutual information and the adjusted Rand index need no match of categories with classes.
+    """
+    true, pred, old = _prepare(y_true, y_pred, known)
+    scores: dict[str, float] = {}
+    for name, accuracy in [
+        ("acc", _accuracy(true, pred, old)),
+        ("acc_v1", _accuracy_v1(true, pred, old)),
+        ("acc_balanced", _balanced_accuracy(true, pred, old)),
+    ]:
+        scores |= {f"{name}_{split}": value for split, value in accuracy._asdict().items()}
+    scores["nmi"] = float(normalized_mutual_info_score(true, pred)) if len(true) else math.nan
+    scores["ari"] = float(adjusted_rand_score(true, pred)) if len(true) else math.nan
+    return scores
+
+
+def _accuracy(true: Labels, pred: Labels, old: NDArray[np.bool_]) -> Accuracy:
+    correct = _correct(true, pred)
+    return Accuracy(_mean(correct), _mean(correct[old]), _mean(correct[~old]))
+
+
+def _accuracy_v1(true: Labels, pred: Labels, old: NDArray[np.bool_]) -> Accuracy:
+    correct_old, correct_new = _correct(true[old], pred[old]), _correct(true[~old], pred[~old])
+    correct = np.concatenate([correct_old, correct_new])
+    return Accuracy(_mean(correct), _mean(correct_old), _mean(correct_new))
+
+
+def _balanced_accuracy(true: Labels, pred: Labels, old: NDArray[np.bool_]) -> Accuracy:
+    classes, rank, images = np.unique(true, return_inverse=True, return_counts=True)
+    recall = np.bincount(rank, weights=_correct(true, pred), minlength=len(classes)) / images  # a class
+    class_is_old = np.isin(classes, true[old])
+    return Accuracy(_mean(recall), _mean(recall[class_is_old]), _mean(recall[~class_is_old]))
+
+
+def _correct(true: Labels, pred: Labels) -> NDArray[np.bool_]:
+    """Whether each image's category is the one matched with its class."""
+    if len(true) == 0:
+        return np.zeros(0, dtype=bool)
+    size = int(max(true.max(), pred.max())) + 1
+    counts = np.bincount(pred * size + true, minlength=size * size).reshape(size, size)  # category × class
+    _, class_of = linear_sum_assignment(counts.max() - counts)  # square: one class for every category
+    return class_of[pred] == true
+
+
+def _mean(values: NDArray) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+def _prepare(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> tuple[Labels, Labels, NDArray[np.bool_]]:
+    """Labels that can index a matrix, and which images are of known classes; warns of empty splits."""
+    true, pred = np.asarray(y_true), np.asarray(y_pred)
+    if true.ndim != 1 or true.shape != pred.shape:
+        raise NewkindsError(
+            "accuracy compares one true label and one category an image: two lists of the same length, "
+            f"not shapes {true.shape} and {pred.shape}."
+        )
+    old = _is_old(true, known)
+    if len(true) == 0:
+        warnings.warn("there are no images to evaluate: every metric is NaN", stacklevel=3)
+    elif not old.any():
+        warnings.warn("no evaluated image is of a known class: Old accuracy is NaN", stacklevel=3)
+    elif old.all():
+        warnings.warn("no evaluated image is of a new class: New accuracy is NaN", stacklevel=3)
+    return _indices(true), _indices(pred), old
+
+
+def _is_old(true: NDArray, known: Known) -> NDArray[np.bool_]:
+    """Read `known`, a mask over images or a collection of class labels, as a mask over images."""
+    marks = np.asarray(known if hasattr(known, "__array__") else list(known))
+    # A list of classes has no need to repeat one, so as many zeros and ones as images can only be a mask.
+    zeros_and_ones = len(marks) == len(true) and marks.dtype.kind in "iuf" and np.isin(marks, (0, 1)).all()
+    if not (marks.dtype == bool or (zeros_and_ones and len(np.unique(marks)) < len(marks))):
+        return np.isin(true, marks)
+    if len(marks) != len(true):
+        raise NewkindsError(f"`known` is a mask of {len(marks)} entries, but there are {len(true)} images.")
+    old = marks.astype(bool)
+    both = np.intersect1d(true[old], true[~old])
+    if len(both):
+        raise NewkindsError(
+            f"`known` marks some images of class {both[0]} as known and others as new: it must tell known "
+            "classes from new ones, not labelled images from unlabelled ones."
+        )
+    return old
+
+
+def _indices(labels: NDArray) -> Labels:
+    integers = labels.dtype.kind in "iu" and len(labels) > 0
+    if integers and labels.min() >= 0 and labels.max() <= LARGEST_LITERAL_LABEL:
+        return labels.astype(np.int64)
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64)

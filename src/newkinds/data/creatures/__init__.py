@@ -1,0 +1,1 @@
+"""Creatures: the data set that needs no files, because it is drawn by code."""

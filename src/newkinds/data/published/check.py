@@ -1,0 +1,117 @@
+"""Whether the benchmark data sets on a disk are complete, and whether their splits are the published ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import NewkindsError, nearest, unexpected
+from ..splits import split_checksum
+from ..table import Skipped, Table, unreadable_rows, without
+from . import BENCHMARKS, Benchmark
+from .base import Listing, Part, find_copy, read_part, split_listing
+
+SHOWN = 3  # files that are named; the rest is counted
+
+Finding = tuple[str, str]  # what was looked at, and what was found
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found of one data set."""
+
+    benchmark: Benchmark
+    folder: Path | None
+    usable: bool  # the published protocol can be followed
+    findings: list[Finding]
+
+    def text(self) -> str:
+        """A few lines for the terminal."""
+        what = self.benchmark
+        lines = [f"{what.name}: {what.title}, {what.about} ({self.folder or 'not found'})"]
+        for subject, found in self.findings:
+            first, *more = found.splitlines()
+            lines += [f"  {subject:<8} {first}", *(f"  {'':<8} {line}" for line in more)]
+        return "\n".join(lines)
+
+
+def check(names: Sequence[str] = (), root: str | Path | None = None) -> list[Checked]:
+    """Count and decode the images of the named data sets (else of all), and hold them against what is published.
+
+    >>> print(check(["cub"], "datasets/")[0].text())
+    """
+    for name in names:
+        if name not in BENCHMARKS:
+            hint = nearest(name, BENCHMARKS) or f" There are: {', '.join(BENCHMARKS)}."
+            raise NewkindsError(f"there is no benchmark data set called '{name}'.{hint}")
+    return [_check(BENCHMARKS[name], None if root is None else str(root)) for name in names or BENCHMARKS]
+
+
+def _check(benchmark: Benchmark, root: str | None) -> Checked:
+    try:
+        return _look_at(benchmark, root)
+    except Exception as error:  # whatever it is, the other data sets are reported on
+        text = f"{unexpected(error)} (this may be a bug in newkinds)"
+        return Checked(benchmark, None, False, [("error", text)])
+
+
+def _look_at(benchmark: Benchmark, root: str | None) -> Checked:
+    try:
+        folder = find_copy(benchmark, root)
+    except NewkindsError as error:
+        return Checked(benchmark, None, False, [("missing", str(error))])
+    try:
+        listing, classes = read_part(benchmark, folder, "train")
+    except NewkindsError as error:
+        return Checked(benchmark, folder, False, [("train", str(error)), _test_images(benchmark, folder)])
+    bad = unreadable_rows(listing.table)
+    split = without(split_listing(benchmark, listing, classes), bad)
+    verdict = f"the published protocol cannot be followed: {split.caveat}" if split.caveat else "usable as published"
+    return Checked(
+        benchmark,
+        folder,
+        not split.caveat,
+        [
+            _counted("train", benchmark, listing, bad),
+            ("classes", f"{len(classes.known)} known, {len(classes.new)} new (class list {classes.label})"),
+            _described(benchmark, split),
+            _test_images(benchmark, folder),
+            ("verdict", verdict),
+        ],
+    )
+
+
+def _counted(part: Part, benchmark: Benchmark, listing: Listing, bad: dict[int, Skipped]) -> Finding:
+    """Images that can be read, of how many, and the first that cannot."""
+    expected = benchmark.images[part] or len(listing.table)
+    lines = [f"{len(listing.table) - len(bad):,} of {expected:,} images can be read"]
+    lines += [f"{skipped.path}: {skipped.reason}" for skipped in list(bad.values())[:SHOWN]]
+    if len(bad) > SHOWN:
+        lines.append(f"… and {len(bad) - SHOWN:,} more")
+    return part, "\n".join(lines)
+
+
+def _test_images(benchmark: Benchmark, folder: Path) -> Finding:
+    """Nothing here keeps a copy from being used: the published protocol evaluates unlabelled training images."""
+    try:
+        listing, _ = read_part(benchmark, folder, "test")
+    except NewkindsError as error:
+        return "test", f"{error} (only needed for inductive evaluation)"
+    bad = unreadable_rows(listing.table)
+    if len(bad) == len(listing.table):
+        return "test", f"none of {len(bad):,} images is there (only needed for inductive evaluation)"
+    return _counted("test", benchmark, listing, bad)
+
+
+def _described(benchmark: Benchmark, split: Table) -> Finding:
+    """Size and checksum of the split of the readable images."""
+    labelled = sum(label is not None for label in split.labels)
+    checksum = split_checksum(split)
+    text = (
+        f"{labelled:,} labelled, {len(split) - labelled:,} unlabelled "
+        f"(published: {' and '.join(benchmark.published)}), checksum {checksum}"
+    )
+    if benchmark.checksum is not None:
+        text += ", as of a complete copy" if checksum == benchmark.checksum else f", not {benchmark.checksum}"
+    return "split", text

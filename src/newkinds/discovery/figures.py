@@ -1,0 +1,283 @@
+"""Pictures of primitive fields: which primitive holds which patch of an image, and how firmly.
+
+A field gives, for each patch, the share of each of M primitives; shares of a patch sum to 1. Trained fields
+are often close to even (every share near 1/M), so the colours have a fixed zero: a primitive at or below its
+even share is not drawn at all, and full colour is what the most decided patches of the images drawn together
+reach. How wide that range is, colours alone cannot tell: `FieldOverlays.describe` says it in words; show it
+beside the pictures.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ..files import write_whole
+
+# The first six are Okabe and Ito's; each further colour is the one farthest (in Oklab) from all before it, as
+# seen with normal vision and with simulated protanopia, deuteranopia and tritanopia. Primitive m always has
+# colour m; beyond 24 the colours repeat.
+PALETTE = (
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#78000f", "#78ffe1",
+    "#003c78", "#e1f04b", "#4b00f0", "#a52d3c", "#a569ff", "#a5c396", "#a5d2ff", "#874b78",
+    "#6900b4", "#d2d269", "#5a2d4b", "#d20fc3", "#c33c1e", "#c3f0a5", "#ff78d2", "#ff3c78",
+)  # fmt: skip
+
+PICTURE_SIDE = 224  # pixels of the longer side: small images get smooth maps, large ones small files
+FULL_OPACITY = 0.85  # some of the image stays visible below the strongest colour
+EVEN_TOLERANCE = 1e-3  # a share must exceed 1/M by this fraction to count: half precision alone makes 4e-4
+FULL_QUANTILE = 0.95  # of the winners' shares: a single extreme patch must not pale all others
+MAPS = 4  # primitives that get a map of their own
+NO_WINNER = -1
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """One primitive among the images drawn together."""
+
+    index: int  # its column in the field
+    colour: str  # "#rrggbb", the same in every picture
+    won: float  # fraction of all patches in which its share is the largest
+
+
+@dataclass(frozen=True)
+class FieldOverlay:
+    """The field of one image; all pictures are (h, w, 3) uint8 of one size."""
+
+    image: np.ndarray  # the image itself
+    winners: np.ndarray  # the colour of each patch's winning primitive; opacity is the winner's share
+    maps: list[np.ndarray]  # one per entry of `FieldOverlays.mapped`: the share of that primitive, smoothed
+    low: float  # smallest share of any primitive in any patch of this image
+    high: float  # largest
+    leaders: list[tuple[int, float]]  # (primitive, fraction of this image's patches it wins), most first
+
+
+@dataclass(frozen=True)
+class FieldOverlays:
+    """The fields of several images, drawn with one colour scale so that they can be compared."""
+
+    overlays: list[FieldOverlay]
+    primitives: list[Primitive]  # all M, strongest first: most patches won, then largest mean share
+    mapped: list[Primitive]  # the strongest few, which have a map of their own in every overlay
+    low: float  # smallest share of any primitive in any patch of any image
+    high: float  # largest
+    full: float  # shares from here on are drawn in full colour
+    broken: int  # patches without a finite value, left uncoloured
+
+    @property
+    def even(self) -> float:
+        """The share of every primitive if the field said nothing; drawn without colour."""
+        return 1 / len(self.primitives)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether no primitive exceeds its even share anywhere, so that there is nothing to draw."""
+        return self.high <= self.even * (1 + EVEN_TOLERANCE)
+
+    @property
+    def winning(self) -> list[Primitive]:
+        """The primitives that win at least one patch: what the key to the winner pictures has to explain."""
+        return [primitive for primitive in self.primitives if primitive.won > 0]
+
+    def share(self, value: float) -> str:
+        """A share as text, with enough digits to tell the values of these fields apart."""
+        digits = 3 if self.is_even else 1 - math.floor(math.log10(self.high - self.even))
+        return f"{value:.{min(max(digits, 2), 6)}f}"
+
+    def describe(self) -> str:
+        """What the colours mean and how much the shares differ, in plain words."""
+        even = f"1/{len(self.primitives)} = {self.share(self.even)}"
+        if self.is_even:
+            text = f"The fields are even: no primitive exceeds its share of {even}; nothing is coloured."
+        else:
+            low, high, full = self.share(self.low), self.share(self.high), self.share(self.full)
+            text = (
+                f"Shares run from {low} to {high}; an even share is {even}. "
+                f"A primitive has no colour up to its even share, and full colour from {full} on."
+            )
+            if self.high < 1.5 * self.even:
+                text += " These fields are nearly even: full colour still means a small difference."
+        if self.broken:
+            text += f" {self.broken} patches have no finite value and are left uncoloured."
+        return text
+
+
+def field_overlays(
+    images: Sequence[np.ndarray], fields: Sequence[np.ndarray], grid: tuple[int, int]
+) -> FieldOverlays:
+    """Draw the field of each image over it: the winner of each patch, and maps of the strongest primitives.
+
+    `images` are (H, W, 3) uint8, exactly the views the encoder saw (its crop, not the whole file), or the
+    patches would lie elsewhere; `fields` are (rows · columns, M) shares, row by row over `grid`.
+
+    >>> drawn = field_overlays(images, encoded.field.numpy(), encoded.grid)
+    >>> Image.fromarray(drawn.overlays[0].winners).save("winners.png")
+    >>> print(drawn.describe())
+    """
+    if len(images) == 0 or len(images) != len(fields):
+        raise ValueError(f"each image needs one field: got {len(images)} images and {len(fields)} fields")
+    shares = np.stack([_checked_field(field, grid) for field in fields])  # (n, N, M)
+    count = shares.shape[2]
+    finite = np.isfinite(shares).all(axis=2)  # (n, N)
+    shares = np.where(finite[:, :, None], shares, 1 / count)
+    threshold = (1 + EVEN_TOLERANCE) / count
+    winners = np.where(shares.max(axis=2) > threshold, shares.argmax(axis=2), NO_WINNER)  # (n, N)
+
+    won = (winners[:, :, None] == np.arange(count)).mean(axis=1)  # (n, M)
+    mean_won, mean_share = won.mean(axis=0), shares.mean(axis=(0, 1))  # (M,), (M,)
+    ranking = np.lexsort((-mean_share, -mean_won))  # the last key counts first
+    primitives = [Primitive(int(m), PALETTE[m % len(PALETTE)], float(mean_won[m])) for m in ranking]
+    mapped = primitives[:MAPS]
+
+    winning_shares = shares.max(axis=2)[winners != NO_WINNER]  # (patches with a winner,)
+    full = float(np.quantile(winning_shares, FULL_QUANTILE)) if winning_shares.size else threshold
+    strength = np.clip((shares - 1 / count) / (full - 1 / count), 0, 1)  # (n, N, M): 1 is full colour
+    strength[shares <= threshold] = 0
+    overlays = []
+    for image, share, strong, winner, won_here in zip(images, shares, strength, winners, won, strict=True):
+        picture = _at_picture_size(image)
+        grey = _greyed(picture)
+        overlays.append(
+            FieldOverlay(
+                image=picture,
+                winners=_winner_picture(grey, winner.reshape(grid), strong.max(axis=1).reshape(grid)),
+                maps=[
+                    _tinted(grey, _smooth(strong[:, one.index].reshape(grid), grey), one.colour)
+                    for one in mapped
+                ],
+                low=float(share.min()),
+                high=float(share.max()),
+                leaders=[(int(m), float(won_here[m])) for m in np.argsort(-won_here) if won_here[m] > 0],
+            )
+        )
+    return FieldOverlays(
+        overlays=overlays,
+        primitives=primitives,
+        mapped=mapped,
+        low=float(shares.min()),
+        high=float(shares.max()),
+        full=full,
+        broken=int((~finite).sum()),
+    )
+
+
+def fields_figure(
+    images: Sequence[np.ndarray],
+    fields: Sequence[np.ndarray],
+    grid: tuple[int, int],
+    path: Path | None = None,
+) -> bytes:
+    """One PNG, a row an image: the image, the winner of each patch, the four strongest primitives.
+
+    Written to `path` where one is given; arguments as for `field_overlays`.
+    """
+    # Imported here: the rest of this file does without matplotlib. No pyplot: it has global state.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = field_overlays(images, fields, grid)
+    rows, columns = len(drawn.overlays), 2 + len(drawn.mapped)
+    width, head, foot = 1.55 * columns, 0.3, 0.8  # inches
+    height = 1.55 * rows + head + foot
+    figure = Figure(figsize=(width, height), dpi=160, facecolor="white")
+    FigureCanvasAgg(figure)
+    cells = figure.subplots(rows, columns, squeeze=False, gridspec_kw={"wspace": 0.05, "hspace": 0.05})
+    figure.subplots_adjust(left=0.01, right=0.99, top=1 - head / height, bottom=foot / height)
+
+    ink, pale = "#222222", "#d9d9d9"
+    headings = [("image", pale), ("winning primitive", pale)]
+    headings += [(f"primitive {primitive.index}", primitive.colour) for primitive in drawn.mapped]
+    for cell, (heading, colour) in zip(cells[0], headings, strict=True):
+        cell.set_title(heading, fontsize=8.5, color=ink, pad=5)
+        cell.plot([0, 1], [1.02, 1.02], color=colour, linewidth=2.5, transform=cell.transAxes, clip_on=False)
+    for row, overlay in zip(cells, drawn.overlays, strict=True):
+        for cell, picture in zip(row, [overlay.image, overlay.winners, *overlay.maps], strict=True):
+            cell.imshow(picture, interpolation="antialiased")
+            cell.set_axis_off()
+
+    # The key to the winners on the left; on the right the range of shares on a ruler from 0 to 1, which shows
+    # at a glance how much of the possible range the colours stand for.
+    key = figure.add_axes((0.01, (foot - 0.27) / height, 0.62, 0.17 / height))
+    key.set(xlim=(0, len(drawn.primitives)), ylim=(0, 1))
+    for place, primitive in enumerate(drawn.winning):
+        key.barh(0.5, 0.3, 0.9, left=place, color=primitive.colour)
+        key.text(place + 0.38, 0.45, str(primitive.index), fontsize=7, color=ink, va="center")
+    ruler = figure.add_axes((0.72, (foot - 0.27) / height, 0.24, 0.17 / height))
+    ruler.set(xlim=(0, 1), ylim=(0, 1))
+    ruler.barh(0.5, 1, 0.35, color=pale)
+    ruler.barh(0.5, drawn.high - drawn.low, 0.35, left=drawn.low, color=ink)
+    ruler.text(-0.02, 0.45, "share 0", fontsize=7, color=ink, ha="right", va="center")
+    ruler.text(1.02, 0.45, "1", fontsize=7, color=ink, va="center")
+    for axes in (key, ruler):
+        axes.set_axis_off()
+    words = textwrap.fill(drawn.describe(), 25 * columns)
+    figure.text(0.01, (foot - 0.35) / height, words, fontsize=7.5, color=ink, va="top")
+
+    png = io.BytesIO()
+    figure.savefig(png, format="png", metadata={"Software": None})  # no version: same input, same bytes
+    if path is not None:
+        write_whole(path, png.getvalue())
+    return png.getvalue()
+
+
+def _checked_field(field: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+    shares = np.asarray(field, dtype=np.float64)  # (N, M)
+    if shares.ndim != 2 or shares.shape[0] != grid[0] * grid[1] or shares.shape[1] == 0:
+        raise ValueError(f"a field on the grid {grid} has the shape (rows · columns, M), not {shares.shape}")
+    return shares
+
+
+def _at_picture_size(image: np.ndarray) -> np.ndarray:
+    """(H, W, 3) uint8 → the same with the longer side at PICTURE_SIDE."""
+    height, width = image.shape[:2]
+    scale = PICTURE_SIDE / max(height, width)
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))
+
+
+def _greyed(picture: np.ndarray) -> np.ndarray:
+    """(h, w, 3) uint8 → grey of low contrast, on which both the light and the dark colours stand out."""
+    grey = np.asarray(Image.fromarray(picture).convert("L"), dtype=np.float64)
+    return np.repeat((70 + 0.6 * grey)[:, :, None], 3, axis=2)
+
+
+def _smooth(patches: np.ndarray, picture: np.ndarray) -> np.ndarray:
+    """(rows, columns) → (h, w), bicubic without its over- and undershoot."""
+    size = (picture.shape[1], picture.shape[0])
+    resized = Image.fromarray(patches.astype(np.float32)).resize(size, Image.Resampling.BICUBIC)
+    return np.clip(np.asarray(resized, dtype=np.float64), 0, 1)
+
+
+def _tinted(grey: np.ndarray, strength: np.ndarray, colour: str | np.ndarray) -> np.ndarray:
+    """(h, w, 3) below, strength (h, w) in 0…1, one colour or (h, w, 3) colours → (h, w, 3) uint8."""
+    above = _rgb(colour) if isinstance(colour, str) else colour
+    opacity = FULL_OPACITY * strength[:, :, None]
+    return np.round(grey * (1 - opacity) + above * opacity).astype(np.uint8)
+
+
+def _winner_picture(grey: np.ndarray, winner: np.ndarray, strength: np.ndarray) -> np.ndarray:
+    """Patches as blocks, not smoothed: between two winners there is no third."""
+    height, width = grey.shape[:2]
+    row = np.arange(height) * winner.shape[0] // height  # the grid row of each pixel row
+    column = np.arange(width) * winner.shape[1] // width
+    colours = np.array([_rgb(colour) for colour in PALETTE])[winner % len(PALETTE)]  # (rows, columns, 3)
+    blocks = np.ix_(row, column)
+    drawn = _tinted(grey, np.where(winner == NO_WINNER, 0, strength)[blocks], colours[blocks])
+    pixel_winner = winner[blocks]
+    # A thin pale line where the winner changes: borders stay visible where two colours look alike.
+    border = np.zeros((height, width), dtype=bool)
+    border[1:] |= pixel_winner[1:] != pixel_winner[:-1]
+    border[:, 1:] |= pixel_winner[:, 1:] != pixel_winner[:, :-1]
+    drawn[border] = np.round(0.5 * drawn[border] + 0.5 * 255).astype(np.uint8)
+    return drawn
+
+
+def _rgb(colour: str) -> np.ndarray:
+    return np.array([int(colour[start : start + 2], 16) for start in (1, 3, 5)], dtype=np.float64)

@@ -1,0 +1,121 @@
+"""A finished run, put to use: on the images it was trained on, and on images it has never seen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from PIL import Image
+from safetensors.torch import save
+
+from ..console import warn
+from ..data.folder import read_folder
+from ..data.images import open_image
+from ..data.table import Skipped, Table
+from ..errors import NewkindsError
+from ..files import write_whole
+from ..methods import Assignment
+from ..runs.run import Run
+from ..training.device import choose_device
+from ..training.model import Embedded, Model, load_model
+from .card import run_card
+from .categories import Discovery, gather, read_names, write
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The category of one image that may never have been seen before."""
+
+    path: str
+    category: str
+    is_new: bool
+    confidence: float
+
+
+class LoadedRun:
+    """A finished run, ready to be used on other images.
+
+    >>> model = newkinds.load("runs/photos")
+    >>> model.predict(["holiday.jpg"])[0].category
+    """
+
+    def __init__(self, run: Run, model: Model) -> None:
+        self.run = run
+        self.config = run.config()
+        self.model = model
+        self.names = read_names(run, model.known, model.k)
+
+    def predict(self, images: str | Path | Iterable[str | Path]) -> list[Prediction]:
+        """A category for each readable image; files and folders may be mixed. Unreadable ones are warned of."""
+        return self.predict_or_skip(images)[0]
+
+    def predict_or_skip(
+        self, images: str | Path | Iterable[str | Path]
+    ) -> tuple[list[Prediction], list[Skipped]]:
+        """Predictions, and the images that could not be read with the reason."""
+        table = _table_of([images] if isinstance(images, (str, Path)) else images)
+        embedded = self.model.embed(table)
+        for skipped in embedded.skipped:
+            warn(f"{skipped.path} passed over: {skipped.reason}")
+        assignment = assign(self.model, embedded)
+        return [
+            Prediction(table.paths[row], self.names[c], c >= len(self.model.known), round(p, 4))
+            for row, c, p in zip(
+                embedded.rows, assignment.category.tolist(), assignment.confidence.tolist(), strict=True
+            )
+        ], embedded.skipped
+
+    def discover(self, table: Table) -> Discovery:
+        """Assign the images the run was trained on, and write all it shows: features, tables, page and card."""
+        from .report import render
+        from .report.build import page_of  # jinja2 is needed here only
+
+        started = time.perf_counter()
+        embedded = self.model.embed(table)
+        self.run.write_json("timing.json", {"embedding_seconds": time.perf_counter() - started, "images": len(table)})
+        found = gather(self.run, table, embedded, assign(self.model, embedded), self.names, len(self.model.known))
+        write_whole(self.run.path("features.safetensors"), save({"features": embedded.features}))
+        write(found, self.run)
+        write_whole(self.run.path("report.html"), render(page_of(found, self.model, table, self.run)))
+        write_whole(self.run.path("README.md"), run_card(self.run, self.model.known, found))
+        return found
+
+
+def load(run: str | Path, device: str = "auto") -> LoadedRun:
+    """Open a finished run directory."""
+    opened = Run(run)
+    return LoadedRun(opened, load_model(opened.config(), opened.model_file, choose_device(device)))
+
+
+def predict(run: str | Path, images: str | Path | Iterable[str | Path]) -> list[Prediction]:
+    """Categories of images never seen, by a finished run."""
+    return load(run).predict(images)
+
+
+@torch.inference_mode()
+def assign(model: Model, embedded: Embedded) -> Assignment:
+    """The categories of embedded images."""
+    return model.method.assign(embedded.features.to(model.device))
+
+
+def _table_of(images: Iterable[str | Path]) -> Table:
+    """Files as they are, folders as the files below them; each once."""
+    openers: dict[str, Callable[[], Image.Image]] = {}
+    for entry in images:
+        path = Path(entry)
+        if path.is_dir():
+            inside = read_folder(str(path))
+            openers |= {str(path / name): partial(inside.open, row) for row, name in enumerate(inside.paths)}
+        elif path.exists():
+            openers[str(path)] = partial(open_image, path)
+        else:
+            raise NewkindsError(f"there is no file or folder {path}.")
+    return Table(list(openers), [None] * len(openers), open=partial(_open_one, list(openers.values())))
+
+
+def _open_one(openers: list[Callable[[], Image.Image]], row: int) -> Image.Image:
+    return openers[row]()

@@ -1,0 +1,317 @@
+"""Backbones: timm names and local weight files → tokens; which blocks train; the bundled tiny ViT."""
+
+from __future__ import annotations
+
+import importlib.resources
+import re
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from timm.layers import HybridEmbed
+from timm.models.vision_transformer import VisionTransformer
+from timm.models.vision_transformer_hybrid import ConvStem
+from torch import Tensor, nn
+
+from ..data.views import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
+from ..errors import NewkindsError, nearest
+from .blocks import all_tokens, first_token
+from .tokens import Tokens
+from .weights import load_weights as load_weight_file
+from .weights import pretrained_file
+
+TINY = "tiny"
+TINY_SIZE = 64
+TINY_PATCH = 8
+TINY_MEAN = TINY_STD = (0.5, 0.5, 0.5)  # what scripts/pretrain_tiny.py trained it with
+
+USUAL_SIZE = 224  # what the published runs use, also for ViTs that were finished at a larger size
+
+
+class Backbone(nn.Module):
+    """A timm network that gives tokens, of which the last `train_blocks` blocks are trained.
+
+    Everything else stays frozen: patch and position embeddings, class token, final norm. The network is
+    always in evaluation mode, so that training and prediction see the same function: no dropout, and the
+    BatchNorms of a CNN keep their statistics (their scales and shifts train with their stage).
+
+    >>> backbone = build_backbone("tiny")
+    >>> tokens = backbone(images)                      # images (B, 3, 64, 64)
+    >>> tokens.cls.shape, tokens.patches.shape, tokens.grid
+    (torch.Size([B, 96]), torch.Size([B, 64, 96]), (8, 8))
+    """
+
+    def __init__(
+        self, network: Any, preprocessing: Preprocessing, train_blocks: int = 0, name: str = "unnamed"
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.network = network  # any of timm's, which have names in common but no class
+        self.preprocessing = preprocessing
+        self.dim: int = network.num_features
+        self.train_blocks = train_blocks
+        self._has_class_token = any(name.endswith("cls_token") for name, _ in network.named_parameters())
+        train_last_blocks(network, train_blocks)
+        self.eval()
+
+    @property
+    def divides(self) -> bool:
+        """Whether the frozen blocks can be computed apart from the trained ones (see `entering`)."""
+        return type(self.network).forward_features is VisionTransformer.forward_features
+
+    def forward(self, inputs: Tensor, patches: bool = True) -> Tokens:
+        """Images (B, 3, H, W), or the tokens (B, T, D) that `entering` gave for them, → tokens.
+
+        With `patches=False` only the class token is right, and the patch tokens may be missing (N = 0): the last
+        block then computes what the class token needs and no more.
+        """
+        if self.divides:
+            return self._tokens_of_sequence(self._sequence(inputs, patches or not self._has_class_token))
+        features = self.network.forward_features(inputs)
+        if isinstance(features, Tensor) and features.ndim == 4:
+            return self._tokens_of_map(features)
+        if isinstance(features, Tensor) and features.ndim == 3 and _is_plain_vit(self.network):
+            return self._tokens_of_sequence(features)
+        raise NewkindsError(
+            f"the backbone {type(self.network).__name__} gives neither a feature map nor the tokens of "
+            "a plain ViT; choose another one (`newkinds list backbones`)."
+        )
+
+    def entering(self, images: Tensor) -> Tensor:
+        """The tokens (B, T, D) that enter the first trained block, or leave the last one where none is trained.
+
+        They never change in training, so they may be computed once; `forward` takes them in place of the images.
+        """
+        sequence = self._first_tokens(images)
+        for block in self._blocks[: self._frozen_blocks]:
+            sequence = block(sequence)
+        return sequence
+
+    @property
+    def sequence_shape(self) -> tuple[int, int]:
+        """T, D of what `entering` gives."""
+        rows, columns = self.network.patch_embed.grid_size
+        return self.network.num_prefix_tokens + rows * columns, self.network.embed_dim
+
+    def frozen_digest(self) -> str:
+        """Of the weights that never train, on which `entering` depends."""
+        digest = sha256()
+        trained = {name for name, parameter in self.network.named_parameters() if parameter.requires_grad}
+        for name, value in self.network.state_dict().items():
+            if name not in trained:
+                digest.update(name.encode())
+                digest.update(value.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def ready(self, views: Tensor) -> Tensor:
+        """Views as they are kept, uint8 pixels or the tokens of a cache, as `forward` takes them."""
+        return self.preprocessing.normalise(views) if views.dtype == torch.uint8 else views.float()
+
+    @property
+    def _blocks(self) -> list[nn.Module]:
+        return list(self.network.blocks)
+
+    @property
+    def _frozen_blocks(self) -> int:
+        return len(self._blocks) - self.train_blocks
+
+    def _first_tokens(self, images: Tensor) -> Tensor:
+        network = self.network
+        return network.norm_pre(network.patch_drop(network._pos_embed(network.patch_embed(images))))
+
+    def _sequence(self, inputs: Tensor, patches: bool) -> Tensor:
+        """What `network.forward_features` gives (B, T, D), or its first token alone (B, 1, D)."""
+        is_image = inputs.ndim == 4
+        sequence = self._first_tokens(inputs) if is_image else inputs
+        blocks = self._blocks if is_image else self._blocks[self._frozen_blocks :]
+        for block in blocks[:-1]:
+            sequence = all_tokens(block, sequence)
+        for block in blocks[-1:]:
+            sequence = all_tokens(block, sequence) if patches else first_token(block, sequence)
+        return self.network.norm(sequence if patches else sequence[:, :1])
+
+    def _tokens_of_sequence(self, sequence: Tensor) -> Tokens:
+        """(B, P + N, D): class token and registers, if any, then the patches row by row."""
+        patches = sequence[:, self.network.num_prefix_tokens :]  # (B, N, D)
+        cls = sequence[:, 0] if self._has_class_token else patches.mean(1)  # (B, D)
+        # Networks made for mean pooling have their final norm here instead of inside forward_features.
+        final_norm = getattr(self.network, "fc_norm", nn.Identity())
+        return Tokens(final_norm(cls), final_norm(patches), self.network.patch_embed.grid_size)
+
+    def _tokens_of_map(self, features: Tensor) -> Tokens:
+        """(B, D, h, w), or (B, h, w, D) where timm says so."""
+        if getattr(self.network, "output_fmt", "NCHW") == "NHWC":
+            features = features.permute(0, 3, 1, 2)
+        patches = features.flatten(2).transpose(1, 2)  # (B, h·w, D)
+        return Tokens(patches.mean(1), patches, (features.shape[2], features.shape[3]))
+
+    def train(self, mode: bool = True) -> Backbone:
+        """Stay in evaluation mode, whatever is asked (see the class)."""
+        return super().train(False)
+
+
+def build_backbone(
+    name: str = TINY,
+    weights: str | None = None,
+    train_blocks: int = 1,
+    image_size: int | None = None,
+    *,
+    load_weights: bool = True,
+) -> Backbone:
+    """A backbone by name, ready to use.
+
+    name: "tiny" (bundled) or any timm ViT or CNN; a tag after the dot names the weights and, with a file of
+        your own, still decides the normalisation of the images: `vit_base_patch16_224.dino`.
+    weights: a .safetensors or .pth file; without one, those that belong to the name (timm's are downloaded).
+    train_blocks: how many of the last blocks (ViT) or stages (CNN) train; 0 freezes all.
+    image_size: pixels along one side; without it the native size, but 224 for ViTs with a larger one.
+    load_weights: False builds the architecture alone, for weights that are put in afterwards.
+
+    >>> build_backbone("vit_small_patch14_dinov2", weights="dinov2_vits14_pretrain.pth", train_blocks=2)
+    """
+    if image_size is not None and image_size < 1:
+        raise NewkindsError(f"image_size={image_size} is not a size in pixels; give e.g. {USUAL_SIZE}.")
+    if name == TINY:
+        network, preprocessing = _tiny(image_size)
+    else:
+        network, preprocessing = _from_timm(name, image_size)
+    backbone = Backbone(network, preprocessing, train_blocks, name)
+    if load_weights:
+        load_weight_file(network, weights_file(name, weights))
+    return backbone
+
+
+def weights_file(name: str, weights: str | None = None) -> Path:
+    """The file a backbone is loaded from: the given one, the bundled one, or timm's (downloaded once)."""
+    if weights is not None:
+        return Path(weights).expanduser()
+    if name == TINY:
+        return Path(str(importlib.resources.files(__package__) / "bundled" / "tiny.safetensors"))
+    published = _published(name)
+    return pretrained_file(name, published.get("hf_hub_id"), published.get("url"))
+
+
+def tiny_vit(image_size: int = TINY_SIZE) -> VisionTransformer:
+    """The architecture of the bundled backbone: four convolutions make patches of 8 pixels, then 4 blocks of width 96.
+
+    With convolutions in place of one patch projection a network this small learns from few images.
+    """
+    stem = ConvStem(depth=4, channels=(32, 64, 96, 96), stride=(2, 2, 2, 1), padding=1)
+    return VisionTransformer(
+        img_size=image_size,
+        patch_size=1,  # of the stem's output, which is at an eighth of the image's size
+        embed_dim=96,
+        depth=4,
+        num_heads=3,
+        num_classes=0,
+        norm_layer=partial(nn.LayerNorm, eps=1e-6),
+        embed_layer=partial(HybridEmbed, backbone=stem, proj=False),
+    )
+
+
+def known_backbones() -> list[tuple[str, str]]:
+    """Names worth trying first, each with one line about it; any other timm ViT or CNN works as well."""
+    return [
+        (TINY, "bundled: ViT of 0.6 M parameters for 64 px, self-supervised on drawn creatures; no download"),
+        ("vit_base_patch16_224.dino", "DINO ViT-B/16: the backbone of the published GCD results"),
+        ("vit_small_patch16_224.dino", "DINO ViT-S/16: a quarter of the cost of ViT-B"),
+        ("vit_small_patch14_dinov2", "DINOv2 ViT-S/14"),
+        ("vit_base_patch14_dinov2", "DINOv2 ViT-B/14"),
+        ("vit_base_patch14_reg4_dinov2", "DINOv2 ViT-B/14 with 4 register tokens"),
+        ("vit_small_patch16_dinov3", "DINOv3 ViT-S/16 (DINOv3 licence)"),
+        ("vit_base_patch16_dinov3", "DINOv3 ViT-B/16 (DINOv3 licence)"),
+        ("convnext_tiny.dinov3_lvd1689m", "DINOv3 ConvNeXt-T, a CNN (DINOv3 licence)"),
+    ]
+
+
+def blocks_of(network: nn.Module) -> list[nn.Module]:
+    """What `train_blocks` counts, in order: the blocks of a ViT, the stages of a CNN.
+
+    timm keeps them in a list called `blocks`, `stages` or `layers`, or as children `layer1`, `layer2`, …
+    (ResNet) or `s1`, `s2`, … (RegNet). Empty where neither is found.
+    """
+    children = dict(network.named_children())
+    for name in ("blocks", "stages", "layers"):
+        if isinstance(children.get(name), nn.Sequential | nn.ModuleList):
+            return list(children[name].children())
+    return [child for name, child in children.items() if re.fullmatch(r"(layer|stage|s)\d+", name)]
+
+
+def train_last_blocks(network: nn.Module, count: int) -> None:
+    """Freeze everything but the last `count` blocks."""
+    network.requires_grad_(False)
+    blocks = blocks_of(network)
+    if not 0 <= count <= len(blocks):
+        allowed = f"0 to {len(blocks)}" if blocks else "only 0, because its blocks cannot be told apart"
+        raise NewkindsError(f"train_blocks={count} does not go with this backbone; it allows {allowed}.")
+    for block in blocks[len(blocks) - count :]:
+        block.requires_grad_(True)
+
+
+def _tiny(image_size: int | None) -> tuple[nn.Module, Preprocessing]:
+    size = image_size or TINY_SIZE
+    _check_size(TINY, size, TINY_PATCH)
+    network = tiny_vit(size)
+    return network, Preprocessing(size, mean=TINY_MEAN, std=TINY_STD)
+
+
+def _from_timm(name: str, image_size: int | None) -> tuple[nn.Module, Preprocessing]:
+    published = _published(name)
+    size = image_size or _default_size(name, published["input_size"][-1])
+    # timm's own rule: networks with a fixed input size take it as an argument, the others take any image.
+    shape: dict[str, Any] = {"img_size": size} if published.get("fixed_input_size") else {}
+    try:
+        network = timm.create_model(name, num_classes=0, **shape)
+    except Exception as error:  # each family checks its sizes in its own way
+        raise NewkindsError(f"timm cannot build '{name}' for images of {size} pixels: {error}") from error
+    _check_size(name, size, _patch_size(network))
+    mean, std = published.get("mean", IMAGENET_MEAN), published.get("std", IMAGENET_STD)
+    return network, Preprocessing(size, mean=tuple(mean), std=tuple(std))
+
+
+def _published(name: str) -> dict[str, Any]:
+    """What timm knows about the weights of a model: where they are, image size, mean and std."""
+    try:
+        if not timm.is_model(name):
+            raise RuntimeError("no such architecture")
+        source = timm.get_pretrained_cfg(name)
+    except RuntimeError as error:
+        hint = nearest(name, [TINY, *timm.list_models(), *timm.list_pretrained()])
+        raise NewkindsError(
+            f"there is no backbone called '{name}'.{hint} `newkinds list backbones` shows some; "
+            "any timm ViT or CNN works."
+        ) from error
+    return {"input_size": (3, USUAL_SIZE, USUAL_SIZE), **(source.to_dict() if source else {})}
+
+
+def _default_size(name: str, native: int) -> int:
+    """The native size; 224 for plain ViTs that were finished at a larger one, such as DINOv2's 518."""
+    if native <= USUAL_SIZE:
+        return native
+    with torch.device("meta"):  # shapes only: neither memory nor random numbers are used
+        outline = timm.create_model(name)
+    patch = _patch_size(outline)
+    return USUAL_SIZE if _is_plain_vit(outline) and patch and USUAL_SIZE % patch == 0 else native
+
+
+def _is_plain_vit(network: nn.Module) -> bool:
+    """Prefix tokens, then one token for each patch of the image, row by row."""
+    return hasattr(network, "num_prefix_tokens") and _patch_size(network) is not None
+
+
+def _patch_size(network: nn.Module) -> int | None:
+    """Pixels along one side of a patch; None for networks that do not cut the image into patches."""
+    patch_embed: Any = getattr(network, "patch_embed", None)
+    return patch_embed.feat_ratio() if hasattr(patch_embed, "feat_ratio") else None
+
+
+def _check_size(name: str, size: int, patch: int | None) -> None:
+    if patch and size % patch:
+        below = size - size % patch
+        choices = f"{below} or {below + patch}" if below else str(patch)
+        raise NewkindsError(
+            f"image_size={size} is not a multiple of the patch size {patch} of '{name}'; use {choices}."
+        )

@@ -1,0 +1,34 @@
+"""The seam between backbone and head: images go in, one feature per image comes out.
+
+The encoder owns the organizer, so that no method knows whether there is one.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from .backbones import Backbone
+from .organizers.base import Organizer
+from .tokens import Encoded
+
+
+class Encoder(nn.Module):
+    """Backbone ► organizer ► feature.
+
+    >>> encoder = Encoder(build_backbone("tiny"), CPF(dim=96))
+    >>> encoder(images).feature.shape            # (B, D)
+    >>> encoder(images, details=True).field      # (B, N, M): where each primitive is active
+    """
+
+    def __init__(self, backbone: Backbone, organizer: Organizer) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.organizer = organizer
+
+    @property
+    def dim(self) -> int:
+        return self.backbone.dim
+
+    def forward(self, inputs: Tensor, details: bool = False) -> Encoded:
+        """Images (B, 3, H, W), or the tokens that enter the backbone's first trained block (B, T, D)."""
+        return self.organizer.organize(self.backbone(inputs, details or self.organizer.reads_patches), details)

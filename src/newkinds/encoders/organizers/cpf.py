@@ -1,0 +1,238 @@
+"""Compositional Primitive Fields (CPF): rewrite an image's patch tokens through a few shared primitives.
+
+    codebook      P  = P_base + Φ([mean X ; max X])                    an image's own version of the M primitives
+    prior         A_prior = softmax over tokens of (X W) Pᵀ / √D        every primitive spreads one unit over the image
+    pooling       P0 = A_priorᵀ X
+    update        P1 = P0 + γ · Attention(P0 → X)                       primitives ask the tokens once more
+    consolidation P2 = Attention(P1 → P1)                               primitives talk to each other; no residual
+    readout       A_data = softmax over primitives of the mean head of the update's attention, transposed
+    fusion        A = softmax over primitives of α_prior log A_prior + α_data log A_data
+    decoding      X_refined = X + MLP₂(A · MLP₁(P2))
+    feature       CLS* = CLS + mean X_refined
+
+Shapes: B images, N patch tokens, D features, M primitives, H heads of d = D/H features. M is far smaller than N
+and D, so every product is taken in the order that keeps M in it: no token is ever multiplied by a D × D matrix.
+The results are those of the formulas above, exactly; only the brackets differ.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Literal, NamedTuple, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...errors import NewkindsError, nearest
+from ..tokens import Encoded, Tokens
+from .base import ORGANIZERS, Organizer
+
+Readout = Literal["literal", "delta", "gated"]
+
+
+class Field(NamedTuple):
+    """All that CPF knows about a batch of images."""
+
+    feature: Tensor  # (B, D) CLS*
+    tokens: Tensor  # (B, N, D) X_refined
+    assignment: Tensor  # (B, N, M) A, the share of each primitive in each token; rows sum to 1
+    primitives: Tensor  # (B, M, D) P2
+
+
+class Attention(nn.Module):
+    """Multi-head attention of a few queries to many tokens, which are then not projected.
+
+    A head's scores q (X W_k)ᵀ are taken as (q W_kᵀ) Xᵀ and its message a (X W_v) as (a X) W_v, unless the tokens are
+    so few that keys and values cost less.
+    """
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q = nn.Linear(dim, dim, bias=False)
+        self.k = nn.Linear(dim, dim, bias=False)
+        self.v = nn.Linear(dim, dim, bias=False)
+        self.o = nn.Linear(dim, dim, bias=False)
+
+    def forward(self, queries: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries (B, M, D) and tokens (B, N, D) → messages (B, M, D) and weights (B, H, M, N) over the tokens."""
+        batch, count, dim = queries.shape
+        q = self.q(queries).unflatten(2, (self.heads, -1)) / math.sqrt(dim // self.heads)  # (B, M, H, d)
+        if self._projecting_is_cheaper(count, tokens.shape[1], dim):
+            keys, values = (map_(tokens).unflatten(2, (self.heads, -1)) for map_ in (self.k, self.v))  # (B, N, H, d)
+            weights = (q.transpose(1, 2) @ keys.permute(0, 2, 3, 1)).softmax(dim=3)  # (B, H, M, N)
+            messages = (weights @ values.transpose(1, 2)).transpose(1, 2)  # (B, M, H, d)
+            return self.o(messages.flatten(2)), weights
+        w_k = self.k.weight.unflatten(0, (self.heads, -1))  # (H, d, D)
+        w_v = self.v.weight.unflatten(0, (self.heads, -1))  # (H, d, D)
+        probes = torch.einsum("bmhd,hde->bhme", q, w_k).reshape(batch, -1, dim)  # (B, H·M, D): q W_kᵀ
+        weights = (probes @ tokens.transpose(1, 2)).softmax(dim=2)  # (B, H·M, N)
+        seen = (weights @ tokens).unflatten(1, (self.heads, count))  # (B, H, M, D): a X
+        messages = torch.einsum("bhme,hde->bmhd", seen, w_v).flatten(2)  # (B, M, D)
+        return self.o(messages), weights.unflatten(1, (self.heads, count))
+
+    def _projecting_is_cheaper(self, queries: int, tokens: int, dim: int) -> bool:
+        """Keys of all N tokens and d-wide products with them, or D-wide probes of all heads and products with those?"""
+        return tokens * dim * (dim + queries) < queries * dim * (dim + self.heads * tokens)
+
+
+@ORGANIZERS.register("cpf")
+class CPF(Organizer):
+    """The primitive field between a vision transformer's tokens and a discovery head.
+
+    >>> cpf = CPF(dim=768)
+    >>> cpf(cls, patches).shape                                 # cls (B, 768), patches (B, N, 768)
+    torch.Size([B, 768])
+    >>> cpf(cls, patches, return_field=True).assignment.shape   # where each primitive is active
+    torch.Size([B, N, 12])
+
+    Settings, with the paper's module as the default:
+
+    - `primitives`, `heads`: M and H; the paper takes 12 of each on fine-grained data, 16 on coarse data.
+    - `phi_rank`: inner width of Φ; "auto" is dim // 8, None makes Φ one full matrix (2D × M·D).
+    - `readout`: "literal" CLS + mean X_refined; "delta" CLS + mean (X_refined − X), without the pooled patches;
+      "gated" CLS + g ⊙ mean X_refined with g learned. The last two are for backbones whose class and patch tokens
+      do not share a space.
+    - `learn_alpha=False` keeps both α at 1. `use_prior=False`, `use_data=False` leave that assignment out of the
+      fusion; A_prior still pools P0, and the attention still updates P1.
+    - `data_temperature`: what the mean attention is divided by inside A_data. Attention weights are about 1/N, so
+      at 1, the paper's formula, A_data is nearly uniform; 1/N brings it to the scale of the prior.
+    - `normalise=True` gives the features of every token mean 0 and size 1 before CPF's maps see them; X itself stays
+      in X_refined. The final norm of some backbones makes tokens larger (2.5 in DINOv2), and attention too sharp.
+    """
+
+    alpha_prior: Tensor  # (1,)
+    alpha_data: Tensor  # (1,)
+
+    def __init__(
+        self,
+        dim: int,
+        primitives: int = 12,
+        heads: int = 12,
+        phi_rank: int | Literal["auto"] | None = "auto",
+        readout: Readout = "literal",
+        learn_alpha: bool = True,
+        use_prior: bool = True,
+        use_data: bool = True,
+        data_temperature: float = 1.0,
+        normalise: bool = False,
+    ) -> None:
+        super().__init__()
+        if phi_rank == "auto":
+            phi_rank = max(1, dim // 8)
+        _check(dim, primitives, heads, phi_rank, readout, use_prior or use_data, data_temperature)
+        self.readout = readout
+        self.data_temperature = data_temperature
+        self.normalise = normalise
+
+        self.base = nn.Parameter(torch.empty(primitives, dim))  # P_base
+        widths = [2 * dim, *([phi_rank] if phi_rank else []), primitives * dim]
+        self.phi = nn.Sequential(*(nn.Linear(a, b, bias=False) for a, b in pairwise(widths)))
+        self.w = nn.Linear(dim, dim, bias=False)
+        self.update = Attention(dim, heads)
+        self.consolidation = Attention(dim, heads)
+        self.mlp1 = nn.Linear(dim, dim)  # each MLP is one linear map and a GELU
+        self.mlp2 = nn.Linear(dim, dim)
+
+        self.gamma = nn.Parameter(torch.ones(1))
+        self._set_alpha("alpha_prior", use_prior, learn_alpha)
+        self._set_alpha("alpha_data", use_data, learn_alpha)
+        if readout == "gated":  # near the class token alone, but not at 0, where nothing behind the gate would learn
+            self.gate = nn.Parameter(torch.full((dim,), 0.1))
+        self._initialise()
+
+    def _set_alpha(self, name: str, used: bool, learned: bool) -> None:
+        """A weight of the fusion: learned from 1, or fixed at 1, or at 0 where its assignment is left out."""
+        if used and learned:
+            self.register_parameter(name, nn.Parameter(torch.ones(1)))
+        else:
+            self.register_buffer(name, torch.full((1,), float(used)))
+
+    def _initialise(self) -> None:
+        """Every map keeps the size of what passes through it, whatever D is, and scores start with a std near 1.
+
+        Tokens leave a LayerNorm with features of size about 1. P_base gets that size, each linear map the std
+        1/√inputs, and Φ's last map a tenth of it, so that an image shifts the codebook only a little. The std of
+        0.02 customary in vision transformers shrinks each map's output by 0.02·√D (0.2 at D = 96): all primitives
+        then start as one, their gradients vanish, and training does not part them.
+        """
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif name.endswith("weight"):
+                nn.init.trunc_normal_(parameter, std=parameter.shape[1] ** -0.5)
+        *_, shift = self.phi.parameters()  # (M·D, rank)
+        nn.init.trunc_normal_(shift, std=0.1 * shift.shape[1] ** -0.5)
+        nn.init.trunc_normal_(self.base)
+
+    def codebook(self, x: Tensor, mean: Tensor) -> Tensor:
+        """P: the shared primitives, shifted for each image. (B, N, D), mean X (B, D) → (B, M, D)"""
+        context = torch.cat([mean, x.max(dim=1).values], dim=1)  # (B, 2D)
+        return self.base + self.phi(context).unflatten(1, self.base.shape)
+
+    def log_prior(self, x: Tensor, codebook: Tensor) -> Tensor:
+        """log A_prior, normalised over tokens. (B, N, D), (B, M, D) → (B, N, M)"""
+        probes = codebook @ self.w.weight / math.sqrt(x.shape[2])  # (B, M, D): P Wᵀ instead of X W
+        return (x @ probes.transpose(1, 2)).log_softmax(dim=1)
+
+    def log_data(self, weights: Tensor) -> Tensor:
+        """log A_data, normalised over primitives. (B, H, M, N) → (B, N, M)"""
+        return (weights.mean(dim=1).transpose(1, 2) / self.data_temperature).log_softmax(dim=2)
+
+    def forward(self, cls: Tensor, patches: Tensor, return_field: bool = False) -> Tensor | Field:
+        """Class tokens (B, D) and patch tokens (B, N, D), after the final norm → CLS* (B, D), or all of the field."""
+        x = F.layer_norm(patches, patches.shape[2:]) if self.normalise else patches  # (B, N, D)
+        mean = _mean(patches)  # (B, D)
+        log_prior = self.log_prior(x, self.codebook(x, _mean(x) if self.normalise else mean))  # (B, N, M)
+        p0 = log_prior.exp().transpose(1, 2) @ x  # (B, M, D)
+        update, weights = self.update(p0, x)  # (B, M, D), (B, H, M, N)
+        p1 = p0 + self.gamma * update  # (B, M, D)
+        p2, _ = self.consolidation(p1, p1)  # (B, M, D)
+
+        z = self.alpha_prior * log_prior + self.alpha_data * self.log_data(weights)  # (B, N, M)
+        assignment = z.softmax(dim=2)  # (B, N, M)
+        decoded = F.gelu(self.mlp1(p2)) @ self.mlp2.weight.T  # (B, M, D): MLP₂'s matrix meets M rows, not N
+        message = F.gelu(assignment @ decoded + self.mlp2.bias)  # (B, N, D) = X_refined − X
+        feature = self.read_out(cls, mean, _mean(message))  # (B, D)
+        return Field(feature, patches + message, assignment, p2) if return_field else feature
+
+    def read_out(self, cls: Tensor, mean: Tensor, delta: Tensor) -> Tensor:
+        """CLS* from the class token, mean X and mean (X_refined − X), (B, D) each."""
+        if self.readout == "delta":
+            return cls + delta
+        if self.readout == "gated":
+            return cls + self.gate * (mean + delta)
+        return cls + mean + delta
+
+    def organize(self, tokens: Tokens, details: bool = False) -> Encoded:
+        if not details:
+            return Encoded(self(tokens.cls, tokens.patches))
+        field: Field = self(tokens.cls, tokens.patches, return_field=True)
+        return Encoded(field.feature, tokens=field.tokens, field=field.assignment, grid=tokens.grid)
+
+
+def _mean(tokens: Tensor) -> Tensor:
+    """(B, N, D) → (B, D). Divided after the sum: the gradient of a plain mean divides all B·N·D numbers once more."""
+    return tokens.sum(dim=1) / tokens.shape[1]
+
+
+def _check(
+    dim: int, primitives: int, heads: int, phi_rank: int | None, readout: str, fused: bool, data_temperature: float
+) -> None:
+    """Refuse settings that make no CPF, and say which would."""
+    if primitives < 1:
+        raise NewkindsError(f"CPF needs at least one primitive, not {primitives}.")
+    if heads < 1 or dim % heads:
+        divisors = ", ".join(str(count) for count in range(1, min(dim, 32) + 1) if dim % count == 0)
+        raise NewkindsError(f"CPF cannot share {dim} features among {heads} heads; heads can be {divisors}.")
+    if phi_rank is not None and phi_rank < 1:
+        raise NewkindsError(f"phi_rank={phi_rank}: give 1 or more, 'auto' for dim // 8, or null for one full matrix.")
+    if readout not in get_args(Readout):
+        hint = nearest(readout, get_args(Readout)) or f" There are: {', '.join(get_args(Readout))}."
+        raise NewkindsError(f"CPF has no readout called '{readout}'.{hint}")
+    if not fused:
+        raise NewkindsError("use_prior=false with use_data=false leaves CPF nothing to assign tokens by; drop one.")
+    if not 0 < data_temperature < math.inf:
+        raise NewkindsError(f"data_temperature={data_temperature} divides the attention: give a number above 0.")

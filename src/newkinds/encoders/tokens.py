@@ -1,0 +1,28 @@
+"""What goes from a backbone to an organizer, and from there to everything else."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What a backbone gives for a batch of images, after its final norm."""
+
+    cls: Tensor  # (B, D)
+    patches: Tensor  # (B, N, D), row by row over the grid; N = 0 if nobody reads them
+    grid: tuple[int, int]  # rows, columns; N = rows · columns
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What an encoder gives: always the feature, the rest if it was asked for or exists."""
+
+    feature: Tensor  # (B, D), what every head, bank and clustering sees
+    tokens: Tensor | None = None  # (B, N, D) refined patch tokens, with details
+    field: Tensor | None = None  # (B, N, M) share of each primitive (part, slot) in each token, with details
+    grid: tuple[int, int] | None = None  # how the N tokens lie on the image, with details
+    losses: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # an organizer's own, added to the host's

@@ -1,0 +1,243 @@
+"""From a weight file to a network: reading it safely, translating its names, refusing what does not fit."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import NewkindsError
+
+# What self-supervised training and classification leave in a file beside the backbone; not needed here.
+HEAD_NAMES = re.compile(
+    r"(\w*head\w*|fc|classifier|last_linear|pre_logits|mask_token|ibot\w*|decoder\w*)(\.|$)"
+)
+
+# DINOv2 saves its blocks in chunks: blocks.<chunk>.<block>. with the block counted through.
+CHUNKED_BLOCK = re.compile(r"(^|\.)blocks\.\d+\.(\d+)\.")
+
+HUB_FILE = "model.safetensors"
+CONNECT_SECONDS = 5
+
+
+def load_weights(network: nn.Module, file: Path) -> None:
+    """Fill a timm network from `file`, in float32; every parameter must be found there, in its shape.
+
+    The names may be those of timm, DINO, DINOv2 or whatever timm can convert, under any prefix and in any
+    wrapper (`module.`, `backbone.`, {"teacher": …}, {"model": …}); a teacher is preferred to a student.
+    Position embeddings are resized to the grid of the network. Heads are left out.
+    """
+    wanted = network.state_dict()
+    state = _translate(read_tensors(file), network, wanted)
+
+    counters = [name for name in wanted if name.endswith("num_batches_tracked")]  # older files have none
+    missing = [name for name in wanted if name not in state and name not in counters]
+    misshapen = [name for name in wanted if name in state and state[name].shape != wanted[name].shape]
+    unknown = [name for name in state if name not in wanted and not HEAD_NAMES.match(name)]
+    if missing or misshapen or unknown:
+        raise NewkindsError(_misfit(file, state, wanted, missing, misshapen, unknown))
+    network.load_state_dict({name: state.get(name, value) for name, value in wanted.items()})
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """All tensors of a .safetensors or PyTorch file, floating ones as float32; nested names joined by dots.
+
+    Nothing in the file is executed: a pickle that asks for more than tensors is refused.
+    """
+    if file.is_dir():
+        raise NewkindsError(f"{file} is a folder; pass the weight file in it (.safetensors, .pth, .bin).")
+    if not file.exists():
+        raise NewkindsError(f"there is no weight file {file}; check the path.")
+    try:
+        if file.suffix == ".safetensors":
+            content: Any = safetensors.torch.load_file(file)
+        else:
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file can make the readers fail in any way
+        raise NewkindsError(_unreadable(file, error)) from error
+
+    tensors = dict(_flatten(content))
+    if not tensors:
+        raise NewkindsError(f"{file} holds no named tensors, so it is not a weight file; pass another one.")
+    return {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
+
+
+def resize_position_embedding(embedding: Tensor, side: int) -> Tensor:
+    """(1, P + s², D) → (1, P + side², D): P prefix tokens stay, the s × s grid is resized the way of DINO.
+
+    Bicubic, without antialiasing, and with the scale (side + 0.1) / s: DINO's guard against rounding, which
+    also moves the sampling points a little. The published features for other image sizes include that.
+    """
+    old_side = math.isqrt(embedding.shape[1])
+    prefix = embedding.shape[1] - old_side**2
+    if old_side == side:
+        return embedding
+    grid = embedding[:, prefix:].unflatten(1, (old_side, old_side)).permute(0, 3, 1, 2)  # (1, D, s, s)
+    scale = (side + 0.1) / old_side
+    grid = F.interpolate(grid, scale_factor=(scale, scale), mode="bicubic")  # (1, D, side, side)
+    return torch.cat([embedding[:, :prefix], grid.flatten(2).transpose(1, 2)], dim=1)
+
+
+def pretrained_file(name: str, hub_id: str | None, url: str | None) -> Path:
+    """The published weights of a timm model: from the cache of the hub, else downloaded into it."""
+    import huggingface_hub as hub  # slow to import, and needed only here
+
+    otherwise = "or use the bundled backbone 'tiny', which needs no download"
+    if not hub_id and not url:
+        raise NewkindsError(
+            f"there are no pretrained weights for '{name}': pass your own with --weights FILE, {otherwise}."
+        )
+    address = f"https://huggingface.co/{hub_id}/resolve/main/{HUB_FILE}" if hub_id else url
+    by_hand = (
+        f"download {address} on another machine, copy it here and pass it with --weights FILE, {otherwise}."
+    )
+    if not hub_id:
+        raise NewkindsError(f"the weights of '{name}' are not on the model hub: {by_hand}")
+
+    cached = hub.try_to_load_from_cache(hub_id, HUB_FILE)
+    if isinstance(cached, str):
+        return Path(cached)
+    try:
+        if not hub.constants.HF_HUB_OFFLINE:
+            _connect(hub.constants.ENDPOINT)
+        return Path(hub.hf_hub_download(hub_id, HUB_FILE))
+    except Exception as error:  # the hub, its HTTP library and the disk each raise their own kinds
+        reason = str(getattr(error, "reason", error)).strip().split("\n")[0].rstrip(".")
+        raise NewkindsError(
+            f"the weights of '{name}' are not on this machine and cannot be downloaded ({reason}): {by_hand}"
+        ) from error
+
+
+def _connect(address: str) -> None:
+    """Raise at once where the hub cannot be reached; its own library would retry for most of a minute."""
+    request = urllib.request.Request(address, method="HEAD")
+    with suppress(urllib.error.HTTPError):  # an answer, even a refusal, shows that there is a connection
+        urllib.request.urlopen(request, timeout=CONNECT_SECONDS).close()
+
+
+def _flatten(content: Any, prefix: str = "") -> Iterable[tuple[str, Tensor]]:
+    """{"teacher": {"backbone.norm.weight": …}, "epoch": 3} → ("teacher.backbone.norm.weight", …)."""
+    if isinstance(content, Mapping):
+        for name, value in content.items():
+            if isinstance(value, Tensor):
+                yield f"{prefix}{name}", value
+            else:
+                yield from _flatten(value, f"{prefix}{name}.")
+
+
+def _translate(tensors: dict[str, Tensor], network: Any, wanted: Collection[str]) -> dict[str, Tensor]:
+    """The part of a file that belongs to the backbone, under the names of timm."""
+    if not any(CHUNKED_BLOCK.search(name) for name in wanted):  # EfficientNets have such names themselves
+        tensors = {CHUNKED_BLOCK.sub(r"\1blocks.\2.", name): value for name, value in tensors.items()}
+    prefix = _backbone_prefix(tensors, wanted)
+    state = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+    has_positions = isinstance(getattr(network, "pos_embed", None), Tensor)
+    if has_positions and "pos_embed" in state and state["pos_embed"].ndim == 3:
+        state["pos_embed"] = resize_position_embedding(state["pos_embed"], network.patch_embed.grid_size[0])
+
+    # Each model family of timm has its own converter, for files of the original authors.
+    converter = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
+    if converter is None:
+        return state
+    state, aside = _set_aside(state, wanted)
+    with suppress(Exception):  # a file of another family: the comparison after this says what does not fit
+        state = converter(dict(state), network)
+    return {**state, **aside}
+
+
+def _set_aside(
+    state: Mapping[str, Tensor], wanted: Collection[str]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What goes through timm's converter, and what it would change or drop in silence and so must not see.
+
+    It would resample the patch projection to another patch size: that is another architecture. It would drop
+    the biases of DINOv3's attention where the network has none, which changes nothing only if those of the
+    queries and values are zero, as in the released weights (those of the keys cancel in the softmax).
+    """
+    through, aside = {}, {}
+    for name, value in state.items():
+        has_place = name in wanted or name.replace("qkv.bias", "q_bias") in wanted
+        if name.endswith("attn.qkv.bias") and not has_place:
+            query, _, values = value.chunk(3)
+            if query.any() or values.any():
+                aside[name] = value
+        elif name == "patch_embed.proj.weight" and value.ndim == 4:
+            aside[name] = value
+        else:
+            through[name] = value
+    return through, aside
+
+
+def _backbone_prefix(names: Iterable[str], wanted: Collection[str]) -> str:
+    """What stands before the names of the backbone in a file, e.g. "teacher.module.backbone."
+
+    Every ending of a name that the network knows is a vote for what stands before it.
+    """
+    votes: Counter[str] = Counter()
+    for name in names:
+        parts = name.split(".")
+        for start in range(len(parts)):
+            if ".".join(parts[start:]) in wanted:
+                votes["".join(f"{part}." for part in parts[:start])] += 1
+    if not votes:
+        return ""
+    most = max(votes.values())
+    best = [prefix for prefix, count in votes.items() if count == most]
+    return min(best, key=lambda prefix: "teacher" not in prefix)
+
+
+def _unreadable(file: Path, error: Exception) -> str:
+    """One message for each way in which a weight file can be bad."""
+    if isinstance(error, OSError):
+        return f"cannot read the weight file {file}: {error.strerror or error}."
+    forbidden = re.search(r"GLOBAL (\S+)", str(error))
+    if forbidden:
+        return (
+            f"{file} holds more than tensors (the Python object {forbidden[1]}) and is not loaded, as that "
+            "could run code. If you trust it, save its state dict alone, as .safetensors or with torch.save."
+        )
+    return (
+        f"{file} is damaged or not a weight file ({type(error).__name__}); "
+        "download or copy it again, and compare its size with the original."
+    )
+
+
+def _misfit(
+    file: Path,
+    state: Mapping[str, Tensor],
+    wanted: Mapping[str, Tensor],
+    missing: list[str],
+    misshapen: list[str],
+    unknown: list[str],
+) -> str:
+    """Why a file does not fit, with the first few names of each kind."""
+
+    def first(names: list[str]) -> str:
+        return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+
+    shapes = [f"{name} is {tuple(state[name].shape)}, not {tuple(wanted[name].shape)}" for name in misshapen]
+    reasons = []
+    if missing:
+        reasons.append(f"{len(missing)} of {len(wanted)} tensors are missing ({first(missing)})")
+    if misshapen:
+        reasons.append(f"{len(misshapen)} have another shape ({first(shapes)})")
+    if unknown:
+        reasons.append(f"{len(unknown)} are unknown to the backbone ({first(unknown)})")
+    return (
+        f"the weights in {file} are of another architecture than the backbone: {'; '.join(reasons)}. "
+        "Choose the backbone they were made for (`newkinds list backbones`), or pass another file."
+    )

@@ -1,0 +1,1 @@
+"""How good a run is, judged by true classes."""

@@ -1,0 +1,198 @@
+"""What a run is worth: All / Old / New where true classes are known, of its unlabelled images and of test images."""
+
+from __future__ import annotations
+
+import csv
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..cluster import metrics
+from ..console import warn
+from ..data import load_table, source_of
+from ..data.published import BENCHMARKS, held_out
+from ..data.splits import split_checksum
+from ..data.table import Table, readable
+from ..discovery.finished import assign, load
+from ..errors import NewkindsError
+from ..files import checksum
+from ..runs.config import Config
+from ..runs.protocol import describe_protocol
+from ..runs.run import Run
+from ..text import percent, protocol_lines, text_table
+from ..training.model import Embedded, Model
+
+METRIC_NAMES = {
+    "acc": "ACC (v2, one match)",
+    "acc_v1": "ACC (v1, two matches)",
+    "acc_balanced": "ACC (v2, class-balanced)",
+}
+
+
+def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]:
+    """Accuracy of a run on its unlabelled images, where their true classes are known.
+
+    `truth`: a folder with one sub-folder a class, or a CSV file with path and label (or truth), naming the
+    same images; not needed for data sets that bring their own. Nothing is trained or chosen by it.
+    The official test images of a benchmark are assigned and scored as well ("test"), where all of them are there.
+    """
+    opened = Run(run)
+    rows = assignments(opened)
+    unlabelled = [row for row in rows if not row["given_label"]]
+    given = table_with_truth(opened.config(), truth)
+    truth_of = _truth([row["path"] for row in unlabelled], given)
+    true = [truth_of[row["path"]] for row in unlabelled if row["path"] in truth_of]
+    predicted = [row["category"] for row in unlabelled if row["path"] in truth_of]
+    missing = len(unlabelled) - len(true)
+    if not true:
+        raise NewkindsError(f"the truth of none of the unlabelled images in {run} is known: give it with --truth.")
+    if missing:
+        warn(f"{missing} unlabelled image(s) have no true class and are left out of the evaluation.")
+    # a benchmark says which classes are known, also where none of a class's images kept its label
+    known = given.known if truth is None else {row["given_label"] for row in rows} - {""}
+    result = score(true, predicted, known)
+    evaluated = f"{len(true):,} unlabelled training images"
+    if truth is not None:
+        evaluated += f", judged by {Path(truth).name} (split {split_checksum(given)})"
+    test = None
+    if truth is None and opened.config().data["name"] in BENCHMARKS:
+        test, which = _on_test_images(opened)
+        evaluated += f"; {which}"
+    evaluation = {
+        "evaluated": len(true),
+        "metrics": result,
+        "truth": None if truth is None else str(truth),  # not the data set's own
+        "test": test,
+        "protocol": dict(describe_protocol(opened, evaluated)),
+    }
+    opened.write_json("evaluation.json", evaluation)
+    return evaluation
+
+
+def _on_test_images(run: Run) -> tuple[dict[str, Any] | None, str]:
+    """Figures on the official test images of a benchmark, and which images these are, or why there are none."""
+    data = run.config().data
+    if data.get("tune"):
+        return None, "not on test images: settings are being chosen"
+    try:
+        table = held_out(data["name"], data["root"], complete=True, classes=data.get("classes"))
+    except NewkindsError as error:
+        return None, f"not on test images: {str(error).rstrip('.')}"
+    of = {"model": checksum(run.model_file), "images": split_checksum(replace(table, labels=table.truth or []))}
+    test = _earlier_test_figures(run)
+    if test is None or test["evaluated"] != len(table) or of != {name: test.get(name) for name in of}:
+        embedded, result = _judged(load(run.folder).model, table)
+        test = {"evaluated": len(embedded.rows), "metrics": result, **of}
+        if embedded.skipped:
+            first = embedded.skipped[0]
+            warn(f"{len(embedded.skipped)} test image(s) passed over; the first is {first.path}: {first.reason}")
+    if not test["evaluated"]:
+        return None, f"not on test images: none of {len(table):,} can be read"
+    unread = f" of {len(table):,}, the others cannot be read" if test["evaluated"] < len(table) else ""
+    return test, f"{test['evaluated']:,} test images{unread}"
+
+
+def _earlier_test_figures(run: Run) -> dict[str, Any] | None:
+    """What an earlier evaluation found on test images, if there was one."""
+    try:
+        return run.read_json("evaluation.json")["test"]
+    except (NewkindsError, KeyError):
+        return None
+
+
+def _judged(model: Model, table: Table) -> tuple[Embedded, dict[str, float | None]]:
+    """The images of a table that could be read, and all metrics of their assignment against the table's truth."""
+    embedded = model.embed(table)
+    true = [str((table.truth or [])[row]) for row in embedded.rows]
+    return embedded, score(true, assign(model, embedded).category.tolist(), table.known)
+
+
+def score(
+    true: Sequence[str], predicted: Sequence[str] | Sequence[int], known: Iterable[str]
+) -> dict[str, float | None]:
+    """All metrics; None, and a warning, where a split is empty."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = metrics.evaluate(true, predicted, set(known))
+    for message in caught:
+        warn(str(message.message))
+    return {name: None if math.isnan(value) else value for name, value in result.items()}
+
+
+def score_unlabelled(model: Model, table: Table) -> dict[str, float | None]:
+    """All/Old/New of the unlabelled images whose truth is known, for the curve in metrics.jsonl."""
+    truth = table.truth or [None] * len(table)
+    judged = table.rows([i for i, label in enumerate(table.labels) if label is None and truth[i] is not None])
+    _, result = _judged(model, judged)
+    return {name: value for name, value in result.items() if name in ("acc_all", "acc_old", "acc_new")}
+
+
+def assignments(run: Run) -> list[dict[str, str]]:
+    """The rows of `assignments.csv`, which is made first where training has just ended."""
+    file = run.path("assignments.csv")
+    if not file.is_file():
+        load(run.folder).discover(readable(load_table(run.config().data)))
+    with open(file, encoding="utf-8", newline="") as text:
+        return list(csv.DictReader(text))
+
+
+def table_with_truth(config: Config, truth: str | Path | None) -> Table:
+    """The table that says what the images really show: the given one, or the data set's own."""
+    given = load_table(config.data if truth is None else source_of(truth))
+    if truth is None and given.truth is None:
+        raise NewkindsError("the true classes of these images are not known: give them with --truth FOLDER or CSV.")
+    return given
+
+
+def all_true(paths: Sequence[str], labels: Sequence[str | None], given: Table) -> list[str]:
+    """The true class of every image: its label, else what `given` says, or an error that names one without."""
+    truth_of = _truth([path for path, label in zip(paths, labels, strict=True) if label is None], given)
+    truth_of |= {path: label for path, label in zip(paths, labels, strict=True) if label is not None}
+    missing = [path for path in paths if path not in truth_of]
+    if missing:
+        raise NewkindsError(
+            f"the true class of {len(missing)} image(s) is not known, such as {missing[0]}: "
+            "add them to what --truth names."
+        )
+    return [truth_of[path] for path in paths]
+
+
+def _truth(paths: Sequence[str], given: Table) -> dict[str, str]:
+    """True classes of images by their path, or else by their file name: a folder that was sorted has other paths."""
+    classes = given.truth if given.truth is not None else given.labels
+    by_path = {path: label for path, label in zip(given.paths, classes, strict=True) if label is not None}
+    if any(path in by_path for path in paths):
+        return by_path
+    wanted: dict[str, list[str]] = {}
+    for path in paths:
+        wanted.setdefault(Path(path).name, []).append(path)
+    truth_of: dict[str, str] = {}
+    for path, label in by_path.items():
+        same_name = wanted.get(Path(path).name, [])
+        if len(same_name) > 1 or any(truth_of.get(image, label) != label for image in same_name):
+            raise NewkindsError(
+                f"several images are called {Path(path).name}, so their true classes cannot be told apart by name: "
+                "give the same paths as in the run, e.g. in a CSV file with path and label."
+            )
+        truth_of.update(dict.fromkeys(same_name, label))
+    return truth_of
+
+
+def evaluation_table(evaluation: dict[str, Any]) -> str:
+    """All, Old and New for each accuracy, NMI and ARI, the same on test images where there are, then the protocol."""
+    tables = [_metrics_table("unlabelled training images, %", evaluation["metrics"])]
+    if evaluation["test"] is not None:
+        tables.append(_metrics_table("test images, %", evaluation["test"]["metrics"]))
+    return "\n\n".join([*tables, protocol_lines(list(evaluation["protocol"].items()))])
+
+
+def _metrics_table(title: str, metrics: Mapping[str, float | None]) -> str:
+    rows = [
+        [title, *(percent(metrics[f"{name}_{part}"]) for part in ("all", "old", "new"))]
+        for name, title in METRIC_NAMES.items()
+    ]
+    rows += [[name.upper(), percent(metrics[name]), "", ""] for name in ("nmi", "ari")]
+    return text_table([title, "All", "Old", "New"], rows)

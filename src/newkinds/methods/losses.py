@@ -1,0 +1,141 @@
+"""Losses as pure functions of tensors.
+
+Rows that hold both views of B images are view-major: row i and row (i + B) mod 2B show the same image.
+Every loss runs in float32 under autocast (and in float64 where it is given float64), on any device, and
+is a zero with a graph when there is nothing to compare: a batch without labelled rows needs no special case.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..precision import full_precision
+
+
+def supervised_contrastive(z: Tensor, y: Tensor, temperature: float = 0.07) -> Tensor:
+    """Pull rows of one class together and away from all others (SupCon, Khosla et al., NeurIPS 2020).
+
+    `z` (n, d) are rows the caller has normalised, `y` (n,) their classes, in any order: put both views of
+    an image in.
+
+    >>> h = F.normalize(torch.randn(8, 16), dim=1)                  # two views of four images
+    >>> supervised_contrastive(h, torch.tensor([0, 1, 0, 2]).repeat(2))
+    """
+    with full_precision(z) as z:
+        return class_contrast(z @ z.T / temperature, y)
+
+
+def class_contrast(logits: Tensor, y: Tensor) -> Tensor:
+    """The same from how alike the rows are, (n, n): their share of each row's softmax over all other rows.
+
+    A row whose class has no other row pulls nothing; it is one of the negatives, and the mean is over the rest.
+    """
+    n = len(logits)
+    if n < 2:
+        return logits.sum() * 0.0
+    itself = torch.eye(n, dtype=torch.bool, device=logits.device)
+    others = logits.masked_fill(itself, float("-inf"))
+    log_share = logits - others.logsumexp(dim=1, keepdim=True)  # (n, n), log softmax over the others
+    positive = (y[:, None] == y[None, :]) & ~itself
+    positives = positive.sum(dim=1)  # (n,)
+    per_row = -(log_share * positive).sum(dim=1) / positives.clamp(min=1)  # (n,), 0 without positives
+    return per_row.sum() / (positives > 0).sum().clamp(min=1)
+
+
+def info_nce(z: Tensor, temperature: float = 1.0) -> Tensor:
+    """Find the other view of an image among all other rows (InfoNCE; SimCLR, Chen et al., ICML 2020).
+
+    `z` (2B, d), view-major; rows are normalised here, similarity is the cosine.
+    """
+    n = len(z)
+    if n == 0:
+        return z.sum() * 0.0
+    with full_precision(z) as z:
+        unit = F.normalize(z, dim=1)
+        logits = unit @ unit.T / temperature  # (2B, 2B)
+        logits = logits.masked_fill(torch.eye(n, dtype=torch.bool, device=z.device), float("-inf"))
+        return F.cross_entropy(logits, _partner(n, z.device))
+
+
+def labelled_cross_entropy(logits: Tensor, y: Tensor, temperature: float = 0.1) -> Tensor:
+    """Cross-entropy of softmax(logits / temperature), averaged over the rows with a label (y = -1: none)."""
+    with full_precision(logits) as logits:
+        total = F.cross_entropy(logits / temperature, y, ignore_index=-1, reduction="sum")
+        return total / (y >= 0).sum().clamp(min=1)
+
+
+def self_distillation(logits: Tensor, teacher_temp: float, student_temp: float = 0.1) -> Tensor:
+    """Each view predicts the sharper, detached class distribution of the other view of its image.
+
+    `logits` (2B, K), view-major: cross-entropy of softmax(logits / student_temp) against the partner's
+    softmax(logits / teacher_temp), averaged over all rows. Teacher and student are one network.
+    """
+    n = len(logits)
+    if n == 0:
+        return logits.sum() * 0.0
+    with full_precision(logits) as logits:
+        teacher = (logits.detach() / teacher_temp).softmax(dim=1)[_partner(n, logits.device)]  # (2B, K)
+        student = (logits / student_temp).log_softmax(dim=1)  # (2B, K)
+        return -(teacher * student).sum(dim=1).mean()
+
+
+def mean_entropy_gap(logits: Tensor, student_temp: float = 0.1) -> Tensor:
+    """How far the mean prediction is from using all K categories alike: log K − H(mean softmax), ≥ 0.
+
+    `logits` (n, K). Minimising it keeps self-distillation from putting every image in one category.
+    """
+    n, categories = logits.shape
+    if n == 0:
+        return logits.sum() * 0.0
+    with full_precision(logits) as logits:
+        # The mean is taken in log space: a category that no row predicts has p = exp(log p) = 0 and a
+        # finite log p, so neither p log p nor its gradient p (1 + log p) is NaN.
+        log_rows = (logits / student_temp).log_softmax(dim=1)  # (n, K)
+        log_mean = log_rows.logsumexp(dim=0) - math.log(n)  # (K,)
+        return math.log(categories) + (log_mean.exp() * log_mean).sum()
+
+
+def prefix_distances(z: Tensor, widths: Sequence[int]) -> list[Tensor]:
+    """Distances (n, n) between rows (n, d) by their first w features, for each w of `widths`.
+
+    ‖a‖² − 2ab + ‖b‖² is a matrix product, many times faster than differences in thousands of dimensions,
+    but its rounding error is largest where distances are smallest: exactly at the positives. So it is done
+    in float64, where there is any. Equal rows have distance zero and no gradient. A longer part's products
+    are those of the next shorter one and of the features in between: none is multiplied twice.
+    """
+    if z.device.type == "mps":  # has no float64
+        return [torch.cdist(z[:, :w], z[:, :w], compute_mode="donot_use_mm_for_euclid_dist") for w in widths]
+    ascending = sorted({*widths, z.shape[1]})
+    parts = z.double().split([stop - start for start, stop in pairwise([0, *ascending])], dim=1)
+    by_width, products = {}, z.new_zeros(len(z), len(z), dtype=torch.float64)
+    for width, part in zip(ascending, parts, strict=True):
+        products = products + _products(part)
+        by_width[width] = _distances(products).to(z.dtype)
+    return [by_width[width] for width in widths]
+
+
+def _products(rows: Tensor) -> Tensor:
+    """rows · rowsᵀ (n, n), whose gradient (G + Gᵀ) · rows then takes one matrix product instead of two."""
+    half = rows @ rows.detach().T
+    return half + half.T - half.detach()
+
+
+def _distances(products: Tensor) -> Tensor:
+    """Between rows (n, n), from the products of all pairs."""
+    squares = products.diagonal()
+    squared = squares[:, None] + squares - 2 * products
+    equal = squared <= 1e-14 * (squares[:, None] + squares)
+    return squared.masked_fill(equal, 1.0).sqrt().masked_fill(equal, 0.0)
+
+
+def _partner(n: int, device: torch.device) -> Tensor:
+    """(2B,) row of the other view of each row's image."""
+    if n % 2:
+        raise ValueError(f"two views of each image make an even number of rows, not {n}")
+    return torch.arange(n, device=device).roll(n // 2)

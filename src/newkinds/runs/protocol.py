@@ -1,0 +1,142 @@
+"""What stands beside every number: data, split, metric, selection rule, weights, seed, versions, machine, date."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+from torch import nn
+
+from .._version import __version__
+from ..data.splits import split_checksum
+from ..data.table import Table
+from ..encoders.backbones import weights_file
+from ..errors import NewkindsError
+from ..files import checksum
+from ..methods import METHODS
+from ..settings import settings_of
+from .config import Config, TrainConfig
+from .run import Run
+
+PACKAGES = ("torch", "timm", "scikit-learn", "numpy")
+K_AUTO = "k_auto"  # .json and .png: the estimate behind `--k auto`
+METRIC = "clustering accuracy, one Hungarian match over all images of the evaluated set (v2)"
+SELECTION = "last epoch; nothing is chosen by test labels"
+
+
+def record_protocol(
+    run: Run, config: Config, table: Table, parts: Mapping[str, nn.Module], device: torch.device
+) -> None:
+    """Write down, when training begins, what cannot be seen from the settings later; `parts` are the model's.
+
+    When a run goes on, images and weights must be those it was begun with.
+    """
+    if run.path("protocol.json").is_file():
+        record = run.read_json("protocol.json")
+        if record["split"] != split_checksum(table):
+            raise NewkindsError(
+                f"the images or labels changed since {run.folder} was begun: choose another --out for them."
+            )
+        if not run.model_file.is_file() and record["weights"] != _weights(config):
+            raise NewkindsError(
+                f"the backbone's weight file changed since {run.folder} was begun (it was {record['weights']}): "
+                "restore it or choose another --out."
+            )
+        return
+    labelled = sum(label is not None for label in table.labels)
+    run.write_json(
+        "protocol.json",
+        {
+            "images": len(table),
+            "labelled": labelled,
+            "known_classes": len(table.known),
+            "categories": table.categories,  # what the data set says, which the run may not have been told
+            "parameters": {name: sum(p.numel() for p in m.parameters()) for name, m in parts.items()},
+            "split": split_checksum(table),
+            "caveat": table.caveat,
+            "class_list": table.class_list,
+            "weights": _weights(config),
+            "versions": package_versions(),
+            "device": describe_device(device),
+            "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        },
+    )
+
+
+def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str, str]]:
+    """The protocol of a run as name and value, for tables, pages and cards; `evaluated`: which images were."""
+    config, record = run.config(), run.read_json("protocol.json")
+    train = config.train
+    estimated = ", estimated from the backbone's features" if run.path(f"{K_AUTO}.json").is_file() else ""
+    given = {key: value for key, value in config.data.items() if value is not None and value is not False}
+    if config.data.get("known", "") is None:  # no labels were hidden
+        given = {key: value for key, value in given.items() if key not in ("fraction", "split_seed")}
+    data = ", ".join(str(value) if key == "name" else f"{key} {value}" for key, value in given.items())
+    rows = [
+        ("data", data),
+        ("images", f"{record['images']:,}, of which {record['labelled']:,} labelled"),
+        ("categories", f"{record['known_classes']} known of {config.k}{estimated}"),
+        ("split", record["split"]),
+    ]
+    if record.get("caveat"):  # runs of earlier versions have no word on it
+        rows.append(("not as published", record["caveat"]))
+    if record.get("class_list"):
+        rows.append(("class list", record["class_list"]))
+    if evaluated is not None:
+        rows += [("evaluated", evaluated), ("metric", METRIC)]
+    organizer = ", ".join(str(v) if k == "name" else f"{k} {v}" for k, v in config.organizer.items())
+    size = f"{config.backbone['image_size']} px, " if config.backbone["image_size"] else ""
+    said = ("epochs", "batch_size", "lr", "seed", "device", "workers", "cache_views", "cache_precision")
+    unsaid = {name: value for name, value in vars(train).items() if name not in said}
+    others = _set_otherwise({"name": "", **unsaid}, TrainConfig)
+    return [
+        *rows,
+        ("selection", SELECTION),
+        ("method", _set_otherwise(config.method, METHODS[config.method["name"]].Config)),
+        ("organizer", organizer),
+        ("backbone", f"{config.backbone['name']}, {size}last {config.backbone['train_blocks']} block(s) trained"),
+        ("weights", record["weights"]),
+        ("training", f"{train.epochs} epochs, batch {train.batch_size}, lr {train.lr:g}, {_views(train)}{others}"),
+        ("seed", str(train.seed)),
+        ("versions", record["versions"]),
+        ("machine", record["device"]),
+        ("date", record["date"]),
+    ]
+
+
+def _set_otherwise(section: Mapping[str, Any], build: Callable[..., Any]) -> str:
+    """A section's name, and those of its settings that are not the defaults, which newkinds' version stands for."""
+    own = {name: parameter.default for name, parameter in settings_of(build).items()}
+    changed = [f"{name} {value}" for name, value in section.items() if name != "name" and value != own[name]]
+    return ", ".join([section["name"], *changed])
+
+
+def _views(train: TrainConfig) -> str:
+    if not train.cache_views:
+        return "fresh views at every step"
+    return f"{train.cache_views} fixed views of an image, their tokens cached in {train.cache_precision}"
+
+
+def package_versions() -> str:
+    found = [f"Python {platform.python_version()}", f"newkinds {__version__}"]  # ours also where it is not installed
+    for package in PACKAGES:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    return ", ".join(found)
+
+
+def describe_device(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type.upper()} {platform.machine()}, {torch.get_num_threads()} threads"
+
+
+def _weights(config: Config) -> str:
+    file = weights_file(config.backbone["name"], config.backbone["weights"])
+    return f"{config.backbone['name']}: {file.name}, sha256 {checksum(file)}"

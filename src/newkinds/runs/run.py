@@ -1,0 +1,148 @@
+"""The run directory: the only file format. Every file in it is written whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+
+from ..errors import NewkindsError
+from ..files import make_folder, remove_leftovers, write_csv, write_whole
+from ..settings import read_recipe
+from .config import Config, resolve
+
+# settings that may change between two parts of one run, for they do not change its result
+# (images that moved are compared with those the run was begun with)
+FREE_TO_CHANGE = {("train", "device"), ("train", "workers"), ("data", "root")}
+
+
+class Run:
+    """Where a run keeps its files.
+
+    >>> run = Run("runs/birds")
+    >>> run.config().method["name"]
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    @property
+    def model_file(self) -> Path:
+        return self.folder / "model.safetensors"
+
+    @property
+    def state_file(self) -> Path:
+        return self.folder / "train_state.pt"
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+    def begin(self, config: Config) -> None:
+        """Create the folder, or go on in it if it holds the same run; anything else is refused."""
+        self.refuse_other_contents()
+        self.refuse_other_settings(config)
+        make_folder(self.folder)
+        remove_leftovers(self.folder)
+        write_whole(self.path("config.yaml"), config.as_yaml())
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """One process at a time trains in a folder, which is made for it; a killed one leaves it free."""
+        lock = FileLock(make_folder(self.folder) / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise NewkindsError(
+                f"another process is training in {self.folder}: wait for it, or choose another --out."
+            ) from None
+        except OSError as error:
+            raise NewkindsError(f"cannot write in {self.folder}: {error.strerror or error}.") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def refuse_other_contents(self) -> None:
+        """A folder with files in it that are not a run's is somebody else's."""
+        if self.path("config.yaml").is_file() or not self.folder.is_dir():
+            return
+        if any(not file.name.startswith(".") for file in self.folder.iterdir()):
+            raise NewkindsError(f"the folder {self.folder} is not empty and holds no run: choose another --out.")
+
+    def config(self) -> Config:
+        """The settings the run was started with."""
+        file = self.path("config.yaml")
+        if not file.is_file():
+            raise NewkindsError(f"{self.folder} is not a run directory: it has no config.yaml.")
+        # runs of versions that had no cache do not speak of it
+        return resolve({"train": {"cache_views": 0}}, read_recipe(file))
+
+    def refuse_other_settings(self, config: Config) -> None:
+        """What is there already must be the same run."""
+        if not self.path("config.yaml").is_file():
+            return
+        there, here = self.config().as_dict(), config.as_dict()
+        for section, values in here.items():
+            pairs = values.items() if isinstance(values, dict) else [("", values)]
+            for name, value in pairs:
+                before = there[section].get(name) if isinstance(values, dict) else there[section]
+                if value != before and (section, name) not in FREE_TO_CHANGE:
+                    setting = f"{section}.{name}" if name else section
+                    raise NewkindsError(
+                        f"{self.folder} holds a run with other settings ({setting} is {before!r} there and "
+                        f"{value!r} here): choose another --out, or delete the folder to start anew."
+                    )
+
+    # -- training ------------------------------------------------------------------------------------------
+
+    def save_state(self, state: dict[str, Any]) -> None:
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        write_whole(self.state_file, buffer.getvalue())
+
+    def load_state(self) -> dict[str, Any] | None:
+        """The last complete epoch, or None at the very beginning."""
+        if not self.state_file.is_file():
+            return None
+        try:
+            return torch.load(self.state_file, map_location="cpu", weights_only=True)
+        except Exception as error:
+            raise NewkindsError(
+                f"{self.state_file} is damaged ({type(error).__name__}): delete it to train from the beginning."
+            ) from None
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One row an epoch."""
+        file = self.path("metrics.jsonl")
+        if not file.is_file():
+            return []
+        rows = []
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                raise NewkindsError(f"{file} line {number} is damaged: delete the run to start anew.") from None
+        return rows
+
+    def write_metrics(self, rows: list[dict[str, Any]]) -> None:
+        write_whole(self.path("metrics.jsonl"), "".join(json.dumps(row) + "\n" for row in rows))
+
+    # -- results -------------------------------------------------------------------------------------------
+
+    def write_table(self, name: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+        write_csv(self.path(name), columns, rows)
+
+    def write_json(self, name: str, content: Any) -> None:
+        write_whole(self.path(name), json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+    def read_json(self, name: str) -> Any:
+        try:
+            return json.loads(self.path(name).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise NewkindsError(f"cannot read {self.path(name)}: {error}.") from None

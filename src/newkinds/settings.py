@@ -1,0 +1,198 @@
+"""Settings: merging layers of them, and checking every name and value against what takes it.
+
+A section's settings are the arguments of what it builds (a data set's reader, the backbone's builder, an
+organizer's constructor, a method's Config), so nothing is declared twice.
+An unknown name is an error that suggests the nearest one. Settings under an organizer's name, such as
+`organizer: {cpf: {primitives: 16}}`, wait until that organizer is chosen: `--organizer cpf` is all it takes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+import yaml
+
+from .errors import NewkindsError, nearest
+from .registry import Registry
+
+RECIPES = Path(__file__).with_name("recipes")  # METHOD/DATASET.yaml
+SECTIONS = ("data", "backbone", "organizer", "method", "train")
+
+
+def recipe_names() -> list[str]:
+    """The recipes that come with newkinds, one for each published method and data set: `simgcd/cub`."""
+    return sorted(file.relative_to(RECIPES).with_suffix("").as_posix() for file in RECIPES.glob("*/*.yaml"))
+
+
+def find_recipe(recipe: str | Path) -> Path:
+    """The file of a recipe of ours by its name, else the file the user means.
+
+    >>> find_recipe("simgcd/cub").name
+    'cub.yaml'
+    """
+    names = recipe_names()
+    if str(recipe) in names:
+        return RECIPES / f"{recipe}.yaml"
+    if not Path(recipe).exists():
+        asked = str(recipe).removeprefix(f"{RECIPES.name}/").removesuffix(".yaml")
+        raise NewkindsError(
+            f"there is no recipe '{recipe}', neither as a file nor among those of newkinds.{nearest(asked, names)} "
+            "`newkinds list recipes` shows them."
+        )
+    return Path(recipe)
+
+
+def read_recipe(path: str | Path) -> dict[str, Any]:
+    """A recipe or config file: YAML with the sections data, backbone, organizer, method, train, and k."""
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NewkindsError(f"cannot read {path}: {error.strerror}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise NewkindsError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise NewkindsError(f"{path} must hold settings like 'train: {{epochs: 20}}', not a {type(content).__name__}.")
+    return content
+
+
+def parse_assignment(text: str) -> dict[str, Any]:
+    """`"train.epochs=20"` → `{"train": {"epochs": 20}}`.
+
+    >>> parse_assignment("organizer.primitives=16")
+    {'organizer': {'primitives': 16}}
+    """
+    key, equals, value = text.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts) or len(parts) > 2 or (len(parts) == 1 and parts[0] != "k"):
+        raise NewkindsError(f"--set {text}: write it as section.name=value, e.g. --set train.epochs=20.")
+    try:
+        parsed = yaml.safe_load(value)
+    except yaml.YAMLError:
+        parsed = value
+    for part in reversed(parts):
+        parsed = {part: parsed}
+    return parsed
+
+
+def settings_of(build: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The settings a builder takes: its arguments that can be given by name and are not wired by the library."""
+    parameters = inspect.signature(build, eval_str=True).parameters.values()
+    return {
+        p.name: p
+        for p in parameters
+        if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and p.name not in ("self", "dim")
+    }
+
+
+def merged(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    merged: dict[str, Any] = {section: {} for section in SECTIONS}
+    merged["k"] = None
+    for layer in layers:
+        for key, value in layer.items():
+            if key not in merged:
+                raise NewkindsError(
+                    f"there is no section '{key}' among the settings.{nearest(str(key), merged)} "
+                    f"There are: {', '.join(merged)}."
+                )
+            if key == "k":
+                merged["k"] = value
+            elif not isinstance(value, Mapping):
+                raise NewkindsError(f"the section '{key}' must hold settings by name, not {value!r}.")
+            else:
+                # another organizer, method or data set does not inherit its predecessor's settings, but finds its own
+                if "name" in value and value["name"] != merged[key].get("name", value["name"]) and key != "backbone":
+                    merged[key] = {name: waiting for name, waiting in merged[key].items() if _waits(waiting)}
+                for name, setting in value.items():
+                    before = merged[key].get(name)
+                    merged[key][name] = {**before, **setting} if _waits(before) and _waits(setting) else setting
+    return merged
+
+
+def name_of(merged: dict[str, Any], section: str, default: str | None) -> str:
+    name = merged[section].pop("name", default)
+    if name is None:
+        raise NewkindsError(f"no {section} given.")
+    return str(name)
+
+
+def _waits(setting: Any) -> bool:
+    """No setting is a mapping: one holds the settings of whatever bears its name, for when that is chosen."""
+    return isinstance(setting, Mapping)
+
+
+def chosen(section: str, registry: Registry[Any], chosen: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of what is chosen: those under its name, and over them those given plainly."""
+    waiting = {name: settings for name, settings in given.items() if _waits(settings)}
+    for name, settings in waiting.items():
+        section_of(f"{section}.{name}", registry[name], settings)  # a mistake does not wait
+    plain = {name: value for name, value in given.items() if name not in waiting}
+    return section_of(section, registry[chosen], {**waiting.get(chosen, {}), **plain})
+
+
+def section_of(section: str, build: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    settings = settings_of(build)
+    for name in given:
+        if name not in settings:
+            known = f" There are: {', '.join(settings)}." if settings else " It has no settings."
+            raise NewkindsError(f"there is no setting '{section}.{name}'.{nearest(str(name), settings) or known}")
+    values = {}
+    for name, parameter in settings.items():
+        if name in given:
+            values[name] = coerced(given[name], parameter.annotation, f"{section}.{name}")
+        elif parameter.default is inspect.Parameter.empty:
+            raise NewkindsError(f"the setting '{section}.{name}' is missing.")
+        else:
+            values[name] = parameter.default
+    return values
+
+
+def coerced(value: Any, wanted: Any, where: str) -> Any:
+    """`value` as the annotated type, or an error that names the setting."""
+    origin = get_origin(wanted)
+    if origin in (Union, types.UnionType):
+        for option in get_args(wanted):
+            try:
+                return coerced(value, option, where)
+            except NewkindsError:
+                continue
+    elif origin is Literal:
+        if value in get_args(wanted):
+            return value
+    elif wanted is type(None):
+        if value is None:
+            return None
+    elif wanted is bool:
+        if isinstance(value, bool):
+            return value
+    elif wanted is int:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    elif wanted is float:
+        # YAML reads 1e-3 as text
+        try:
+            if not isinstance(value, bool):
+                return float(value)
+        except (TypeError, ValueError):
+            pass
+    elif wanted is str and isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return str(value)
+    elif origin is list and isinstance(value, list):
+        return [coerced(item, get_args(wanted)[0], where) for item in value]
+    raise NewkindsError(f"the setting '{where}' must be {_described(wanted)}, not {value!r}.")
+
+
+def _described(wanted: Any) -> str:
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+    if get_origin(wanted) is Literal:
+        return "one of " + ", ".join(map(str, get_args(wanted)))
+    if get_origin(wanted) in (Union, types.UnionType):
+        return " or ".join(_described(option) for option in get_args(wanted))
+    if get_origin(wanted) is list:
+        return f"a list [{_described(get_args(wanted)[0])}, …]"
+    return words.get(wanted, str(wanted))

@@ -1,0 +1,35 @@
+"""Mixed precision: where it is used."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from ..errors import NewkindsError
+
+
+class MixedPrecision:
+    """Mixed precision for the encoder; losses stay in float32.
+
+    "auto" is bfloat16 on CUDA (float16 where the card lacks it) and float32 elsewhere, where half precision
+    gains nothing (CPU) or was never tested by us (MPS).
+    """
+
+    def __init__(self, name: str, device: torch.device) -> None:
+        if name == "auto":
+            if device.type != "cuda":
+                name = "float32"
+            else:
+                name = "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
+        if name == "float16" and device.type == "cpu":
+            raise NewkindsError("train.precision=float16 needs a GPU; use auto, float32 or bfloat16.")
+        self.device = device
+        self.dtype: torch.dtype = getattr(torch, name)
+        # float16 gradients underflow without scaling; bfloat16 has float32's range
+        self.scaler = torch.amp.GradScaler(device.type, enabled=name == "float16")
+
+    def autocast(self) -> AbstractContextManager[object]:
+        if self.dtype is torch.float32:
+            return nullcontext()
+        return torch.autocast(self.device.type, self.dtype)

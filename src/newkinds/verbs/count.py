@@ -1,0 +1,146 @@
+"""How many categories there are in a finished run, or in images seen by the backbone alone."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from typing_extensions import Unpack
+
+from ..cluster.count import COUNTERS, Count, plot
+from ..cluster.points import UNLABELLED
+from ..data import load_table
+from ..data.table import Table, readable, require_discoverable
+from ..encoders.backbones import build_backbone
+from ..encoders.encoder import Encoder
+from ..encoders.organizers import ORGANIZERS
+from ..errors import NewkindsError
+from ..evaluation.judge import all_true, assignments, table_with_truth
+from ..runs.config import Config, resolve
+from ..runs.run import Run
+from ..training.device import choose_device
+from ..training.model import embed, load_model
+from .choices import Choices, layers_of
+
+COUNT_BY = "ward"
+
+
+def count_categories(
+    source: str | Path,
+    by: str = COUNT_BY,
+    *,
+    largest: int | None = None,
+    published: bool = False,
+    truth: str | Path | None = None,
+    **choices: Unpack[Choices],
+) -> Count:
+    """How many categories there are, and the curve that says so.
+
+    `source` is a finished run, whose trained features are counted (and `count.json` and `count.png` written
+    beside them), or data as in `train`, seen by the backbone alone. Only labelled images judge.
+    `by`: "ward", "brent" or "binary" (`newkinds.count`); `largest`: the most categories a search tries.
+    `published=True` scores "ward" as the published CMS code does, which needs the true classes of all images.
+
+    >>> newkinds.count_categories("photos/", backbone="vit_small_patch14_dinov2").answer
+    >>> newkinds.count_categories("runs/photos").answer
+    """
+    if not isinstance(source, (str, Path)):
+        raise NewkindsError("images or a run are counted here; features of your own by newkinds.count.COUNTERS[name].")
+    if truth is not None and not published:
+        raise NewkindsError("the truth is looked at by the published score only: add --published, or leave it out.")
+    counter = COUNTERS[by]
+    takes = inspect.signature(counter).parameters
+    for option, asked in (("largest", largest is not None), ("published_truth", published)):
+        if asked and option not in takes:
+            name = option.removesuffix("_truth")
+            raise NewkindsError(f"counting by {by} has no option {name}: leave it out, or count in another way.")
+    options: dict[str, Any] = {} if largest is None else {"largest": largest}
+    run = Run(source) if Run(source).path("config.yaml").is_file() else None
+    if run is not None:
+        _refuse_choices(run, choices)
+    config = resolve(*layers_of(source, choices)) if run is None else run.config()
+    with_truth = table_with_truth(config, truth) if published else None  # what is missing is said before the work
+    if run is not None:
+        features, paths, labels, known = _run_features(run)
+    else:
+        table = readable(load_table(config.data))
+        require_discoverable(table)
+        features, rows = backbone_features(config, table)
+        paths, labels = [table.paths[row] for row in rows], [table.labels[row] for row in rows]
+        known = table.known
+    if with_truth is not None:
+        options["published_truth"] = all_true(paths, labels, with_truth)
+    number = {name: i for i, name in enumerate(known)}
+    y = np.array([UNLABELLED if label is None else number[label] for label in labels])
+    counted = counter(features, y, **options)
+    if run is not None:
+        write_count(counted, run, "count_published" if published else "count")
+    return counted
+
+
+def _refuse_choices(run: Run, choices: Choices) -> None:
+    """A run has its features; other settings than its own would not be what is counted."""
+    settings = choices.get("settings", {})
+    layers = [settings] if isinstance(settings, Mapping) else settings
+    given = [name for name, value in choices.items() if name != "settings" and value is not None]
+    given += [
+        f"{section}.{name}"
+        for layer in layers
+        for section, values in layer.items()
+        for name in (values if isinstance(values, Mapping) else [section])
+        if name != "device"
+    ]
+    if given:
+        raise NewkindsError(
+            f"{run.folder} is a run, which is counted as it was trained: leave out {', '.join(map(str, given))}, "
+            "or name the images instead."
+        )
+
+
+def backbone_features(config: Config, table: Table) -> tuple[torch.Tensor, list[int]]:
+    """Unit rows (n, D) of the backbone alone, untrained, and the rows of the table they are of."""
+    backbone = build_backbone(**config.backbone)
+    encoder = Encoder(backbone, ORGANIZERS["none"](backbone.dim))
+    embedded = embed(encoder, table, choose_device(config.train.device), workers=config.train.workers)
+    return F.normalize(embedded.features, dim=1), embedded.rows
+
+
+def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], list[str]]:
+    """What a run's method compares images by (n, P), the images' paths and labels, and the known classes."""
+    rows = assignments(run)
+    file = run.path("features.safetensors")
+    try:
+        features = load_file(file)["features"]
+        model = load_model(run.config(), run.model_file, torch.device("cpu"))
+        with torch.inference_mode():
+            embedding = model.method.embedding(features)
+    except (OSError, SafetensorError, KeyError, RuntimeError) as error:
+        raise NewkindsError(f"{file} is damaged ({error}): run newkinds discover again.") from None
+    if len(features) != len(rows):
+        raise NewkindsError(
+            f"{file} has {len(features)} rows, assignments.csv {len(rows)}: run newkinds discover again."
+        )
+    return embedding, [row["path"] for row in rows], [row["given_label"] or None for row in rows], model.known
+
+
+def write_count(counted: Count, run: Run, name: str) -> None:
+    plot(counted, run.path(f"{name}.png"))
+    run.write_json(f"{name}.json", asdict(counted))
+
+
+def read_count(run: Run, name: str = "count") -> Count:
+    """What `count_categories` (or `--k auto`) wrote into a run."""
+    record = run.read_json(f"{name}.json")
+    try:
+        curve = [(int(k), float(score)) for k, score in record["curve"]]
+        return Count(int(record["answer"]), curve, str(record["method"]), int(record["known"]), str(record["score_is"]))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise NewkindsError(f"{run.path(name)}.json is damaged: delete it to count again.") from None

@@ -1,0 +1,194 @@
+"""The verbs that begin with data and end with a run: train, discover."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import torch
+from typing_extensions import Unpack
+
+from ..cluster.count import COUNTERS, Count
+from ..console import say, warn
+from ..data import load_table
+from ..data.table import Table, readable, require_discoverable
+from ..discovery.card import run_card
+from ..discovery.categories import Discovery, write_skipped
+from ..discovery.finished import LoadedRun
+from ..errors import NewkindsError
+from ..evaluation.judge import score_unlabelled
+from ..files import write_whole
+from ..runs.config import Config, resolve
+from ..runs.protocol import K_AUTO, record_protocol
+from ..runs.run import Run
+from ..training.cache import TokenCache, cached_tokens
+from ..training.device import choose_device
+from ..training.loop import fit
+from ..training.model import Model, build_model, load_model
+from ..training.store import CacheUnavailable
+from .choices import Choices, layers_of
+from .count import COUNT_BY, backbone_features, read_count, write_count
+
+AUTO_VIEWS = 8  # of each image, where a cache pays and nobody said how many
+
+
+def train(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> LoadedRun:
+    """Train a method on partly labelled images; the same call goes on with a run that was interrupted.
+
+    `data` is a folder, a CSV file, the name of a data set, or None where a recipe names it.
+
+    >>> newkinds.train("creatures", "runs/creatures", organizer="cpf", settings={"train": {"epochs": 20}})
+    """
+    run, table, config, counted = _prepare(data, out, choices)
+    return LoadedRun(run, _train(run, table, config, counted))
+
+
+def discover(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> Discovery:
+    """Train (or go on), then assign every image to a known or new category and write tables and a page.
+
+    >>> found = newkinds.discover("photos/", "runs/photos", k=40, organizer="cpf")
+    >>> len(found.new)
+    """
+    run, table, config, counted = _prepare(data, out, choices)
+    return LoadedRun(run, _train(run, table, config, counted)).discover(table)
+
+
+def _prepare(
+    data: str | Path | None, out: str | Path, choices: Choices
+) -> tuple[Run, Table, Config, Count | None]:
+    """Settings, images and run directory, all checked before anything long begins; and what `--k auto` found."""
+    run = Run(out)
+    config = _as_begun(resolve(*layers_of(data, choices)), run)
+    run.refuse_other_contents()
+    may_cache = _cache_views(config, choose_device(config.train.device)) > 0
+    table = readable(load_table(config.data), contents=may_cache)
+    require_discoverable(table)
+    counted = _counted_before_training(run, table, config) if config.k == "auto" else None
+    k = config.k if counted is None else _at_least_known(counted, len(table.known))
+    config = replace(config, k=_category_count(k, table))
+    run.refuse_other_settings(config)
+    return run, table, config, counted
+
+
+def require_same_settings(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> None:
+    """Refuse, as `train` does, settings that are not those of the trained run in `out`; no image is looked at."""
+    run, config = Run(out), resolve(*layers_of(data, choices))
+    record = run.read_json("protocol.json")
+    k = record["categories"] if config.k is None else config.k
+    if k == "auto" and run.path(f"{K_AUTO}.json").is_file():
+        k = _at_least_known(read_count(run, K_AUTO), record["known_classes"])
+    run.refuse_other_settings(_as_begun(replace(config, k=k), run))
+
+
+def _counted_before_training(run: Run, table: Table, config: Config) -> Count:
+    """`--k auto`: an estimate from the backbone's features as they are, made once for a run and then kept."""
+    if run.path(f"{K_AUTO}.json").is_file():
+        return read_count(run, K_AUTO)
+    say("counting categories in the features of the backbone (--k auto)")
+    features, rows = backbone_features(config, table)
+    counted = COUNTERS[COUNT_BY](features, table.targets[rows])
+    say(f"{counted.answer} categories, {counted.new} of them new (curve in {run.path(K_AUTO)}.png)")
+    return counted
+
+
+def _at_least_known(counted: Count, known: int) -> int:
+    """A known class may have no labelled image: it is not counted, but it is one."""
+    return max(counted.answer, known)
+
+
+def _category_count(k: int | str | None, table: Table) -> int:
+    known = len(table.known)
+    if k is None:
+        if table.categories is None:
+            raise NewkindsError(
+                f"say how many categories you expect in all, the {known} known ones included: --k N, or --k auto "
+                "for an estimate. A generous guess is better than a tight one; superfluous categories stay empty."
+            )
+        k = table.categories
+    assert isinstance(k, int)  # "auto" has been counted
+    if k < known:
+        raise NewkindsError(f"{k} categories were asked for, but {known} are known already: --k counts those too.")
+    unlabelled = sum(label is None for label in table.labels)
+    most = len(set(table.labels) - {None}) + unlabelled
+    if k > most:  # k-means would say so too, but after the training
+        raise NewkindsError(
+            f"{k} categories were asked for, but {unlabelled} unlabelled images beside the labelled classes "
+            f"can show no more than {most}: lower --k."
+        )
+    if k == known:
+        warn(f"--k {k} leaves no room for new categories: every image will get one of the {known} known classes.")
+    return k
+
+
+def _train(run: Run, table: Table, config: Config, counted: Count | None) -> Model:
+    device = choose_device(config.train.device)
+    trained = run.model_file.is_file()
+    assert isinstance(config.k, int)
+    # before the folder is made: what cannot be built must not leave a run that other settings would not fit
+    model = load_model(config, run.model_file, device) if trained else build_model(config, table.known, config.k)
+    model.cache, config = _cached(model, table, config, device, build=not trained)
+    with run.claimed():
+        run.begin(config)
+        if counted is not None:
+            write_count(counted, run, K_AUTO)
+        write_skipped(table.skipped, run)
+        if table.skipped:
+            say(f"the files passed over are listed in {run.path('skipped.csv')}")
+        record_protocol(run, config, table, model.components(), device)
+        if trained:
+            say(f"{run.folder} has been trained already")
+        else:
+            fit(model, table, config.train, run, partial(score_unlabelled, table=table))
+        if not run.path("README.md").is_file():
+            write_whole(run.path("README.md"), run_card(run, model.known, None))
+    return model
+
+
+def _cached(
+    model: Model, table: Table, config: Config, device: torch.device, build: bool
+) -> tuple[TokenCache | None, Config]:
+    """The tokens that training reads, or none where that does not pay; and the settings, which now say so."""
+    backbone, train = model.encoder.backbone, config.train
+    views = _cache_views(config, device) if train.cache_views != "auto" or backbone.divides else 0
+    if views == 0:
+        return None, _with_cache_views(config, 0)
+    about = f"{config.data.get('path') or config.data['name']}, {config.backbone['name']}"
+    make = partial(
+        cached_tokens, backbone, table, about=about, seed=train.cache_seed, precision=train.cache_precision,
+        device=device, workers=train.workers, build=build,
+    )  # fmt: skip
+    if not build:  # the evaluation view is all that a trained model reads, and only if it is there
+        try:
+            return make(views=0), config
+        except NewkindsError as error:
+            warn(f"{error} The images are looked at again instead.")
+            return None, config
+    try:
+        return make(views=views), _with_cache_views(config, views)
+    except CacheUnavailable as error:
+        if train.cache_views != "auto":
+            raise
+        warn(f"{error} Training goes on without a cache.")
+        return None, _with_cache_views(config, 0)
+
+
+def _cache_views(config: Config, device: torch.device) -> int:
+    """How many views of an image to cache; a cache of V costs the frozen part of V + 1 views, an epoch that of 2."""
+    if config.train.cache_views == "auto":
+        return AUTO_VIEWS if device.type == "cpu" and config.train.epochs > AUTO_VIEWS else 0
+    return config.train.cache_views
+
+
+def _as_begun(config: Config, run: Run) -> Config:
+    """`--cache-views auto`, where a run goes on, is what it was begun with."""
+    if config.train.cache_views == "auto" and run.path("config.yaml").is_file():
+        return _with_cache_views(config, run.config().train.cache_views)
+    return config
+
+
+def _with_cache_views(config: Config, views: int | Literal["auto"]) -> Config:
+    return replace(config, train=replace(config.train, cache_views=views))
+
+

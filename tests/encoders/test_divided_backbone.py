@@ -1,0 +1,115 @@
+"""A backbone in two parts, frozen and trained, and a last block that computes no more than is read."""
+
+from __future__ import annotations
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+
+from newkinds.encoders.backbones import Backbone, build_backbone
+from newkinds.encoders.blocks import all_tokens, first_token
+from newkinds.encoders.encoder import Encoder
+from newkinds.encoders.organizers import ORGANIZERS
+
+SMALL_VIT = {"img_size": 28, "patch_size": 14, "embed_dim": 48, "depth": 3, "num_heads": 4, "num_classes": 0}
+KINDS = {
+    "plain": {},
+    "scaled as DINOv2": {"init_values": 0.5},
+    "registers": {"reg_tokens": 4, "no_embed_class": True},
+    "no bias": {"qkv_bias": False},
+    "mean pooling": {"global_pool": "avg", "class_token": False},
+    "normed queries": {"qk_norm": True},
+}
+
+
+def small_vit(kind: str, train_blocks: int) -> Backbone:
+    torch.manual_seed(0)
+    network = timm.models.VisionTransformer(**SMALL_VIT, **KINDS[kind])  # type: ignore[arg-type]
+    for parameter in network.parameters():  # biases and norms start at 0 and 1, where mistakes would not show
+        nn.init.normal_(parameter, std=0.3)
+    return Backbone(network, build_backbone("tiny").preprocessing, train_blocks).double()
+
+
+def images() -> Tensor:
+    return torch.randn(3, 3, 28, 28, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("train_blocks", [0, 1, 2, 3])
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_both_parts_together_are_the_network(kind: str, train_blocks: int) -> None:
+    backbone = small_vit(kind, train_blocks)
+    whole = backbone._tokens_of_sequence(backbone.network.forward_features(images()))
+    entering = backbone.entering(images())
+    assert entering.shape == (3, *backbone.sequence_shape)
+    assert not entering.requires_grad
+    for tokens in (backbone(images()), backbone(entering)):
+        torch.testing.assert_close(tokens.cls, whole.cls)
+        torch.testing.assert_close(tokens.patches, whole.patches)
+        assert tokens.grid == whole.grid == (2, 2)
+    for alone in (backbone(images(), patches=False), backbone(entering, patches=False)):
+        torch.testing.assert_close(alone.cls, whole.cls)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_the_first_token_alone_has_the_same_value_and_gradients(kind: str) -> None:
+    block = small_vit(kind, 3).network.blocks[0]
+    tokens = torch.randn(2, 7, 48, dtype=torch.float64, requires_grad=True)
+    parameters = dict(block.named_parameters())
+    results = []
+    for output in (block(tokens)[:, :1], first_token(block, tokens)):
+        assert output.shape == (2, 1, 48)
+        gradients = torch.autograd.grad(output.sin().sum(), [tokens, *parameters.values()])
+        results.append((output, gradients))
+    (expected, expected_gradients), (found, found_gradients) = results
+    torch.testing.assert_close(found, expected)
+    for name, there, here in zip(["tokens", *parameters], expected_gradients, found_gradients, strict=True):
+        torch.testing.assert_close(here, there, msg=name)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_norm_folded_into_its_map_learns_the_same(kind: str) -> None:
+    block = small_vit(kind, 3).network.blocks[0]
+    tokens = torch.randn(2, 7, 48, dtype=torch.float64)
+    parameters = dict(block.named_parameters())
+    expected, found = block(tokens), all_tokens(block, tokens)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(y.sin().sum(), list(parameters.values())) for y in (expected, found)]
+    for name, there, here in zip(parameters, *gradients, strict=True):
+        torch.testing.assert_close(here, there, msg=name)
+
+
+def test_no_gradient_is_made_that_only_the_first_norm_would_read() -> None:
+    """Of what leaves the product with W_qkv, a gradient with respect to its input is the costly part."""
+    block, tokens = small_vit("plain", 3).network.blocks[0], torch.randn(2, 7, 48, dtype=torch.float64)
+    wanted: list[bool] = []
+    block.attn.register_forward_pre_hook(lambda _, inputs: wanted.append(inputs[0].requires_grad))
+    all_tokens(block, tokens)
+    block(tokens)
+    block.requires_grad_(False)
+    all_tokens(block, tokens)
+    assert wanted == [False, True, False]
+
+
+@pytest.mark.parametrize("patches", [True, False])
+def test_hooks_on_a_block_are_called(patches: bool) -> None:
+    backbone = small_vit("plain", 1)
+    seen: list[torch.Size] = []
+    backbone.network.blocks[-1].register_forward_hook(lambda _, __, output: seen.append(output.shape))
+    backbone(images(), patches=patches)
+    assert seen == [torch.Size((3, 5, 48))]
+
+
+@pytest.mark.parametrize("name", list(ORGANIZERS))
+def test_nothing_is_computed_for_patches_that_nobody_reads(name: str) -> None:
+    backbone = small_vit("plain", 1)
+    seen: list[int] = []
+    backbone.network.norm.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].shape[1]))
+    settings = {"heads": 4} if name == "cpf" else {}
+    encoder = Encoder(backbone, ORGANIZERS[name](48, **settings).double())
+    feature = encoder(images()).feature
+    with_details = encoder(images(), details=True)
+    torch.testing.assert_close(with_details.feature, feature)
+    assert with_details.tokens is not None
+    assert with_details.tokens.shape == (3, 4, 48)
+    assert seen == [1 if name == "none" else 5, 5]

@@ -1,0 +1,107 @@
+"""What every organizer promises; a new one is tested by being registered."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from newkinds.encoders.encoder import Encoder
+from newkinds.encoders.organizers import ORGANIZERS
+from newkinds.encoders.tokens import Tokens
+
+BATCH, GRID, DIM = 3, (2, 4), 48
+
+each_organizer = pytest.mark.parametrize("name", list(ORGANIZERS))
+
+
+def build(name: str, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return ORGANIZERS[name](DIM)
+
+
+@pytest.fixture
+def tokens() -> Tokens:
+    generator = torch.Generator().manual_seed(0)
+    patches = torch.randn(BATCH, GRID[0] * GRID[1], DIM, generator=generator)
+    return Tokens(torch.randn(BATCH, DIM, generator=generator), patches, GRID)
+
+
+@each_organizer
+def test_one_feature_an_image(name: str, tokens: Tokens) -> None:
+    encoded = build(name).organize(tokens)
+    assert encoded.feature.shape == (BATCH, DIM)
+    assert encoded.feature.isfinite().all()
+    assert encoded.tokens is None
+    assert encoded.field is None
+
+
+@each_organizer
+def test_details(name: str, tokens: Tokens) -> None:
+    organizer = build(name)
+    encoded = organizer.organize(tokens, details=True)
+    torch.testing.assert_close(encoded.feature, organizer.organize(tokens).feature)
+    assert encoded.tokens.shape == tokens.patches.shape
+    assert encoded.grid == GRID
+    if encoded.field is not None:
+        assert encoded.field.shape[:2] == tokens.patches.shape[:2]
+        assert (encoded.field >= 0).all()
+
+
+@each_organizer
+def test_images_do_not_see_each_other(name: str, tokens: Tokens) -> None:
+    organizer = build(name)
+    first = Tokens(tokens.cls[:1], tokens.patches[:1], GRID)
+    torch.testing.assert_close(organizer.organize(first).feature, organizer.organize(tokens).feature[:1])
+
+
+@each_organizer
+def test_same_seed_same_feature(name: str, tokens: Tokens) -> None:
+    assert torch.equal(build(name).organize(tokens).feature, build(name).organize(tokens).feature)
+
+
+@each_organizer
+def test_state_travels(name: str, tokens: Tokens) -> None:
+    original, copy = build(name), build(name, seed=1)
+    copy.load_state_dict(original.state_dict())
+    assert torch.equal(copy.organize(tokens).feature, original.organize(tokens).feature)
+
+
+@each_organizer
+def test_feature_passes_gradient_to_the_backbone(name: str, tokens: Tokens) -> None:
+    cls = tokens.cls.clone().requires_grad_()
+    build(name).organize(Tokens(cls, tokens.patches, GRID)).feature.sum().backward()
+    assert (cls.grad.abs().sum(dim=1) > 0).all()
+
+
+@each_organizer
+def test_every_setting_has_a_type_and_a_default(name: str) -> None:
+    dim, *settings = list(inspect.signature(ORGANIZERS[name]).parameters.values())
+    assert dim.name == "dim"
+    for setting in settings:
+        assert setting.default is not inspect.Parameter.empty, setting.name
+        assert setting.annotation is not inspect.Parameter.empty, setting.name
+
+
+@each_organizer
+def test_encoder_runs_it(name: str, tokens: Tokens) -> None:
+    class Backbone(nn.Module):
+        dim = DIM
+
+        def forward(self, images: Tensor, patches: bool = True) -> Tokens:
+            return tokens
+
+    encoder = Encoder(Backbone(), build(name))
+    assert encoder.dim == DIM
+    assert torch.equal(encoder(torch.zeros(BATCH, 3, 8, 8)).feature, encoder.organizer.organize(tokens).feature)
+
+
+def test_controls_have_no_parameters_and_say_what_they_are(tokens: Tokens) -> None:
+    assert not list(build("none").parameters())
+    assert not list(build("patches").parameters())
+    assert torch.equal(build("none").organize(tokens).feature, tokens.cls)
+    rows = zip(tokens.cls, tokens.patches, strict=True)
+    expected = torch.stack([cls + sum(patches) / len(patches) for cls, patches in rows])
+    torch.testing.assert_close(build("patches").organize(tokens).feature, expected)

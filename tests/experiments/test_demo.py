@@ -1,0 +1,62 @@
+"""The demonstration, in small."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from newkinds.data.creatures.dataset import creatures_table
+from newkinds.data.table import DATASETS
+from newkinds.errors import NewkindsError
+from newkinds.experiments import demo as module
+from newkinds.methods import METHODS
+
+
+@pytest.fixture
+def small_creatures(monkeypatch: pytest.MonkeyPatch) -> None:
+    def few(categories: int = 4, per_category: int = 8, seed: int = 0) -> object:
+        return creatures_table(categories, per_category, seed)
+
+    monkeypatch.setitem(DATASETS._entries, "creatures", few)
+
+
+@pytest.mark.usefixtures("small_creatures")
+def test_demo_compares_the_host_with_and_without_cpf(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text = module.demo(tmp_path / "demo", epochs=1)
+    assert re.search(r"^\| SimGCD +\|", text, re.MULTILINE)
+    assert re.search(r"^\| SimGCD \+ CPF +\|", text, re.MULTILINE)
+    assert re.search(r"^\| Δ +\| +[+−]", text, re.MULTILINE)
+    assert "last epoch" in text
+    page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
+    assert "SimGCD + CPF" in page
+    assert page.count("<img") > 10
+    assert "://" not in page
+    assert (tmp_path / "demo" / "fields.png").is_file()
+    capfd.readouterr()
+    assert module.demo(tmp_path / "demo", epochs=1).splitlines()[2:4] == text.splitlines()[2:4]
+    assert capfd.readouterr().err.count("is finished already") == 2
+
+
+@pytest.mark.usefixtures("small_creatures")
+def test_demo_of_several_hosts_is_the_plug_in_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SEEDS_OF_SEVERAL", (0, 1))
+    text = module.demo(tmp_path / "demo", hosts=["simgcd", "cms"], epochs=1)
+    for name in ("SimGCD", "SimGCD \\+ CPF", "CMS", "CMS \\+ CPF"):
+        assert re.search(rf"^\| {name} +\| +[\d.]+ ± [\d.]+ \|", text, re.MULTILINE), name
+    assert len(re.findall(r"^\| Δ", text, re.MULTILINE)) == 2
+    assert re.search(r"^seed +0; 1$", text, re.MULTILINE)
+    page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
+    assert "CMS + CPF" in page
+    assert page.count(">Difference<") == 2
+
+
+def test_a_misspelt_host_is_found_at_once(tmp_path: Path) -> None:
+    with pytest.raises(NewkindsError, match="selex"):
+        module.demo(tmp_path / "demo", hosts=["selexx"])
+    assert not (tmp_path / "demo").exists()
+
+
+def test_all_hosts_have_settings_for_the_demonstration() -> None:
+    assert set(module.HOST_SETTINGS) == set(METHODS)

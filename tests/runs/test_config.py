@@ -1,0 +1,135 @@
+"""Settings: layers, checks, and errors that name the setting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from newkinds.errors import NewkindsError
+from newkinds.runs.config import resolve
+from newkinds.settings import parse_assignment, read_recipe
+
+CREATURES = {"data": {"name": "creatures"}}
+
+
+def test_later_layers_win_and_defaults_fill_in() -> None:
+    config = resolve(CREATURES, {"train": {"epochs": 5, "lr": 0.2}}, {"train": {"epochs": 7}})
+    assert (config.train.epochs, config.train.lr, config.train.batch_size) == (7, 0.2, 128)
+    assert config.organizer == {"name": "none"}
+    assert config.method["name"] == "simgcd"
+
+
+def test_config_survives_being_written_and_read(tmp_path: Path) -> None:
+    config = resolve(CREATURES, {"organizer": {"name": "cpf", "primitives": 16, "heads": 16}}, {"k": 12})
+    (tmp_path / "config.yaml").write_text(config.as_yaml())
+    assert resolve(read_recipe(tmp_path / "config.yaml")) == config
+
+
+def test_the_data_root_is_absolute_wherever_it_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cub = {"data": {"name": "cub"}}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NEWKINDS_DATA", raising=False)
+    assert resolve(cub).data["root"] is None
+    assert resolve(cub, {"data": {"root": "sets"}}).data["root"] == str(tmp_path / "sets")
+    monkeypatch.setenv("NEWKINDS_DATA", "elsewhere")
+    assert resolve(cub).data["root"] == str(tmp_path / "elsewhere")
+    assert resolve(cub, {"data": {"root": "sets"}}).data["root"] == str(tmp_path / "sets"), "what is said wins"
+    assert "root" not in resolve(CREATURES).data
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        ({"train": {"epoch": 3}}, "'train.epoch'. Did you mean 'epochs'"),
+        ({"trian": {"epochs": 3}}, "Did you mean 'train'"),
+        ({"method": {"name": "simgdc"}}, "Did you mean 'simgcd'"),
+        ({"method": {"memax_wieght": 1}}, "Did you mean 'memax_weight'"),
+        ({"organizer": {"name": "cpf", "slots": 3}}, "'organizer.slots'"),
+        ({"organizer": {"cpf": {"primitves": 3}}}, "'organizer.cpf.primitves'. Did you mean 'primitives'"),
+        ({"organizer": {"cfp": {"primitives": 3}}}, "no organizer called 'cfp'. Did you mean 'cpf'"),
+        ({"organizer": {"primitives": 3}}, "'organizer.primitives'"),
+        ({"train": {"epochs": "many"}}, "'train.epochs' must be a whole number, not 'many'"),
+        ({"train": {"epochs": 0}}, "at least 1"),
+        ({"train": {"epochs": 2.5}}, "whole number"),
+        ({"train": {"lr": -1}}, "'train.lr'"),
+        ({"train": {"lr": float("nan")}}, "'train.lr'"),
+        ({"train": {"precision": "int8"}}, "one of auto, float32"),
+        ({"train": 3}, "must hold settings"),
+        ({"k": "ten"}, "'k' must be"),
+        ({"data": {"name": "creatures", "dim": 3}}, "'data.dim'"),
+        ({"data": {"name": "folder", "path": "a", "known": "cat"}}, r"number or a list \[text, …\] or null, not"),
+        ({"data": {"name": "folder", "path": "a", "known": [["cat"]]}}, "'data.known' must be"),
+    ],
+)
+def test_mistakes_are_named(layer: dict[str, object], message: str) -> None:
+    with pytest.raises(NewkindsError, match=message):
+        resolve(CREATURES, layer)
+
+
+def test_lists_of_names() -> None:
+    known = resolve({"data": {"name": "folder", "path": "a"}}, parse_assignment("data.known=[cat, 7]")).data["known"]
+    assert known == ["cat", "7"]
+
+
+def test_another_organizer_does_not_inherit_settings() -> None:
+    config = resolve(CREATURES, {"organizer": {"name": "cpf", "primitives": 4}}, {"organizer": {"name": "none"}})
+    assert config.organizer == {"name": "none"}
+
+
+def test_settings_under_a_name_wait_until_it_is_chosen() -> None:
+    recipe = {"organizer": {"cpf": {"primitives": 16, "heads": 16}}}
+    assert resolve(CREATURES, recipe).organizer == {"name": "none"}
+    chosen = resolve(CREATURES, recipe, {"organizer": {"name": "cpf"}}).organizer
+    assert (chosen["primitives"], chosen["heads"]) == (16, 16)
+    set_plainly = resolve(CREATURES, recipe, {"organizer": {"name": "cpf"}}, {"organizer": {"primitives": 4}}).organizer
+    assert (set_plainly["primitives"], set_plainly["heads"]) == (4, 16)
+
+
+def test_waiting_settings_outlive_another_choice() -> None:
+    recipe = {"organizer": {"name": "patches", "cpf": {"primitives": 16}}}
+    assert resolve(CREATURES, recipe).organizer == {"name": "patches"}
+    assert resolve(CREATURES, recipe, {"organizer": {"name": "cpf"}}).organizer["primitives"] == 16
+
+
+def test_no_data() -> None:
+    with pytest.raises(NewkindsError, match="no data given"):
+        resolve({})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("train.lr=1e-3", 0.001), ("train.lr=0.5", 0.5), ("train.lr= 2", 2.0)],
+)
+def test_numbers_on_the_command_line(text: str, value: float) -> None:
+    assert resolve(CREATURES, parse_assignment(text)).train.lr == value
+
+
+@pytest.mark.parametrize("text", ["train.lr", "lr=3", "=3", "a.b.c=3", "train.=3"])
+def test_assignments_that_are_none(text: str) -> None:
+    with pytest.raises(NewkindsError, match=r"section\.name=value"):
+        parse_assignment(text)
+
+
+@pytest.mark.parametrize("text", ["train: [", "- 1\n- 2", "just text", "!!python/object:os.system x"])
+def test_recipes_that_are_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "r.yaml").write_text(text)
+    with pytest.raises(NewkindsError, match=r"r\.yaml"):
+        read_recipe(tmp_path / "r.yaml")
+
+
+def test_missing_recipe(tmp_path: Path) -> None:
+    with pytest.raises(NewkindsError, match="cannot read"):
+        read_recipe(tmp_path / "none.yaml")
+
+
+def test_settings_that_wait_are_added_to_not_replaced() -> None:
+    recipe = {"data": {"name": "creatures"}, "organizer": {"cpf": {"primitives": 16, "heads": 16}}}
+    config = resolve(recipe, {"organizer": {"cpf": {"heads": 4}}}, {"organizer": {"name": "cpf"}})
+    assert (config.organizer["primitives"], config.organizer["heads"]) == (16, 4)
+
+
+def test_weight_files_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = resolve({"data": {"name": "creatures"}, "backbone": {"weights": "w.pth"}})
+    assert config.backbone["weights"] == str(tmp_path / "w.pth")
