@@ -17,7 +17,6 @@ from ...errors import NewkindsError, nearest
 from ..images import BadImage, open_image
 from ..splits import for_tuning, hide_labels, split_checksum
 from ..table import DATASETS, Table, all_caveats
-from .archives import what_to_do_with
 from .classes import ClassList, read_class_list
 
 ROOT_VARIABLE = "NEWKINDS_DATA"
@@ -188,7 +187,7 @@ def find_copy(benchmark: Benchmark, root: str | None) -> Path:
         raise NewkindsError(
             f"{benchmark.title} is not in {base}: there is no {' or '.join(benchmark.markers)} in it, "
             f"nor in {', '.join(benchmark.folders)} below it."
-            + "".join(f"\n{what_to_do_with(archive)}" for archive in packed)
+            + "".join(f"\nUnpack {archive} first." for archive in packed)
             + f"\n{benchmark.instructions}"
         )
     return next(iter(copies.values()))
