@@ -9,10 +9,13 @@ An unknown name is an error that suggests the nearest one. Settings under an org
 from __future__ import annotations
 
 import inspect
+import math
 import types
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -21,6 +24,34 @@ from .registry import Registry
 
 RECIPES = Path(__file__).with_name("recipes")  # METHOD/DATASET.yaml
 SECTIONS = ("data", "backbone", "organizer", "method", "train")
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that a setting may take, declared with it: `lr: Annotated[float, Range(0)] = 0.1`."""
+
+    least: float = -math.inf
+    most: float = math.inf
+    above: float = -math.inf  # like `least`, without the bound itself
+    below: float = math.inf  # like `most`, without the bound itself
+
+    def __contains__(self, value: object) -> bool:
+        if not isinstance(value, (int, float)):
+            return True  # null or "auto", which some settings take instead of a number
+        return self.least <= value <= self.most and self.above < value < self.below
+
+    def __str__(self) -> str:
+        if math.isfinite(self.least) and math.isfinite(self.most):
+            return f"from {self.least} to {self.most}"
+        bounds = {"of at least": self.least, "of at most": self.most, "above": self.above, "below": self.below}
+        return " and ".join(f"{words} {bound}" for words, bound in bounds.items() if math.isfinite(bound))
+
+
+WholeNumber = Annotated[int, Range(0)]
+Count = Annotated[int, Range(1)]
+NonNegative = Annotated[float, Range(0)]
+Positive = Annotated[float, Range(above=0)]
+Share = Annotated[float, Range(0, 1)]
 
 
 def recipe_names() -> list[str]:
@@ -82,10 +113,12 @@ def parse_assignment(text: str) -> dict[str, Any]:
 
 def settings_of(build: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The settings a builder takes: its arguments that can be given by name and are not wired by the library."""
-    parameters = inspect.signature(build, eval_str=True).parameters.values()
+    # the fields of a dataclass may be inherited from one in another module, where their types have their names
+    annotated = build.__init__ if inspect.isclass(build) and not is_dataclass(build) else build
+    types_of = get_type_hints(annotated, include_extras=True)
     return {
-        p.name: p
-        for p in parameters
+        p.name: p.replace(annotation=types_of.get(p.name, p.annotation))
+        for p in inspect.signature(build).parameters.values()
         if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and p.name not in ("self", "dim")
     }
 
@@ -153,7 +186,11 @@ def section_of(section: str, build: Callable[..., Any], given: Mapping[str, Any]
 
 
 def coerced(value: Any, wanted: Any, where: str) -> Any:
-    """`value` as the annotated type, or an error that names the setting."""
+    """`value` as the annotated type and within its range, or an error that names the setting.
+
+    >>> coerced("1e-3", Annotated[float, Range(0, 1)], "method.sup_weight")
+    0.001
+    """
     origin = get_origin(wanted)
     if origin in (Union, types.UnionType):
         for option in get_args(wanted):
@@ -161,8 +198,14 @@ def coerced(value: Any, wanted: Any, where: str) -> Any:
                 return coerced(value, option, where)
             except NewkindsError:
                 continue
+    elif origin is Annotated:
+        plain, *notes = get_args(wanted)
+        with suppress(NewkindsError):  # the message below says the range too
+            found = coerced(value, plain, where)
+            if all(found in note for note in notes if isinstance(note, Range)):
+                return found
     elif origin is Literal:
-        if value in get_args(wanted):
+        if any(value == option and type(value) is type(option) for option in get_args(wanted)):  # False is not 0
             return value
     elif wanted is type(None):
         if value is None:
@@ -176,9 +219,9 @@ def coerced(value: Any, wanted: Any, where: str) -> Any:
     elif wanted is float:
         # YAML reads 1e-3 as text
         try:
-            if not isinstance(value, bool):
-                return float(value)
-        except (TypeError, ValueError):
+            if not isinstance(value, bool) and math.isfinite(number := float(value)):
+                return number
+        except (TypeError, ValueError, OverflowError):
             pass
     elif wanted is str and isinstance(value, (str, int, float)) and not isinstance(value, bool):
         return str(value)
@@ -189,6 +232,9 @@ def coerced(value: Any, wanted: Any, where: str) -> Any:
 
 def _described(wanted: Any) -> str:
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+    if get_origin(wanted) is Annotated:
+        plain, *notes = get_args(wanted)
+        return " ".join([_described(plain), *(str(note) for note in notes if isinstance(note, Range))])
     if get_origin(wanted) is Literal:
         return "one of " + ", ".join(map(str, get_args(wanted)))
     if get_origin(wanted) in (Union, types.UnionType):

@@ -324,9 +324,9 @@ class TestSettings:
         [
             ({"heads": 7}, "can be 1, 2, 3, 4, 6, 8, 12, 24"),
             ({"heads": 0}, "can be 1, 2, 3"),
-            ({"primitives": 0}, "at least one primitive"),
-            ({"phi_rank": 0}, "phi_rank=0"),
-            ({"readout": "gate"}, "Did you mean 'gated'"),
+            ({"primitives": 0}, "organizer.primitives' must be a whole number of at least 1"),
+            ({"phi_rank": 0}, "'organizer.phi_rank' must be"),
+            ({"readout": "gate"}, "one of literal, delta, gated"),
             ({"use_prior": False, "use_data": False}, "nothing to assign"),
             ({"data_temperature": 0.0}, "above 0"),
         ],

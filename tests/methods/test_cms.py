@@ -55,7 +55,7 @@ def test_a_step_gives_the_published_numbers(arrays, shift, temp, neighbours):
     names = [name for name in arrays if name.startswith(prefix)]
     step = {name.removeprefix(prefix): torch.from_numpy(arrays[name]) for name in names}
     cms = method(
-        output_dim=5, shift=shift, shifted_temp=temp, neighbours=neighbours, published_neighbours=True
+        output_dim=5, shift=shift, shifted_temp=temp, neighbours=neighbours, as_published=True
     )
     cms.bank = step["bank"]
     labels = step["class_labels"].where(step["mask_lab"], torch.tensor(-1))
@@ -174,7 +174,7 @@ def test_a_step_is_the_sum_of_its_parts():
 
 @pytest.mark.parametrize("published", [False, True])
 def test_all_training_images_move_in_the_end_as_asked(monkeypatch, published):
-    cms = method(max_rounds=4, patience=3, shift=0.3, neighbours=2, published_rounds=published)
+    cms = method(max_rounds=4, patience=3, shift=0.3, neighbours=2, as_published=published)
     features = torch.randn(200, 12, generator=torch.Generator().manual_seed(12))
     labels = torch.where(torch.arange(200) % 2 == 0, -1, torch.arange(200) % 4 // 2)
     seen = {}
@@ -270,11 +270,11 @@ def test_categories_are_found_kept_and_predicted():
 
 
 def test_settings_without_a_meaning_are_refused():
-    with pytest.raises(NewkindsError, match=r"method\.shifted_temp is a temperature"):
+    with pytest.raises(NewkindsError, match=r"method\.shifted_temp' must be a number above 0"):
         method(shifted_temp=0.0)
-    with pytest.raises(NewkindsError, match=r"method\.shift lies between 0 and 1"):
+    with pytest.raises(NewkindsError, match=r"method\.shift' must be a number from 0 to 1"):
         method(shift=1.5)
-    with pytest.raises(NewkindsError, match=r"method\.neighbours must be at least 1"):
+    with pytest.raises(NewkindsError, match=r"method\.neighbours' must be a whole number of at least 1"):
         method(neighbours=0)
 
 
@@ -284,7 +284,6 @@ def test_defaults_are_the_published_ones():
     assert (config.shifted_temp, config.sup_con_temp) == (0.25, 0.07)
     assert (config.projection_hidden, config.projection_dim, config.output_dim) == (2048, 256, 768)
     assert (config.max_rounds, config.patience) == (20, 2)
-    assert not config.published_neighbours
-    assert not config.published_rounds
+    assert not config.as_published
     train = resolve({"data": {"name": "creatures"}, "method": {"name": "cms"}}).train
     assert (train.lr, train.min_lr_ratio, train.weight_decay, train.decay_biases) == (0.05, 5e-3, 5e-5, True)

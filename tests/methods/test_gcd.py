@@ -130,7 +130,7 @@ def test_a_known_class_without_labels_does_not_move_the_others():
 
 
 def test_k_means_is_set_up_as_asked():
-    estimator = method(kmeans_restarts=3, kmeans_iterations=7, published_kmeans=True).clustering()
+    estimator = method(kmeans_restarts=3, kmeans_iterations=7, as_published=True).clustering()
     assert (estimator.n_clusters, estimator.n_init, estimator.max_iter) == (4, 3, 7)
     assert estimator.published_behaviour
     assert not method().clustering().published_behaviour
@@ -163,11 +163,11 @@ def test_the_nearest_centre_wins_by_loops():
 
 
 def test_settings_without_a_meaning_are_refused():
-    with pytest.raises(NewkindsError, match=r"method\.info_nce_temp is a temperature"):
+    with pytest.raises(NewkindsError, match=r"method\.info_nce_temp' must be a number above 0"):
         method(info_nce_temp=0.0)
-    with pytest.raises(NewkindsError, match=r"method\.sup_weight lies between 0 and 1"):
+    with pytest.raises(NewkindsError, match=r"method\.sup_weight' must be a number from 0 to 1"):
         method(sup_weight=-1)
-    with pytest.raises(NewkindsError, match=r"method\.kmeans_restarts must be at least 1"):
+    with pytest.raises(NewkindsError, match=r"method\.kmeans_restarts' must be a whole number of at least 1"):
         method(kmeans_restarts=0)
 
 

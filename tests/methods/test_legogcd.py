@@ -57,14 +57,14 @@ def test_the_default_is_the_divergence_and_not_the_published_one(arrays):
     assert view_divergence(logits).item() == pytest.approx(expected["divergence"], abs=1e-9)
     published = view_divergence(logits, published=True).item()
     assert published == pytest.approx(expected["published_divergence"], abs=1e-9)
-    assert not LegoGCD.Config().published_kl
+    assert not LegoGCD.Config().as_published
 
 
 @pytest.mark.parametrize("threshold", ["0.5", "0.7", "0.9"])
 def test_a_step_gives_the_published_numbers(arrays, threshold):
     step = {name.split("/")[1]: value for name, value in arrays.items() if name.startswith("lego_step/")}
     expected = EXPECTED["lego_step"][threshold]
-    lego = method(memax_weight=2, known_threshold=float(threshold), published_kl=True).double()
+    lego = method(memax_weight=2, known_threshold=float(threshold), as_published=True).double()
     lego.mean_prediction.copy_(step["qhat"][0])
     labels = step["class_labels"].where(step["mask_lab"], torch.tensor(-1))
     logits, projections = step["logits"].clone().requires_grad_(), step["proj"].clone().requires_grad_()
@@ -179,9 +179,9 @@ def test_every_batch_has_a_finite_loss_and_gradients(labels):
 
 
 def test_settings_without_a_meaning_are_refused():
-    with pytest.raises(NewkindsError, match=r"method\.entropy_temp is a temperature"):
+    with pytest.raises(NewkindsError, match=r"method\.entropy_temp' must be a number above 0"):
         method(entropy_temp=0.0)
-    with pytest.raises(NewkindsError, match=r"method\.known_threshold lies between 0 and 1"):
+    with pytest.raises(NewkindsError, match=r"method\.known_threshold' must be a number from 0 to 1"):
         method(known_threshold=1.5)
 
 

@@ -101,9 +101,9 @@ def test_assign_picks_the_nearest_prototype():
 
 
 def test_settings_without_a_meaning_are_refused():
-    with pytest.raises(NewkindsError, match=r"method\.student_temp is a temperature"):
+    with pytest.raises(NewkindsError, match=r"method\.student_temp' must be a number above 0"):
         method(student_temp=0.0)
-    with pytest.raises(NewkindsError, match=r"method\.sup_weight lies between 0 and 1"):
+    with pytest.raises(NewkindsError, match=r"method\.sup_weight' must be a number from 0 to 1"):
         method(sup_weight=1.5)
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+import yaml
 
 from newkinds.errors import NewkindsError
-from newkinds.runs.config import resolve
-from newkinds.settings import parse_assignment, read_recipe
+from newkinds.methods import METHODS
+from newkinds.runs.config import Config, resolve
+from newkinds.runs.run import Run
+from newkinds.settings import Range, parse_assignment, read_recipe
 
 CREATURES = {"data": {"name": "creatures"}}
 
@@ -49,8 +54,18 @@ def test_the_data_root_is_absolute_wherever_it_was_said(tmp_path: Path, monkeypa
         ({"organizer": {"cpf": {"primitves": 3}}}, "'organizer.cpf.primitves'. Did you mean 'primitives'"),
         ({"organizer": {"cfp": {"primitives": 3}}}, "no organizer called 'cfp'. Did you mean 'cpf'"),
         ({"organizer": {"primitives": 3}}, "'organizer.primitives'"),
-        ({"train": {"epochs": "many"}}, "'train.epochs' must be a whole number, not 'many'"),
-        ({"train": {"epochs": 0}}, "at least 1"),
+        ({"train": {"epochs": "many"}}, "'train.epochs' must be a whole number of at least 0, not 'many'"),
+        ({"train": {"epochs": -1}}, "'train.epochs' must be a whole number of at least 0, not -1"),
+        ({"train": {"batch_size": 0}}, "'train.batch_size' must be a whole number of at least 1, not 0"),
+        ({"train": {"workers": -2}}, "'train.workers' must be a whole number of at least -1, not -2"),
+        ({"train": {"cache_views": 1}}, "whole number from 2 to 999 or one of 0, auto, not 1"),
+        ({"train": {"cache_views": False}}, "'train.cache_views'"),
+        ({"train": {"lr": float("inf")}}, "'train.lr' must be a number of at least 0, not inf"),
+        ({"train": {"lr": 10**400}}, "'train.lr'"),
+        ({"method": {"sup_weight": 1.5}}, "'method.sup_weight' must be a number from 0 to 1, not 1.5"),
+        ({"method": {"student_temp": 0}}, "'method.student_temp' must be a number above 0, not 0"),
+        ({"data": {"per_category": 1}}, "'data.per_category' must be a whole number of at least 2, not 1"),
+        ({"organizer": {"name": "cpf", "data_temperature": ".nan"}}, "'organizer.data_temperature' must be"),
         ({"train": {"epochs": 2.5}}, "whole number"),
         ({"train": {"lr": -1}}, "'train.lr'"),
         ({"train": {"lr": float("nan")}}, "'train.lr'"),
@@ -133,3 +148,48 @@ def test_weight_files_are_found_from_any_folder(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     config = resolve({"data": {"name": "creatures"}, "backbone": {"weights": "w.pth"}})
     assert config.backbone["weights"] == str(tmp_path / "w.pth")
+
+
+def test_a_number_without_a_range_may_be_negative_but_is_finite() -> None:
+    @dataclass
+    class Config(METHODS["legogcd"].Config):  # inherits settings whose types this module does not import
+        slope_weight: float = -1.0
+        steps: Annotated[int, Range(above=-3, below=3)] = -2
+        pull: Annotated[float | None, Range(most=0)] = None
+
+    assert Config(slope_weight=-2.5).slope_weight == -2.5
+    assert Config(pull=-1).pull == -1.0
+    for setting, value, words in [
+        ("slope_weight", float("nan"), "must be a number, not nan"),
+        ("slope_weight", float("-inf"), "must be a number, not -inf"),
+        ("steps", -3, "must be a whole number above -3 and below 3, not -3"),
+        ("pull", 0.5, "must be a number or null of at most 0, not 0.5"),
+        ("known_threshold", 2, "must be a number from 0 to 1, not 2"),
+    ]:
+        with pytest.raises(NewkindsError, match=f"'method.{setting}' {words}"):
+            Config(**{setting: value})
+
+
+@pytest.mark.parametrize(
+    ("method", "switches"),
+    [
+        ("cms", ["neighbours", "rounds"]),
+        ("gcd", ["kmeans"]),
+        ("legogcd", ["kl"]),
+        ("selex", ["kmeans", "label_order", "target_axis", "feature_scale"]),
+    ],
+)
+def test_runs_with_a_switch_for_each_published_behaviour_still_open(
+    tmp_path: Path, method: str, switches: list[str]
+) -> None:
+    def config(**old: bool) -> Config:
+        settings = {**CREATURES, "method": {"name": method, "sup_weight": 0.25, **old}, "k": 5}
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
+        return Run(tmp_path).config()
+
+    for value in (True, False):
+        read = config(**{f"published_{switch}": value for switch in switches})
+        assert (read.method["as_published"], read.method["sup_weight"]) == (value, 0.25)
+    if len(switches) > 1:
+        with pytest.raises(NewkindsError, match=r"config\.yaml switches on only some of published_"):
+            config(**{f"published_{switch}": switch == switches[0] for switch in switches})

@@ -29,7 +29,7 @@ PUBLISHED: dict[str, dict[str, tuple[object, ...]]] = {
         "backbone.train_blocks": (1,) * 7,
         "method.kmeans_restarts": (100,) * 7,
         "method.kmeans_iterations": (200,) * 7,
-        "method.published_kmeans": (True,) * 7,
+        "method.as_published": (True,) * 7,
     },
     "simgcd": {
         "train.lr": (0.1,) * 7,
@@ -51,7 +51,7 @@ PUBLISHED: dict[str, dict[str, tuple[object, ...]]] = {
         "method.known_threshold": (0.7, 0.85, 0.9, 0.95, 0.85, 0.8, 0.7),
         "method.entropy_weight": (2,) * 7,
         "method.margin": (0.4,) * 7,
-        "method.published_kl": (True,) * 7,
+        "method.as_published": (True,) * 7,
     },
     "cms": {
         "train.lr": (0.05, 0.05, 0.05, 0.01, 0.01, 0.01, 0.05),
@@ -63,8 +63,7 @@ PUBLISHED: dict[str, dict[str, tuple[object, ...]]] = {
         "method.shifted_temp": (0.25, 0.25, 0.25, 0.3, 0.3, 0.3, 0.25),
         "method.neighbours": (8,) * 7,
         "method.shift": (0.5,) * 7,
-        "method.published_neighbours": (True,) * 7,
-        "method.published_rounds": (True,) * 7,
+        "method.as_published": (True,) * 7,
     },
     "selex": {
         "train.lr": (0.1,) * 7,
@@ -77,10 +76,7 @@ PUBLISHED: dict[str, dict[str, tuple[object, ...]]] = {
         "method.balanced": (True, True, True, True, True, True, False),
         "method.kmeans_restarts": (10,) * 7,
         "method.kmeans_iterations": (10,) * 7,
-        "method.published_kmeans": (True,) * 7,
-        "method.published_label_order": (True,) * 7,
-        "method.published_target_axis": (True,) * 7,
-        "method.published_feature_scale": (True,) * 7,
+        "method.as_published": (True,) * 7,
     },
 }
 ALL_METHODS = {

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..data.batch import Batch
-from ..errors import NewkindsError
 from ..registry import Registry
+from ..settings import section_of
 
 # `embed(views)`: features (views, n, D) of all n training images in as many random views each, and their
 # labels (n,; -1: none). Rows are those of the table (`Batch.index`), the model is in evaluation mode, nothing
@@ -48,21 +47,11 @@ class Method(nn.Module, ABC):
 
     @dataclass
     class Config:
-        """Settings of the method (`--set method.name=value`)."""
-
-        shares: ClassVar[tuple[str, ...]] = ("sup_weight",)  # settings, where they exist, between 0 and 1
+        """Settings of the method (`--set method.name=value`), each declared with its range (`settings.Range`)."""
 
         def __post_init__(self) -> None:
-            for name, value in vars(self).items():
-                if name in self.shares and not 0 <= value <= 1:
-                    raise NewkindsError(f"method.{name} lies between 0 and 1, not at {value}.")
-                if name.endswith("_temp") and not 0 < value < math.inf:
-                    raise NewkindsError(f"method.{name} is a temperature and must be above 0, not {value}.")
-                if type(value) is float and not 0 <= value < math.inf:
-                    raise NewkindsError(f"method.{name} must be a number from 0 on, not {value}.")
-                least = 0 if name.endswith("_epochs") else 1
-                if type(value) is int and value < least:
-                    raise NewkindsError(f"method.{name} must be at least {least}, not {value}.")
+            given = {field.name: getattr(self, field.name) for field in fields(self) if field.init}
+            vars(self).update(section_of("method", type(self), given))
 
     # What the method's authors train with, where it differs from TrainConfig's defaults.
     train_defaults: ClassVar[dict[str, Any]] = {}

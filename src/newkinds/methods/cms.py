@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..cluster import Ward, mean_shift_step
 from ..precision import full_precision
+from ..settings import Count, Positive, Share
 from . import losses
 from .base import METHODS, Assignment, Batch, Embed, Method, Progress
 from .heads import NearestImage, UnitProjectionHead
@@ -43,20 +44,19 @@ class CMS(Method):
 
     @dataclass
     class Config(Method.Config):
-        sup_weight: float = 0.35  # share of the supervised term; the unsupervised one gets the rest
-        shift: float = 0.5  # how far a view moves to the mean of its neighbours
-        neighbours: int = 8
-        shifted_temp: float = 0.25
-        sup_con_temp: float = 0.07
-        projection_hidden: int = 2048
-        projection_dim: int = 256  # before the last, weight-normalised layer
-        output_dim: int = 768
-        max_rounds: int = 20  # of mean-shift in the end
-        patience: int = 2  # rounds without gain on the labelled images before it stops
-        published_neighbours: bool = False  # leave out the nearest row, not the views of the image itself
-        published_rounds: bool = False  # batches find the rows of earlier batches of the round moved already
-
-        shares: ClassVar[tuple[str, ...]] = ("sup_weight", "shift")
+        sup_weight: Share = 0.35  # share of the supervised term; the unsupervised one gets the rest
+        shift: Share = 0.5  # how far a view moves to the mean of its neighbours
+        neighbours: Count = 8
+        shifted_temp: Positive = 0.25
+        sup_con_temp: Positive = 0.07
+        projection_hidden: Count = 2048
+        projection_dim: Count = 256  # before the last, weight-normalised layer
+        output_dim: Count = 768
+        max_rounds: Count = 20  # of mean-shift in the end
+        patience: Count = 2  # rounds without gain on the labelled images before it stops
+        # a step leaves out the nearest row, not the views of the image itself; in the end,
+        # batches find the rows of earlier batches of the round moved already
+        as_published: bool = False
 
     config: Config
     train_defaults: ClassVar[dict[str, Any]] = {"lr": 0.05, "min_lr_ratio": 5e-3, "decay_biases": True}
@@ -87,7 +87,7 @@ class CMS(Method):
         with full_precision(embedding) as rows:
             similarity = rows @ self.bank.to(rows.dtype).T  # (2B, 2n), the largest tensor of a step
         count = min(self.config.neighbours, len(self.bank) - 2)
-        if self.config.published_neighbours:
+        if self.config.as_published:
             return similarity.topk(count + 1, dim=1).indices[:, 1:]
         own = index.repeat(2)[:, None]  # (2B, 1), in the first view
         similarity.scatter_(1, torch.cat([own, own + len(self.bank) // 2], dim=1), float("-inf"))
@@ -116,7 +116,7 @@ class CMS(Method):
             config.max_rounds,
             min(config.neighbours, len(embedding) - 1),
             config.shift,
-            overwrite_every=128 if config.published_rounds else None,
+            overwrite_every=128 if config.as_published else None,
         )
         category = best_clusters(rounds, labels[order], self.known, self.categories, config.patience)
         self.classifier.keep(embedding, category)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..cluster import SemiSupervisedKMeans
+from ..settings import Count, Positive, Share
 from . import losses
 from .base import METHODS, Assignment, Batch, Method, Progress
 from .heads import CentreClassifier, UnitProjectionHead
@@ -27,15 +28,15 @@ class KMeansMethod(Method):
 
     @dataclass
     class Config(Method.Config):
-        sup_weight: float = 0.35  # share of the supervised terms; the unsupervised one gets the rest
-        info_nce_temp: float = 1.0
-        sup_con_temp: float = 0.07
-        projection_hidden: int = 2048
-        projection_dim: int = 256  # before the last, weight-normalised layer
-        output_dim: int = 65536
-        kmeans_restarts: int = 10
-        kmeans_iterations: int = 200
-        published_kmeans: bool = False  # an emptied cluster takes in every unlabelled image, not a far one
+        sup_weight: Share = 0.35  # share of the supervised terms; the unsupervised one gets the rest
+        info_nce_temp: Positive = 1.0
+        sup_con_temp: Positive = 0.07
+        projection_hidden: Count = 2048
+        projection_dim: Count = 256  # before the last, weight-normalised layer
+        output_dim: Count = 65536
+        kmeans_restarts: Count = 10
+        kmeans_iterations: Count = 200
+        as_published: bool = False  # an emptied cluster takes in every unlabelled image, not a far one
 
     config: Config
 
@@ -53,7 +54,7 @@ class KMeansMethod(Method):
             self.config.kmeans_restarts,
             int(torch.randint(2**31, ())),
             max_iter=self.config.kmeans_iterations,
-            published_behaviour=self.config.published_kmeans,
+            published_behaviour=self.config.as_published,
         )
 
     def on_fit_end(self, features: Tensor, labels: Tensor) -> None:

@@ -7,12 +7,12 @@ Solving the Catastrophic Forgetting Problem in Generalized Category Discovery. C
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ..precision import full_precision
+from ..settings import NonNegative, Positive, Share
 from .base import METHODS, Batch, Progress
 from .simgcd import SimGCD
 
@@ -31,14 +31,12 @@ class LegoGCD(SimGCD):
 
     @dataclass
     class Config(SimGCD.Config):
-        known_threshold: float = 0.7  # probability from which a view is surely of a known class
-        entropy_weight: float = 2.0  # of the entropy term, beside the supervised and unsupervised shares
-        entropy_temp: float = 0.05
-        margin: float = 0.4  # how far the log of the mean prediction moves the logits
-        mean_momentum: float = 0.999  # of the running mean prediction
-        published_kl: bool = False  # the published code takes a softmax of probabilities in the KL term
-
-        shares: ClassVar[tuple[str, ...]] = ("sup_weight", "known_threshold", "mean_momentum")
+        known_threshold: Share = 0.7  # probability from which a view is surely of a known class
+        entropy_weight: NonNegative = 2.0  # of the entropy term, beside the supervised and unsupervised shares
+        entropy_temp: Positive = 0.05
+        margin: NonNegative = 0.4  # how far the log of the mean prediction moves the logits
+        mean_momentum: Share = 0.999  # of the running mean prediction
+        as_published: bool = False  # the KL term takes a softmax of probabilities
 
     config: Config
     mean_prediction: Tensor
@@ -59,7 +57,7 @@ class LegoGCD(SimGCD):
     ) -> dict[str, Tensor]:
         config = self.config
         terms = super().loss_of(logits, projections, labels, progress)
-        terms["view_divergence"] = view_divergence(logits, config.student_temp, config.published_kl)
+        terms["view_divergence"] = view_divergence(logits, config.student_temp, config.as_published)
         terms["known_entropy"] = self.known_entropy(logits, labels.repeat(2) < 0).mean()
         terms["loss"] = (
             terms["loss"]

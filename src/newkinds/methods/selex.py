@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..cluster import BalancedSemiSupervisedKMeans
 from ..precision import full_precision
+from ..settings import Count, Share
 from . import losses
 from .base import METHODS, Batch, Embed, Progress
 from .gcd import KMeansMethod
@@ -40,15 +41,13 @@ class SelEx(KMeansMethod):
 
     @dataclass
     class Config(KMeansMethod.Config):
-        smoothing: float = 0.1  # share of the target that goes to far-away images
+        smoothing: Share = 0.1  # share of the target that goes to far-away images
         far: Literal["zero_one", "pair_dist", "pair_cluster"] = "zero_one"  # see `far_away`
         balanced: bool = True  # steer k-means towards categories of the same size
-        kmeans_iterations: int = 10  # with balancing, then as many without
-        published_label_order: bool = False  # most unlabelled images get the coarse cluster of another
-        published_target_axis: bool = False  # smoothing targets are divided by the sum of the wrong row
-        published_feature_scale: bool = False  # raw features are compared with radii of unit ones
-
-        shares: ClassVar[tuple[str, ...]] = ("sup_weight", "smoothing")
+        kmeans_iterations: Count = 10  # with balancing, then as many without
+        # most unlabelled images get the coarse cluster of another, smoothing targets are divided by the sum of the
+        # wrong row, raw features are compared with radii of unit ones, and k-means as in KMeansMethod
+        as_published: bool = False
 
     config: Config
     train_defaults: ClassVar[dict[str, Any]] = {"weight_decay": 1e-4, "decay_biases": True, "draw": "by_total"}
@@ -84,7 +83,7 @@ class SelEx(KMeansMethod):
             coarse = np.where(is_known, group[finest.clip(max=len(group) - 1)], -1)
             found = self._balanced_kmeans(known + new, 1, random).fit(unit, coarse)
             cluster = found.labels_
-            if self.config.published_label_order:
+            if self.config.as_published:
                 cluster = _published_order(cluster, is_known, labels >= 0)
             levels.append((cluster, found.cluster_centers_))
         return levels
@@ -109,7 +108,7 @@ class SelEx(KMeansMethod):
             random,
             cluster_size="even" if self.config.balanced else None,
             max_iter=self.config.kmeans_iterations,
-            published_behaviour=self.config.published_kmeans,
+            published_behaviour=self.config.as_published,
         )
 
     def loss(self, batch: Batch, features: Tensor, progress: Progress) -> dict[str, Tensor]:
@@ -153,7 +152,7 @@ class SelEx(KMeansMethod):
         """
         config = self.config
         with full_precision(features) as g:
-            if not config.published_feature_scale:
+            if not config.as_published:
                 g = F.normalize(g, dim=1)
             weight = 0.5 ** torch.arange(len(cluster), device=g.device, dtype=g.dtype)  # (L,)
             distance = _distances(g, g)  # (2B, 2B)
@@ -168,7 +167,7 @@ class SelEx(KMeansMethod):
             far = (far - far.min()) / (far.max() - far.min() + 1e-7)
             total = far.sum(dim=1, keepdim=True)  # (2B, 1)
             total = total.where(total > 0, 1)  # nothing is far from this row
-            return far / (total.T if config.published_target_axis else total)
+            return far / (total.T if config.as_published else total)
 
 
 def smoothed_info_nce(distance: Tensor, smooth: Tensor, share: float, temperature: float = 1.0) -> Tensor:

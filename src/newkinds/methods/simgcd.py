@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..precision import full_precision
+from ..settings import Count, NonNegative, Positive, Share, WholeNumber
 from . import losses
 from .base import METHODS, Assignment, Batch, Method, Progress
 from .heads import ProjectionHead, PrototypeClassifier
@@ -31,16 +32,16 @@ class SimGCD(Method):
 
     @dataclass
     class Config(Method.Config):
-        sup_weight: float = 0.35  # share of the two supervised terms; the unsupervised ones get the rest
-        memax_weight: float = 1.0  # of the mean-entropy term; the authors take 2 on CUB, 4 on CIFAR-100
-        student_temp: float = 0.1
-        teacher_temp: float = 0.04
-        warmup_teacher_temp: float = 0.07  # at epoch 0, from where it falls linearly to teacher_temp
-        warmup_teacher_epochs: int = 30  # also when fewer are trained: the temperature then stays higher
-        info_nce_temp: float = 1.0
-        sup_con_temp: float = 0.07
-        projection_hidden: int = 2048
-        projection_dim: int = 256
+        sup_weight: Share = 0.35  # share of the two supervised terms; the unsupervised ones get the rest
+        memax_weight: NonNegative = 1.0  # of the mean-entropy term; the authors take 2 on CUB, 4 on CIFAR-100
+        student_temp: Positive = 0.1
+        teacher_temp: Positive = 0.04
+        warmup_teacher_temp: Positive = 0.07  # at epoch 0, from where it falls linearly to teacher_temp
+        warmup_teacher_epochs: WholeNumber = 30  # also when fewer are trained: the temperature then stays higher
+        info_nce_temp: Positive = 1.0
+        sup_con_temp: Positive = 0.07
+        projection_hidden: Count = 2048
+        projection_dim: Count = 256
 
     config: Config
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 
@@ -13,9 +13,8 @@ from ..data import DATASETS
 from ..data.published.base import data_root
 from ..encoders.backbones import build_backbone
 from ..encoders.organizers import ORGANIZERS
-from ..errors import NewkindsError
 from ..methods import METHODS
-from ..settings import chosen, coerced, merged, name_of, section_of
+from ..settings import Count, NonNegative, Range, WholeNumber, chosen, coerced, merged, name_of, section_of
 
 MOST_VIEWS = 999  # a cache numbers its files with three digits
 
@@ -24,26 +23,27 @@ MOST_VIEWS = 999  # a cache numbers its files with three digits
 class TrainConfig:
     """The training loop. Defaults are those the published hosts share."""
 
-    epochs: int = 200
-    batch_size: int = 128  # images; each gives two views
-    lr: float = 0.1
-    min_lr_ratio: float = 1e-3  # the cosine ends at lr · min_lr_ratio
-    momentum: float = 0.9
-    weight_decay: float = 5e-5
+    epochs: WholeNumber = 200
+    batch_size: Count = 128  # images; each gives two views
+    lr: NonNegative = 0.1
+    min_lr_ratio: NonNegative = 1e-3  # the cosine ends at lr · min_lr_ratio
+    momentum: NonNegative = 0.9
+    weight_decay: NonNegative = 5e-5
     draw: Literal["half_labelled", "by_total"] = "half_labelled"  # weight of an unlabelled image: n_l/n_u or n_l/n
     decay_biases: bool = False  # also decay biases and other one-dimensional parameters
-    backbone_lr_ratio: float = 1.0  # the learning rate of the backbone's trained blocks over the head's, which is lr
-    organizer_lr_ratio: float = 1.0  # the organizer's learning rate over the head's
+    backbone_lr_ratio: NonNegative = 1.0  # the learning rate of the backbone's trained blocks over lr, the head's
+    organizer_lr_ratio: NonNegative = 1.0  # the organizer's learning rate over the head's
     freeze_organizer: bool = False  # leave the organizer at its random start, as a control
-    eval_every: int = 0  # epochs between evaluations written to metrics.jsonl; 0 = never; nothing is chosen by them
+    eval_every: WholeNumber = 0  # epochs between evaluations in metrics.jsonl; 0 = never; nothing is chosen by them
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: str = "auto"
-    workers: int = -1  # processes that read images; -1 = by the machine
-    seed: int = 0
-    # fixed random views of each image whose tokens are computed once; 0 = fresh views at every step, from the pixels
-    cache_views: int | Literal["auto"] = "auto"
+    workers: Annotated[int, Range(-1)] = -1  # processes that read images; -1 = by the machine
+    seed: WholeNumber = 0
+    # fixed random views of each image whose tokens are computed once (a step takes two of them);
+    # 0 = fresh views at every step, from the pixels
+    cache_views: Annotated[int, Range(2, MOST_VIEWS)] | Literal[0, "auto"] = "auto"
     cache_precision: Literal["float16", "float32"] = "float16"
-    cache_seed: int = 0  # of the fixed views; runs with other seeds share them
+    cache_seed: WholeNumber = 0  # of the fixed views; runs with other seeds share them
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     backbone = section_of("backbone", build_backbone, {**method.backbone_defaults, **given["backbone"]})
     if backbone["weights"] is not None:
         backbone["weights"] = str(Path(backbone["weights"]).expanduser().resolve())
-    config = Config(
+    return Config(
         data=data,
         backbone=backbone,
         organizer={"name": organizer_name, **chosen("organizer", ORGANIZERS, organizer_name, given["organizer"])},
@@ -92,22 +92,3 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
         train=TrainConfig(**section_of("train", TrainConfig, train)),
         k=k,
     )
-    method.Config(**{name: value for name, value in config.method.items() if name != "name"})  # checks its ranges
-    _check_ranges(config.train)
-    return config
-
-
-def _check_ranges(train: TrainConfig) -> None:
-    least_values = {"epochs": 1, "batch_size": 1, "eval_every": 0, "workers": -1, "seed": 0, "cache_seed": 0}
-    for name, least in least_values.items():
-        if getattr(train, name) < least:
-            raise NewkindsError(f"the setting 'train.{name}' must be at least {least}, not {getattr(train, name)}.")
-    if train.cache_views != "auto" and train.cache_views != 0 and not 2 <= train.cache_views <= MOST_VIEWS:
-        raise NewkindsError(
-            f"the setting 'train.cache_views' must be a number from 2 (a step takes two views of an image) to "
-            f"{MOST_VIEWS}, 0 for none, or auto, not {train.cache_views}."
-        )
-    for name in ("lr", "min_lr_ratio", "momentum", "weight_decay", "backbone_lr_ratio", "organizer_lr_ratio"):
-        value = getattr(train, name)
-        if not 0 <= value < float("inf"):
-            raise NewkindsError(f"the setting 'train.{name}' must be a number from 0 on, not {value}.")

@@ -20,6 +20,8 @@ from .config import Config, resolve
 # settings that may change between two parts of one run, for they do not change its result
 # (images that moved are compared with those the run was begun with)
 FREE_TO_CHANGE = {("train", "device"), ("train", "workers"), ("data", "root")}
+# methods that had a switch published_… for each thing that as_published stands for now
+ONCE_SWITCHED = ("cms", "gcd", "legogcd", "selex")
 
 
 class Run:
@@ -80,8 +82,7 @@ class Run:
         file = self.path("config.yaml")
         if not file.is_file():
             raise NewkindsError(f"{self.folder} is not a run directory: it has no config.yaml.")
-        # runs of versions that had no cache do not speak of it
-        return resolve({"train": {"cache_views": 0}}, read_recipe(file))
+        return resolve({"train": {"cache_views": 0}}, _of_this_version(read_recipe(file), file))
 
     def refuse_other_settings(self, config: Config) -> None:
         """What is there already must be the same run."""
@@ -146,3 +147,18 @@ class Run:
             return json.loads(self.path(name).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise NewkindsError(f"cannot read {self.path(name)}: {error}.") from None
+
+
+def _of_this_version(settings: dict[str, Any], file: Path) -> dict[str, Any]:
+    """The settings of a run that an older version may have written."""
+    method = settings.get("method")
+    if not isinstance(method, dict) or method.get("name") not in ONCE_SWITCHED:
+        return settings
+    old = {name: value for name, value in method.items() if name.startswith("published_")}
+    if len(set(old.values())) > 1:
+        raise NewkindsError(
+            f"{file} switches on only some of {', '.join(old)}, but there is one switch for all of them now, "
+            "method.as_published: train again."
+        )
+    now = {"as_published" if name in old else name: value for name, value in method.items()}
+    return {**settings, "method": now}

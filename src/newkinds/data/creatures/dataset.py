@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 from PIL import Image
 
-from ...errors import NewkindsError
+from ...settings import Range, WholeNumber
 from ..splits import hide_labels
 from ..table import DATASETS, Table
 from . import drawing
@@ -16,13 +17,12 @@ MOST_KINDS = 1000  # far more can be composed, but telling them apart would need
 
 
 @DATASETS.register("creatures")
-def creatures_table(categories: int = 16, per_category: int = 36, seed: int = 0) -> Table:
+def creatures_table(
+    categories: Annotated[int, Range(2, MOST_KINDS)] = 16,
+    per_category: Annotated[int, Range(2)] = 36,
+    seed: WholeNumber = 0,
+) -> Table:
     """Drawn animals: the first half of the kinds is known, half of the known kinds' images are labelled."""
-    if not 2 <= categories <= MOST_KINDS or per_category < 2 or seed < 0:
-        raise NewkindsError(
-            f"creatures need 2 to {MOST_KINDS} categories, at least 2 images of each and a seed from 0 on, "
-            f"not categories={categories}, per_category={per_category}, seed={seed}."
-        )
     drawn = drawing.make(categories, per_category, seed)
     names = [kind.name for kind in drawn.kinds]
     table = Table(

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...errors import NewkindsError, nearest
+from ...errors import NewkindsError
+from ...settings import Count, Positive, section_of
 from ..tokens import Encoded, Tokens
 from .base import ORGANIZERS, Organizer
 
@@ -109,20 +110,22 @@ class CPF(Organizer):
     def __init__(
         self,
         dim: int,
-        primitives: int = 12,
+        primitives: Count = 12,
         heads: int = 12,
-        phi_rank: int | Literal["auto"] | None = "auto",
+        phi_rank: Count | Literal["auto"] | None = "auto",
         readout: Readout = "literal",
         learn_alpha: bool = True,
         use_prior: bool = True,
         use_data: bool = True,
-        data_temperature: float = 1.0,
+        data_temperature: Positive = 1.0,
         normalise: bool = False,
     ) -> None:
         super().__init__()
         if phi_rank == "auto":
             phi_rank = max(1, dim // 8)
-        _check(dim, primitives, heads, phi_rank, readout, use_prior or use_data, data_temperature)
+        given = {"primitives": primitives, "phi_rank": phi_rank, "readout": readout}
+        section_of("organizer", CPF, {**given, "data_temperature": data_temperature})  # refuses what is out of range
+        _check(dim, heads, use_prior or use_data)
         self.readout = readout
         self.data_temperature = data_temperature
         self.normalise = normalise
@@ -218,21 +221,10 @@ def _mean(tokens: Tensor) -> Tensor:
     return tokens.sum(dim=1) / tokens.shape[1]
 
 
-def _check(
-    dim: int, primitives: int, heads: int, phi_rank: int | None, readout: str, fused: bool, data_temperature: float
-) -> None:
+def _check(dim: int, heads: int, fused: bool) -> None:
     """Refuse settings that make no CPF, and say which would."""
-    if primitives < 1:
-        raise NewkindsError(f"CPF needs at least one primitive, not {primitives}.")
     if heads < 1 or dim % heads:
         divisors = ", ".join(str(count) for count in range(1, min(dim, 32) + 1) if dim % count == 0)
         raise NewkindsError(f"CPF cannot share {dim} features among {heads} heads; heads can be {divisors}.")
-    if phi_rank is not None and phi_rank < 1:
-        raise NewkindsError(f"phi_rank={phi_rank}: give 1 or more, 'auto' for dim // 8, or null for one full matrix.")
-    if readout not in get_args(Readout):
-        hint = nearest(readout, get_args(Readout)) or f" There are: {', '.join(get_args(Readout))}."
-        raise NewkindsError(f"CPF has no readout called '{readout}'.{hint}")
     if not fused:
         raise NewkindsError("use_prior=false with use_data=false leaves CPF nothing to assign tokens by; drop one.")
-    if not 0 < data_temperature < math.inf:
-        raise NewkindsError(f"data_temperature={data_temperature} divides the attention: give a number above 0.")
