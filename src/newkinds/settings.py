@@ -54,6 +54,18 @@ Positive = Annotated[float, Range(above=0)]
 Share = Annotated[float, Range(0, 1)]
 
 
+class PlainLoader(yaml.SafeLoader):
+    """YAML without aliases: a few nested ones make a small file expand to more than any memory holds."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise yaml.composer.ComposerError(
+                None, None, f"aliases such as *{event.anchor} are not allowed: write the value out", event.start_mark
+            )
+        return super().compose_node(parent, index)
+
+
 def recipe_names() -> list[str]:
     """The recipes that come with newkinds, one for each published method and data set: `simgcd/cub`."""
     return sorted(file.relative_to(RECIPES).with_suffix("").as_posix() for file in RECIPES.glob("*/*.yaml"))
@@ -80,10 +92,10 @@ def find_recipe(recipe: str | Path) -> Path:
 def read_recipe(path: str | Path) -> dict[str, Any]:
     """A recipe or config file: YAML with the sections data, backbone, organizer, method, train, and k."""
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content = yaml.load(Path(path).read_text(encoding="utf-8"), PlainLoader)
     except OSError as error:
         raise NewkindsError(f"cannot read {path}: {error.strerror}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise NewkindsError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
     if content is None:
         return {}
@@ -103,8 +115,8 @@ def parse_assignment(text: str) -> dict[str, Any]:
     if not equals or not all(parts) or len(parts) > 2 or (len(parts) == 1 and parts[0] != "k"):
         raise NewkindsError(f"--set {text}: write it as section.name=value, e.g. --set train.epochs=20.")
     try:
-        parsed = yaml.safe_load(value)
-    except yaml.YAMLError:
+        parsed = yaml.load(value, PlainLoader)
+    except (yaml.YAMLError, RecursionError):
         parsed = value
     for part in reversed(parts):
         parsed = {part: parsed}

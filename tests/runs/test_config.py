@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -193,3 +194,24 @@ def test_runs_with_a_switch_for_each_published_behaviour_still_open(
     if len(switches) > 1:
         with pytest.raises(NewkindsError, match=r"config\.yaml switches on only some of published_"):
             config(**{f"published_{switch}": switch == switches[0] for switch in switches})
+
+
+def test_a_small_file_of_nested_aliases_is_refused_at_once(tmp_path: Path) -> None:
+    """Each line holds the one before nine times: a thousand million values, if anything looked at them all."""
+    lines = ["a: &a [lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
+    names = "abcdefghi"
+    lines += [f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in itertools.pairwise(names)]
+    (tmp_path / "laughs.yaml").write_text("\n".join([*lines, "k: *i"]))
+    with pytest.raises(NewkindsError, match=r"laughs\.yaml is not YAML: aliases such as \*a are not allowed.*line 2"):
+        read_recipe(tmp_path / "laughs.yaml")
+
+
+@pytest.mark.parametrize("value", ["[&a 1, *a]", "[" * 5000])
+def test_aliases_and_endless_nesting_on_the_command_line_are_no_values(value: str) -> None:
+    assert parse_assignment(f"k={value}") == {"k": value}
+
+
+def test_endless_nesting_in_a_recipe_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "deep.yaml").write_text("k: " + "[" * 5000)
+    with pytest.raises(NewkindsError, match=r"deep\.yaml is not YAML"):
+        read_recipe(tmp_path / "deep.yaml")

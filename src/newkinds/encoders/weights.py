@@ -42,6 +42,7 @@ def load_weights(network: nn.Module, file: Path) -> None:
     """
     wanted = network.state_dict()
     state = _translate(read_tensors(file), network, wanted)
+    require_finite(state, wanted, file)
 
     counters = [name for name in wanted if name.endswith("num_batches_tracked")]  # older files have none
     missing = [name for name in wanted if name not in state and name not in counters]
@@ -73,6 +74,18 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     if not tensors:
         raise NewkindsError(f"{file} holds no named tensors, so it is not a weight file; pass another one.")
     return {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
+
+
+def require_finite(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], file: Path) -> None:
+    """Refuse tensors that stand for weights but hold whole numbers, NaN or infinity; the first is named."""
+    for name in (name for name in wanted if name in state and wanted[name].is_floating_point()):
+        if not state[name].is_floating_point():
+            held = f"whole numbers ({state[name].dtype}), which are not weights"
+        elif not bool(state[name].isfinite().all()):
+            held = "values that are NaN or infinite"
+        else:
+            continue
+        raise NewkindsError(f"the tensor {name} in {file} holds {held}: download or copy the file again.")
 
 
 def resize_position_embedding(embedding: Tensor, side: int) -> Tensor:
@@ -146,8 +159,9 @@ def _translate(tensors: dict[str, Tensor], network: Any, wanted: Collection[str]
     state = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
     has_positions = isinstance(getattr(network, "pos_embed", None), Tensor)
-    if has_positions and "pos_embed" in state and state["pos_embed"].ndim == 3:
-        state["pos_embed"] = resize_position_embedding(state["pos_embed"], network.patch_embed.grid_size[0])
+    positions = state.get("pos_embed")
+    if has_positions and positions is not None and positions.ndim == 3 and positions.is_floating_point():
+        state["pos_embed"] = resize_position_embedding(positions, network.patch_embed.grid_size[0])
 
     # Each model family of timm has its own converter, for files of the original authors.
     converter = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
