@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
+from newkinds.data import Table, load_table
 from newkinds.data.published.classes import read_class_list
 
 BOX = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
@@ -161,3 +162,8 @@ LAYOUTS: dict[str, Callable[[Path], Path]] = {
     "imagenet100": lay_out_imagenet,
     "herbarium19": lay_out_herbarium,
 }
+
+
+def load(name: str, root: Path, **settings: object) -> Table:
+    """The table of a data set below `root`."""
+    return load_table({"name": name, "root": str(root), **settings})

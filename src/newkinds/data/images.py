@@ -49,6 +49,11 @@ def open_image(path: str | Path) -> Image.Image:
         raise BadImage(f"damaged: {_one_line(error)}") from None
 
 
+def open_pixels(images: np.ndarray, row: int) -> Image.Image:
+    """The image of a row of (n, H, W, 3) uint8."""
+    return Image.fromarray(images[row])
+
+
 def content_digest(image: Image.Image) -> str:
     """Of an opened image's pixels, whatever file they came from."""
     return sha256(repr((image.mode, image.size)).encode() + image.tobytes()).hexdigest()[:32]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-import numpy as np
-from PIL import Image
-
 from ...settings import Range, WholeNumber
+from ..images import open_pixels
 from ..splits import hide_labels
 from ..table import DATASETS, Table
 from . import drawing
@@ -28,10 +26,6 @@ def creatures_table(
     table = Table(
         paths=[f"creature-{row:05d}.png" for row in range(len(drawn.categories))],
         labels=[names[category] for category in drawn.categories],
-        open=partial(_open_drawn, drawn.images),
+        open=partial(open_pixels, drawn.images),
     )
     return hide_labels(table, known=names[: categories // 2])
-
-
-def _open_drawn(images: np.ndarray, row: int) -> Image.Image:
-    return Image.fromarray(images[row])

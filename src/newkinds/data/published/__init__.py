@@ -1,11 +1,33 @@
 """Data sets with ground truth, split into labelled and unlabelled images the way the field does.
 
-One file a data set or family; `base.py` says what they share. Importing a file registers its data sets.
+benchmarks.yaml describes them, one file per family reads them, and `base.py` is what they share.
 """
 
 from __future__ import annotations
 
-from . import aircraft, cars, cifar, class_folders, cub  # noqa: F401  (registers the data sets)
-from .base import BENCHMARKS, Benchmark, held_out
+from pathlib import Path
+
+import yaml
+
+from .aircraft import read_aircraft
+from .base import BENCHMARKS, Benchmark, held_out, register
+from .cars import read_cars
+from .cifar import read_cifar10, read_cifar100
+from .class_folders import read_herbarium19, read_imagenet100
+from .cub import read_cub
 
 __all__ = ["BENCHMARKS", "Benchmark", "held_out"]
+
+READERS = {
+    "aircraft": read_aircraft,
+    "cars": read_cars,
+    "cifar10": read_cifar10,
+    "cifar100": read_cifar100,
+    "cub": read_cub,
+    "herbarium19": read_herbarium19,
+    "imagenet100": read_imagenet100,
+}
+
+_described = yaml.safe_load(Path(__file__).with_name("benchmarks.yaml").read_text(encoding="utf-8"))
+for _name, _description in _described.items():
+    register(Benchmark(name=_name, read=READERS[_name], **_description))

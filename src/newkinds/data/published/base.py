@@ -34,20 +34,20 @@ class Listing:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A published data set: how to recognise, read and judge a copy of it."""
+    """A published data set: how to recognise, read and judge a copy of it; benchmarks.yaml explains the rest."""
 
     name: str
+    read: Callable[[Path, Part], Listing]
     title: str
     about: str
-    read: Callable[[Path, Part], Listing]
-    folders: tuple[str, ...]  # where it may be under the root, if the root is not itself the copy
-    markers: tuple[str, ...]  # patterns: a folder that holds one of these is a copy
-    archives: tuple[str, ...]  # what its owner ships, to notice what was not unpacked
-    instructions: str  # where to get it and which files go where
-    images: Mapping[Part, int | None]  # in a complete copy; None = not known here
-    published: tuple[str, str]  # labelled and unlabelled images, as the papers round them
-    packed: bool = False  # many images in a file, where others have a file for each
-    checksum: str | None = None  # of the split of a complete copy, where we had one
+    folders: Sequence[str]
+    markers: Sequence[str]
+    archives: Sequence[str]
+    instructions: str
+    images: Mapping[Part, int | None]
+    published: Sequence[str]
+    packed: bool = False
+    checksum: str | None = None
 
 
 BENCHMARKS: dict[str, Benchmark] = {}
@@ -94,9 +94,8 @@ def of_some_classes(table: Table, class_list: ClassList, class_names: Sequence[s
 
     An image keeps its label here if it does in the whole split: a small benchmark for small machines.
     """
-    half, odd = divmod(count, 2)
-    if odd or not 0 < half <= min(len(class_list.known), len(class_list.new)):
-        most = 2 * min(len(class_list.known), len(class_list.new))
+    half, most = count // 2, 2 * min(len(class_list.known), len(class_list.new))
+    if count % 2 or not 0 < count <= most:
         raise NewkindsError(
             f"data.classes={count}: give an even number up to {most}, for as many known as new classes."
         )
@@ -112,12 +111,12 @@ def of_some_classes(table: Table, class_list: ClassList, class_names: Sequence[s
 
 def _why_not_published(benchmark: Benchmark, split: Table) -> str:
     """Why a split drawn in the published way is not the published one, as far as that is known, or nothing."""
-    expected, checksum = benchmark.images["train"], split_checksum(split)
-    if expected is not None and len(split) != expected:
+    expected, checksum = benchmark.images["train"] or len(split), split_checksum(split)
+    if len(split) != expected:
         return f"this copy lists {len(split):,} training images instead of {expected:,}"
     labelled = sum(label is not None for label in split.labels)
     unlabelled = len(split) - labelled
-    if (f"{labelled / 1000:.1f}k", f"{unlabelled / 1000:.1f}k") != benchmark.published:
+    if [f"{labelled / 1000:.1f}k", f"{unlabelled / 1000:.1f}k"] != list(benchmark.published):
         published = " and ".join(benchmark.published)
         return f"{labelled:,} labelled and {unlabelled:,} unlabelled images instead of {published}"
     if benchmark.checksum not in (None, checksum):
@@ -139,8 +138,13 @@ def held_out(name: str, root: str | None = None, complete: bool = False, classes
     benchmark = BENCHMARKS[name]
     folder = find_copy(benchmark, root)
     listing, class_list = read_part(benchmark, folder, "test")
-    if complete:
-        _require_all_test_images(benchmark, folder, listing.table.paths)
+    if complete:  # an index names them also where nobody unpacked them
+        listed = listing.table.paths
+        there = len(listed) if benchmark.packed else sum((folder / path).is_file() for path in listed)
+        expected = max(benchmark.images["test"] or 0, len(listed))
+        if not there or there < expected:
+            lacks = f"lacks {expected - there:,}" if there else "has none"
+            raise NewkindsError(f"this copy of {benchmark.title} {lacks} of its {expected:,} test images.")
     table = replace(
         listing.table,
         labels=[None] * len(listing.table),
@@ -150,17 +154,6 @@ def held_out(name: str, root: str | None = None, complete: bool = False, classes
         class_list=class_list.label,
     )
     return table if classes is None else of_some_classes(table, class_list, listing.class_names, classes)
-
-
-def _require_all_test_images(benchmark: Benchmark, folder: Path, listed: Sequence[str]) -> None:
-    expected = max(benchmark.images["test"] or 0, len(listed))
-    there = len(listed) if benchmark.packed else sum((folder / path).is_file() for path in listed)
-    if not there:  # an index names them also where nobody unpacked them
-        raise NewkindsError(f"this copy of {benchmark.title} has none of its {expected:,} test images.")
-    if there < expected:
-        raise NewkindsError(
-            f"this copy of {benchmark.title} lacks {expected - there:,} of its {expected:,} test images."
-        )
 
 
 def find_copy(benchmark: Benchmark, root: str | None) -> Path:
@@ -173,8 +166,8 @@ def find_copy(benchmark: Benchmark, root: str | None) -> Path:
         )
     if not base.is_dir():
         raise NewkindsError(f"there is no folder {base}, in which {benchmark.title} was looked for.")
-    candidates = [base, *(base / name for name in benchmark.folders)]
-    found = [folder for folder in reversed(candidates) if _is_copy(folder, benchmark.markers)]
+    candidates = [*(base / name for name in reversed(benchmark.folders)), base]
+    found = [folder for folder in candidates if any(any(folder.glob(marker)) for marker in benchmark.markers)]
     # a link, or another spelling on a disk that ignores case, is not another copy
     copies = {(folder.stat().st_dev, folder.stat().st_ino): folder for folder in found}
     if len(copies) > 1:
@@ -190,7 +183,8 @@ def find_copy(benchmark: Benchmark, root: str | None) -> Path:
             + "".join(f"\nUnpack {archive} first." for archive in packed)
             + f"\n{benchmark.instructions}"
         )
-    return next(iter(copies.values()))
+    [folder] = copies.values()
+    return folder
 
 
 def data_root(root: str | None) -> Path | None:
@@ -218,14 +212,14 @@ def read_part(benchmark: Benchmark, folder: Path, part: Part) -> tuple[Listing, 
     return listing, classes
 
 
-def listed_files(folder: Path, paths: list[str], labels: Sequence[str], named_by: list[str]) -> Table:
-    """A table of files below `folder`; `named_by` says for each which line of which index file speaks of it."""
+def listed_files(folder: Path, rows: Sequence[tuple[str, str, str]]) -> Table:
+    """A table of files below `folder`: of each the path, the class, and which line of which index file names it."""
     first: dict[str, str] = {}
-    for path, origin in zip(paths, named_by, strict=True):
+    for path, _, origin in rows:
         if path in first:
             raise NewkindsError(f"{folder}: {origin} names {path}, as {first[path]} does already.")
         first[path] = origin
-    return Table(paths=paths, labels=list(labels), open=partial(_open_listed, folder, paths, named_by))
+    return Table(paths=list(first), labels=[label for _, label, _ in rows], open=partial(_open_listed, folder, rows))
 
 
 def index_lines(file: Path) -> Iterator[tuple[int, str, str]]:
@@ -243,12 +237,9 @@ def index_lines(file: Path) -> Iterator[tuple[int, str, str]]:
             yield number, first, rest.strip()
 
 
-def _is_copy(folder: Path, markers: tuple[str, ...]) -> bool:
-    return any(next(folder.glob(marker), None) is not None for marker in markers)
-
-
-def _open_listed(folder: Path, paths: list[str], named_by: list[str], row: int) -> Image.Image:
+def _open_listed(folder: Path, rows: Sequence[tuple[str, str, str]], row: int) -> Image.Image:
+    path, _, origin = rows[row]
     try:
-        return open_image(folder / paths[row])
+        return open_image(folder / path)
     except BadImage as error:
-        raise BadImage(f"{error} ({named_by[row]})") from None
+        raise BadImage(f"{error} ({origin})") from None

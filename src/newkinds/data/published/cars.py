@@ -16,19 +16,13 @@ import numpy as np
 
 from ...errors import NewkindsError
 from ..table import Table
-from .base import Benchmark, Listing, Part, listed_files, register
-
-INSTRUCTIONS = """Its own site is gone; look for copies of cars_train.tgz, cars_test.tgz, car_devkit.tgz and
-cars_test_annos_withlabels.mat (https://github.com/pytorch/vision/issues/7545 names some), and unpack them:
-  ROOT/stanford_cars/devkit/cars_train_annos.mat, cars_meta.mat
-  ROOT/stanford_cars/cars_train/00001.jpg …
-  ROOT/stanford_cars/cars_test_annos_withlabels.mat, cars_test/00001.jpg …     (optional)
-or the re-packaged set, which needs devkit/ as well to be split as published:
-  ROOT/stanford_cars/cars_annos.mat, car_ims/000001.jpg …"""
+from .base import Listing, Part, listed_files
 
 TEXTS = ("fname", "relative_im_path")  # all other fields are numbers
 BOX = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
 OTHER_ORDER = "cars_annos.mat lists the images in another order than the devkit"
+
+Row = dict[str, Any]  # the annotation of an image, with its place in the file, counted from 1, as "entry"
 
 
 def read_cars(folder: Path, part: Part) -> Listing:
@@ -40,54 +34,52 @@ def read_cars(folder: Path, part: Part) -> Listing:
         file = _first(folder, "devkit/cars_train_annos.mat", "cars_train_annos.mat")
     else:
         file = _first(folder, "cars_test_annos_withlabels.mat", "devkit/cars_test_annos_withlabels.mat")
-    meta = _first(folder, "devkit/cars_meta.mat", "cars_meta.mat")
+    names = _class_names(_first(folder, "devkit/cars_meta.mat", "cars_meta.mat"))
     images = f"cars_{part}"
     if (folder / images / images).is_dir():  # as some copies unpack
         images = f"{images}/{images}"
-    names = _class_names(meta)
     rows = _annotations(file, "fname", "class")
-    return Listing(_table(folder, file, [f"{images}/{name}" for name in rows["fname"]], rows, names), names)
+    return Listing(_table(folder, file, [f"{images}/{row['fname']}" for row in rows], rows, names), names)
 
 
 def _read_repackaged(folder: Path, file: Path, part: Part) -> Listing:
     names = _class_names(file)
     rows = _annotations(file, "relative_im_path", "class", "test", *BOX)
-    rows = rows[rows["test"] == (part == "test")]
+    rows = [row for row in rows if row["test"] == (part == "test")]
     caveat = ""
     if part == "train":
-        order, caveat = _devkit_order(folder, rows)
-        rows = rows[order]
-    return Listing(_table(folder, file, list(rows["relative_im_path"]), rows, names), names, caveat)
+        rows, caveat = _in_devkit_order(folder, rows)
+    return Listing(_table(folder, file, [row["relative_im_path"] for row in rows], rows, names), names, caveat)
 
 
-def _devkit_order(folder: Path, rows: np.ndarray) -> tuple[np.ndarray, str]:
-    """Where each image of the devkit is in `rows`, and what keeps this from being exact."""
-    as_they_are = np.arange(len(rows))
+def _in_devkit_order(folder: Path, rows: list[Row]) -> tuple[list[Row], str]:
+    """The rows in the order of the devkit, and what keeps this from being exact."""
     devkit = folder / "devkit" / "cars_train_annos.mat"
     if not devkit.is_file():
-        return as_they_are, f"{OTHER_ORDER}, and {devkit}, which would give the published one, is not there"
-    waiting: dict[tuple[int, ...], deque[int]] = defaultdict(deque)
-    for i, key in enumerate(_keys(rows)):
-        waiting[key].append(i)
-    alike = sum(len(places) for places in waiting.values() if len(places) > 1)
-    keys = _keys(_annotations(devkit, "class", *BOX))
-    order = [waiting[key].popleft() for key in keys if waiting[key]]
-    if not len(order) == len(rows) == len(keys):
-        return as_they_are, f"{OTHER_ORDER}, and classes and boxes in {devkit} are not those of the same images"
-    return np.array(order), (f"{alike} images share class and box, so their order is a guess" if alike else "")
+        return rows, f"{OTHER_ORDER}, and {devkit}, which would give the published one, is not there"
+    waiting: dict[tuple[int, ...], deque[Row]] = defaultdict(deque)
+    for row in rows:
+        waiting[_class_and_box(row)].append(row)
+    alike = sum(len(same) for same in waiting.values() if len(same) > 1)
+    keys = [_class_and_box(row) for row in _annotations(devkit, "class", *BOX)]
+    ordered = [waiting[key].popleft() for key in keys if waiting[key]]
+    if not len(ordered) == len(rows) == len(keys):
+        return rows, f"{OTHER_ORDER}, and classes and boxes in {devkit} are not those of the same images"
+    return ordered, (f"{alike} images share class and box, so their order is a guess" if alike else "")
 
 
-def _keys(rows: np.ndarray) -> list[tuple[int, ...]]:
-    return rows[["class", *BOX]].tolist()
+def _class_and_box(row: Row) -> tuple[int, ...]:
+    return tuple(row[field] for field in ("class", *BOX))
 
 
-def _table(folder: Path, file: Path, paths: list[str], rows: np.ndarray, names: list[str]) -> Table:
-    labels = []
-    for entry, number in rows[["entry", "class"]].tolist():
+def _table(folder: Path, file: Path, paths: list[str], rows: list[Row], names: list[str]) -> Table:
+    listed = []
+    for path, row in zip(paths, rows, strict=True):
+        entry, number = row["entry"], row["class"]
         if not 1 <= number <= len(names):
             raise NewkindsError(f"{file} entry {entry} gives the class {number}, but there are {len(names)} classes.")
-        labels.append(names[number - 1])
-    return listed_files(folder, paths, labels, [f"{file.name} entry {entry}" for entry in rows["entry"]])
+        listed.append((path, names[number - 1], f"{file.name} entry {entry}"))
+    return listed_files(folder, listed)
 
 
 def _first(folder: Path, *places: str) -> Path:
@@ -102,22 +94,21 @@ def _class_names(file: Path) -> list[str]:
     return [str(name) for name in np.atleast_1d(_variable(file, "class_names"))]
 
 
-def _annotations(file: Path, *fields: str) -> np.ndarray:
-    """The annotated images as a structured array: the fields, and `entry`, the place in the file from 1 on."""
+def _annotations(file: Path, *fields: str) -> list[Row]:
     found = np.atleast_1d(_variable(file, "annotations")).ravel()
     missing = [field for field in fields if field not in (found.dtype.names or ())]
     if missing:
         raise NewkindsError(f"the annotations in {file} have no '{missing[0]}': it is not the file of that name.")
-    types = [(field, object if field in TEXTS else np.int64) for field in fields]
-    rows = np.empty(len(found), dtype=[("entry", np.int64), *types])
-    rows["entry"] = np.arange(1, len(rows) + 1)
-    for field in fields:
-        is_right, kind = (_is_text, "a text") if field in TEXTS else (_is_whole, "a whole number")
-        for entry, value in enumerate(found[field], start=1):
+    rows = []
+    for entry, values in enumerate(found[list(fields)], start=1):
+        row: Row = {"entry": entry}
+        for field, value in zip(fields, values, strict=True):
+            is_right, kind = (_is_text, "a text") if field in TEXTS else (_is_whole, "a whole number")
             if not is_right(value):
                 said = f"gives the {field} {reprlib.repr(value)}, which is not {kind}"
                 raise NewkindsError(f"{file} entry {entry} {said}: get the file again.")
-        rows[field] = found[field]
+            row[field] = value if field in TEXTS else int(value)
+        rows.append(row)
     return rows
 
 
@@ -141,19 +132,3 @@ def _variable(file: Path, name: str) -> np.ndarray:
     if name not in content:
         raise NewkindsError(f"{file} has no '{name}': it is not the file of that name.")
     return content[name]
-
-
-register(
-    Benchmark(
-        name="cars",
-        title="Stanford Cars",
-        about="196 models of cars",
-        read=read_cars,
-        folders=("stanford_cars", "stanford_car", "stanford-cars", "StanfordCars", "cars"),
-        markers=("devkit/cars_train_annos.mat", "cars_train_annos.mat", "cars_annos.mat"),
-        archives=("cars_train.tgz", "car_ims.tgz", "car_devkit.tgz"),
-        instructions=INSTRUCTIONS,
-        images={"train": 8144, "test": 8041},
-        published=("2.0k", "6.1k"),
-    )
-)

@@ -10,7 +10,7 @@ from ...errors import NewkindsError, nearest, unexpected
 from ..splits import split_checksum
 from ..table import Skipped, Table, unreadable_rows, without
 from . import BENCHMARKS, Benchmark
-from .base import Listing, Part, find_copy, read_part, split_listing
+from .base import Part, find_copy, read_part, split_listing
 
 SHOWN = 3  # files that are named; the rest is counted
 
@@ -52,8 +52,7 @@ def _check(benchmark: Benchmark, root: str | None) -> Checked:
     try:
         return _look_at(benchmark, root)
     except Exception as error:  # whatever it is, the other data sets are reported on
-        text = f"{unexpected(error)} (this may be a bug in newkinds)"
-        return Checked(benchmark, None, False, [("error", text)])
+        return Checked(benchmark, None, False, [("error", f"{unexpected(error)} (this may be a bug in newkinds)")])
 
 
 def _look_at(benchmark: Benchmark, root: str | None) -> Checked:
@@ -68,25 +67,20 @@ def _look_at(benchmark: Benchmark, root: str | None) -> Checked:
     bad = unreadable_rows(listing.table)
     split = without(split_listing(benchmark, listing, classes), bad)
     verdict = f"the published protocol cannot be followed: {split.caveat}" if split.caveat else "usable as published"
-    return Checked(
-        benchmark,
-        folder,
-        not split.caveat,
-        [
-            _counted("train", benchmark, listing, bad),
-            ("classes", f"{len(classes.known)} known, {len(classes.new)} new (class list {classes.label})"),
-            _described(benchmark, split),
-            _test_images(benchmark, folder),
-            ("verdict", verdict),
-        ],
-    )
+    findings = [
+        _counted("train", benchmark, listing.table, bad),
+        ("classes", f"{len(classes.known)} known, {len(classes.new)} new (class list {classes.label})"),
+        ("split", _described(benchmark, split)),
+        _test_images(benchmark, folder),
+        ("verdict", verdict),
+    ]
+    return Checked(benchmark, folder, not split.caveat, findings)
 
 
-def _counted(part: Part, benchmark: Benchmark, listing: Listing, bad: dict[int, Skipped]) -> Finding:
+def _counted(part: Part, benchmark: Benchmark, table: Table, bad: dict[int, Skipped]) -> Finding:
     """Images that can be read, of how many, and the first that cannot."""
-    expected = benchmark.images[part] or len(listing.table)
-    lines = [f"{len(listing.table) - len(bad):,} of {expected:,} images can be read"]
-    lines += [f"{skipped.path}: {skipped.reason}" for skipped in list(bad.values())[:SHOWN]]
+    lines = [f"{len(table) - len(bad):,} of {benchmark.images[part] or len(table):,} images can be read"]
+    lines += [f"{image.path}: {image.reason}" for image in list(bad.values())[:SHOWN]]
     if len(bad) > SHOWN:
         lines.append(f"… and {len(bad) - SHOWN:,} more")
     return part, "\n".join(lines)
@@ -101,17 +95,16 @@ def _test_images(benchmark: Benchmark, folder: Path) -> Finding:
     bad = unreadable_rows(listing.table)
     if len(bad) == len(listing.table):
         return "test", f"none of {len(bad):,} images is there (only needed for inductive evaluation)"
-    return _counted("test", benchmark, listing, bad)
+    return _counted("test", benchmark, listing.table, bad)
 
 
-def _described(benchmark: Benchmark, split: Table) -> Finding:
+def _described(benchmark: Benchmark, split: Table) -> str:
     """Size and checksum of the split of the readable images."""
-    labelled = sum(label is not None for label in split.labels)
-    checksum = split_checksum(split)
+    labelled, checksum = sum(label is not None for label in split.labels), split_checksum(split)
     text = (
         f"{labelled:,} labelled, {len(split) - labelled:,} unlabelled "
         f"(published: {' and '.join(benchmark.published)}), checksum {checksum}"
     )
-    if benchmark.checksum is not None:
-        text += ", as of a complete copy" if checksum == benchmark.checksum else f", not {benchmark.checksum}"
-    return "split", text
+    if benchmark.checksum is None:
+        return text
+    return text + (", as of a complete copy" if checksum == benchmark.checksum else f", not {benchmark.checksum}")

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from ...errors import NewkindsError
+from ..images import open_pixels
 from ..table import Table
-from .base import Benchmark, Listing, Part, register
+from .base import Listing, Part
 
 SIDE = 32
-INSTRUCTIONS = """Get {archive} from https://www.cs.toronto.edu/~kriz/cifar.html and unpack it:
-  ROOT/{folder}/{files}"""
 
 
 def read_cifar10(folder: Path, part: Part) -> Listing:
@@ -37,11 +35,11 @@ def _read(folder: Path, files: list[str], labels: str, meta: str, names: str, pr
         batch_pixels, batch_classes = _batch(folder / name, labels, len(class_names))
         pixels.append(batch_pixels)
         classes += batch_classes
-    images = np.concatenate(pixels).reshape(-1, 3, SIDE, SIDE)
+    images = np.concatenate(pixels).reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)  # (n, 32, 32, 3)
     table = Table(
         paths=[f"{prefix}-{row:05d}.png" for row in range(len(classes))],
         labels=[class_names[number] for number in classes],
-        open=partial(_open_pixels, images),
+        open=partial(open_pixels, images),
     )
     return Listing(table, class_names)
 
@@ -112,47 +110,3 @@ def _empty_array(kind: type, shape: tuple[int, ...], typecode: bytes | str) -> n
 
 def _latin1(text: str, encoding: str = "latin1") -> bytes:
     return text.encode("latin1")
-
-
-def _open_pixels(images: np.ndarray, row: int) -> Image.Image:
-    return Image.fromarray(images[row].transpose(1, 2, 0))  # (3, 32, 32) → (32, 32, 3)
-
-
-register(
-    Benchmark(
-        name="cifar10",
-        title="CIFAR-10",
-        about="10 classes of small images",
-        read=read_cifar10,
-        folders=("cifar-10-batches-py", "cifar10/cifar-10-batches-py", "CIFAR10/cifar-10-batches-py"),
-        markers=("data_batch_*",),
-        archives=("cifar-10-python.tar.gz",),
-        instructions=INSTRUCTIONS.format(
-            archive="cifar-10-python.tar.gz (170 MB)",
-            folder="cifar-10-batches-py",
-            files="data_batch_1 … data_batch_5, batches.meta, test_batch (optional)",
-        ),
-        images={"train": 50_000, "test": 10_000},
-        published=("12.5k", "37.5k"),
-        packed=True,
-    )
-)
-register(
-    Benchmark(
-        name="cifar100",
-        title="CIFAR-100",
-        about="100 classes of small images",
-        read=read_cifar100,
-        folders=("cifar-100-python", "cifar100/cifar-100-python", "CIFAR100/cifar-100-python"),
-        markers=("meta",),
-        archives=("cifar-100-python.tar.gz",),
-        instructions=INSTRUCTIONS.format(
-            archive="cifar-100-python.tar.gz (169 MB)",
-            folder="cifar-100-python",
-            files="train, meta, test (optional)",
-        ),
-        images={"train": 50_000, "test": 10_000},
-        published=("20.0k", "30.0k"),
-        packed=True,
-    )
-)

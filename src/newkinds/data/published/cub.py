@@ -6,12 +6,7 @@ import re
 from pathlib import Path
 
 from ...errors import NewkindsError
-from .base import Benchmark, Listing, Part, index_lines, listed_files, register
-
-INSTRUCTIONS = """Get CUB_200_2011.tgz (1.1 GB) from https://www.vision.caltech.edu/datasets/cub_200_2011/
-and unpack it:
-  ROOT/CUB_200_2011/images.txt, image_class_labels.txt, train_test_split.txt, classes.txt
-  ROOT/CUB_200_2011/images/001.Black_footed_Albatross/…jpg"""
+from .base import Listing, Part, index_lines, listed_files
 
 NUMBER = re.compile("[0-9]{1,9}")  # str.isdigit knows signs that int does not, such as ²
 
@@ -21,9 +16,7 @@ def read_cub(folder: Path, part: Part) -> Listing:
     class_names = _by_number(folder / "classes.txt")
     class_of = _by_number(folder / "image_class_labels.txt")
     is_training = _by_number(folder / "train_test_split.txt")
-    paths: list[str] = []
-    labels: list[str] = []
-    named_by: list[str] = []
+    rows = []
     for number, (line, name) in _by_number(folder / "images.txt").items():
         for other, file in ((class_of, "image_class_labels.txt"), (is_training, "train_test_split.txt")):
             if number not in other:
@@ -39,13 +32,11 @@ def read_cub(folder: Path, part: Part) -> Listing:
         where = f"{folder / 'image_class_labels.txt'} line {label_line}"
         if not NUMBER.fullmatch(class_number) or int(class_number) not in class_names:
             raise NewkindsError(f"{where} gives the class {class_number!r}, which classes.txt does not have.")
-        label = class_names[int(class_number)][1]
+        _, label = class_names[int(class_number)]
         if name.partition("/")[0] != label:
             raise NewkindsError(f"{where} gives the class {label}, but images.txt line {line} has {name}.")
-        paths.append(f"images/{name}")
-        labels.append(label)
-        named_by.append(f"images.txt line {line}")
-    return Listing(listed_files(folder, paths, labels, named_by), [name for _, name in class_names.values()])
+        rows.append((f"images/{name}", label, f"images.txt line {line}"))
+    return Listing(listed_files(folder, rows), [name for _, name in class_names.values()])
 
 
 def _by_number(file: Path) -> dict[int, tuple[int, str]]:
@@ -58,20 +49,3 @@ def _by_number(file: Path) -> dict[int, tuple[int, str]]:
             raise NewkindsError(f"{file} line {line} repeats the number {number} of line {entries[int(number)][0]}.")
         entries[int(number)] = (line, text)
     return dict(sorted(entries.items()))
-
-
-register(
-    Benchmark(
-        name="cub",
-        title="CUB-200-2011",
-        about="200 kinds of birds",
-        read=read_cub,
-        folders=("CUB_200_2011", "CUB_200_2011/CUB_200_2011", "CUB", "cub", "CUB/CUB_200_2011", "cub/CUB_200_2011"),
-        markers=("images.txt",),
-        archives=("CUB_200_2011.tgz", "CUB_200_2011.tar.gz"),
-        instructions=INSTRUCTIONS,
-        images={"train": 5994, "test": 5794},
-        published=("1.5k", "4.5k"),
-        checksum="d000b5e294801960",
-    )
-)
