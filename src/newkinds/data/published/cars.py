@@ -100,9 +100,10 @@ def _annotations(file: Path, *fields: str) -> list[Row]:
     if missing:
         raise NewkindsError(f"the annotations in {file} have no '{missing[0]}': it is not the file of that name.")
     rows = []
-    for entry, values in enumerate(found[list(fields)], start=1):
+    for entry, record in enumerate(found, start=1):
         row: Row = {"entry": entry}
-        for field, value in zip(fields, values, strict=True):
+        for field in fields:
+            value = record[field]
             is_right, kind = (_is_text, "a text") if field in TEXTS else (_is_whole, "a whole number")
             if not is_right(value):
                 said = f"gives the {field} {reprlib.repr(value)}, which is not {kind}"
