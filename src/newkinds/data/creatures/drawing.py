@@ -4,9 +4,8 @@ A category (`Kind`) says which body, head, wings, tail, legs and markings a crea
 arranged. Everything else is free in each image: pose, size, place, every colour, background, clutter and
 what hides a piece of it. No single part names a category, and colour says nothing about it.
 
-    >>> creatures = make(categories=4, per_category=2, seed=0)
-    >>> creatures.images.shape, patch_parts(creatures.parts, (8, 8)).shape
-    ((8, 73, 73, 3), (8, 8, 8))
+    >>> make(categories=4, per_category=2, seed=0).images.shape
+    (8, 73, 73, 3)
 """
 
 from __future__ import annotations
@@ -19,19 +18,17 @@ import numpy as np
 from PIL import Image
 
 from . import parts as shapes
-from .parts import BACKGROUND, BODY, HEAD, LEGS, MARKINGS, TAIL, WINGS, Canvas, Colour
-
-PARTS = ("background", "body", "head", "wings", "tail", "legs", "markings")
+from .parts import Canvas, Colour
 
 Pool = Literal["evaluated", "pretraining"]
 
 FACTORS: dict[str, tuple[str, ...]] = {
-    "body": ("round", "long", "bean", "pear", "waisted"),
-    "head": ("round", "beaked", "horned", "eared", "snouted"),
-    "wings": ("none", "feathered", "bat", "insect"),
-    "tail": ("none", "thin", "fan", "curl", "forked", "bushy"),
+    "body": tuple(shapes.BODIES),
+    "head": tuple(shapes.HEADS),
+    "wings": tuple(shapes.WINGS),
+    "tail": tuple(shapes.TAILS),
     "legs": ("0", "2", "4", "6"),
-    "markings": ("none", "stripes", "bands", "spots", "patch"),
+    "markings": shapes.MARKINGS,
     "head_at": ("front", "raised"),
     "wings_at": ("raised", "spread"),
     "tail_at": ("up", "down"),
@@ -114,10 +111,9 @@ def _canonical(choices: dict[str, str]) -> Kind:
 
 @dataclass(frozen=True)
 class Creatures:
-    """Images (n, s, s, 3) and part maps (n, s, s), uint8, with the category (n,) of each image."""
+    """Images (n, s, s, 3), uint8, with the category (n,) of each."""
 
     images: np.ndarray
-    parts: np.ndarray
     categories: np.ndarray
     kinds: list[Kind]
 
@@ -127,29 +123,16 @@ def make(
 ) -> Creatures:
     """Draw the data set; the same arguments give the same bytes, whatever was drawn before."""
     members = kinds(categories, seed, pool)
-    total = categories * per_category
-    images = np.empty((total, size, size, 3), dtype=np.uint8)
-    parts = np.empty((total, size, size), dtype=np.uint8)
-    for row in range(total):
-        category, index = divmod(row, per_category)
-        images[row], parts[row] = draw(members[category], _stream(seed, category + 1, index), size)
-    return Creatures(images, parts, np.repeat(np.arange(categories), per_category), members)
+    images = [
+        draw(kind, _stream(seed, category + 1, index), size)
+        for category, kind in enumerate(members)
+        for index in range(per_category)
+    ]
+    return Creatures(np.stack(images), np.repeat(np.arange(categories), per_category), members)
 
 
-def patch_parts(parts: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
-    """The part that covers most of each patch: (n, s, s) part maps to (n, rows, cols); a tie goes to the lower."""
-    count, height, width = parts.shape
-    rows, cols = grid
-    row_of = np.arange(height) * rows // height  # (s,)
-    col_of = np.arange(width) * cols // width  # (s,)
-    patch_of = row_of[:, None] * cols + col_of  # (s, s)
-    cell = (np.arange(count)[:, None, None] * rows * cols + patch_of) * len(PARTS) + parts  # (n, s, s)
-    votes = np.bincount(cell.ravel(), minlength=count * rows * cols * len(PARTS))
-    return votes.reshape(count, rows, cols, len(PARTS)).argmax(axis=-1).astype(np.uint8)
-
-
-def draw(kind: Kind, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """One image (size, size, 3) of a kind and its part map (size, size), both uint8."""
+def draw(kind: Kind, rng: np.random.Generator, size: int) -> np.ndarray:
+    """One image (size, size, 3) of a kind, uint8."""
     palette = _Palette(rng)
     canvas = Canvas(_background(rng, palette, size), size)
     _clutter(canvas, rng, palette)
@@ -165,7 +148,7 @@ def draw(kind: Kind, rng: np.random.Generator, size: int) -> tuple[np.ndarray, n
 # ---------------------------------------------------------------------------------------------- the creature
 def _creature(canvas: Canvas, kind: Kind, rng: np.random.Generator, palette: _Palette) -> None:
     """Draw the parts from back to front."""
-    body = shapes.body_outline(kind.body) * rng.uniform(0.9, 1.1, 2)
+    body = shapes.BODIES[kind.body] * rng.uniform(0.9, 1.1, 2)
     half = float(body[:, 0].max())
     edge = palette.edge
 
@@ -173,28 +156,25 @@ def _creature(canvas: Canvas, kind: Kind, rng: np.random.Generator, palette: _Pa
     lean = (1 if kind.tail_at == "up" else -1) * rng.normal(38, 9)
     root = (-0.9 * half, (shapes.back_at(body, -0.9 * half) + shapes.belly_at(body, -0.9 * half)) / 2)
     flip = (1, 1) if kind.tail_at == "up" else (1, -1)
-    for outline in shapes.tail_outlines(kind.tail):
-        canvas.polygon(shapes.turned(outline * flip * palette.stretch, lean) + root, palette.tail, TAIL, edge)
+    for outline in shapes.TAILS[kind.tail]:
+        canvas.polygon(shapes.turned(outline * flip * palette.stretch, lean) + root, palette.tail, edge)
     _legs(canvas, int(kind.legs), body, rng, palette)
 
-    canvas.polygon(body, palette.body, BODY)
-    marks = shapes.marking_outlines(kind.markings, body, rng)
-    canvas.polygons_within(marks, body, palette.markings, MARKINGS)
+    canvas.polygon(body, palette.body)
+    canvas.polygons_within(shapes.marking_outlines(kind.markings, body, rng), body, palette.markings)
     canvas.outline(body, edge)
     _head(canvas, kind, body, rng, palette)
 
 
-def _wings(
-    canvas: Canvas, kind: Kind, rng: np.random.Generator, palette: _Palette, root: tuple[float, float]
-) -> None:
+def _wings(canvas: Canvas, kind: Kind, rng: np.random.Generator, palette: _Palette, root: tuple[float, float]) -> None:
     """Raised: both wings above the back. Spread: one above, one below, as seen from the top."""
     flap = rng.normal(8, 10)
     spread = kind.wings_at == "spread"
     far = (0.9, -0.95) if spread else (0.82, 0.82)
     far_root = (root[0], -root[1]) if spread else (root[0] + 0.3, root[1])
     for mirror, turn, at in ((far, -flap if spread else flap + 28, far_root), ((1.0, 1.0), flap, root)):
-        for outline in shapes.wing_outlines(kind.wings):
-            canvas.polygon(shapes.turned(outline * mirror, turn) + at, palette.wings, WINGS, palette.edge)
+        for outline in shapes.WINGS[kind.wings]:
+            canvas.polygon(shapes.turned(outline * mirror, turn) + at, palette.wings, palette.edge)
 
 
 def _legs(canvas: Canvas, count: int, body: np.ndarray, rng: np.random.Generator, palette: _Palette) -> None:
@@ -207,7 +187,7 @@ def _legs(canvas: Canvas, count: int, body: np.ndarray, rng: np.random.Generator
         knee = hip + shapes.turned(np.array([0.0, length * 0.6]), rng.normal(0, 13))
         sole = knee + shapes.turned(np.array([0.0, length * 0.55]), rng.normal(0, 11))
         path = np.stack([hip, knee, sole, sole + np.array([0.22, 0.02])])
-        canvas.polygon(shapes.ribbon(path, 0.12, 0.07), palette.legs, LEGS, palette.edge)
+        canvas.polygon(shapes.ribbon(path, 0.12, 0.07), palette.legs, palette.edge)
 
 
 def _head(canvas: Canvas, kind: Kind, body: np.ndarray, rng: np.random.Generator, palette: _Palette) -> None:
@@ -217,16 +197,16 @@ def _head(canvas: Canvas, kind: Kind, body: np.ndarray, rng: np.random.Generator
         shoulder = np.array([0.7 * half, shapes.back_at(body, 0.7 * half) + 0.18])
         centre = shoulder + shapes.turned(np.array([0.0, -0.92]), rng.normal(22, 7))
         neck = shapes.ribbon(np.stack([shoulder, centre]), 0.24, 0.18)
-        canvas.polygon(neck, palette.head, HEAD, palette.edge)
+        canvas.polygon(neck, palette.head, palette.edge)
     else:
         middle = (shapes.back_at(body, 0.9 * half) + shapes.belly_at(body, 0.9 * half)) / 2
         centre = np.array([half + 0.18, middle - 0.1 + rng.normal(0, 0.05)])
     tilt = rng.normal(0, 11)
-    for outline in shapes.head_outlines(kind.head):
-        canvas.polygon(shapes.turned(outline, tilt) + centre, palette.head, HEAD, palette.edge)
+    for outline in shapes.HEADS[kind.head]:
+        canvas.polygon(shapes.turned(outline, tilt) + centre, palette.head, palette.edge)
     eye = shapes.turned(np.array([[0.12, -0.1]]), tilt)[0] + centre
-    canvas.polygon(shapes.ellipse(tuple(eye), 0.14, 0.14), (250, 250, 245), HEAD)
-    canvas.polygon(shapes.ellipse((eye[0] + 0.04, eye[1]), 0.075, 0.075), (20, 18, 24), HEAD)
+    canvas.polygon(shapes.ellipse(tuple(eye), 0.14, 0.14), (250, 250, 245))
+    canvas.polygon(shapes.ellipse((eye[0] + 0.04, eye[1]), 0.075, 0.075), (20, 18, 24))
 
 
 # ------------------------------------------------------------------------------------------------ the scene
@@ -253,14 +233,12 @@ class _Palette:
         """A colour for background and clutter."""
         return self._colour(self.scene_hue + self._rng.normal(0, 0.12), (0.1, 0.5), self.scene_value)
 
-    def any(self) -> Colour:
+    def lively(self) -> Colour:
         """A colour as lively as a creature's."""
         return self._colour(self._rng.random(), (0.3, 0.95), (0.35, 1.0))
 
     def _colour(self, hue: float, saturation: tuple[float, float], value: tuple[float, float]) -> Colour:
-        red, green, blue = colorsys.hsv_to_rgb(
-            hue % 1.0, self._rng.uniform(*saturation), self._rng.uniform(*value)
-        )
+        red, green, blue = colorsys.hsv_to_rgb(hue % 1.0, self._rng.uniform(*saturation), self._rng.uniform(*value))
         return round(255 * red), round(255 * green), round(255 * blue)
 
 
@@ -275,7 +253,7 @@ def _background(rng: np.random.Generator, palette: _Palette, size: int) -> Image
         colour, width = palette.scene(), rng.uniform(0.05, 0.12)
         stripe = np.array([[-0.8, 0], [0.8, 0], [0.8, width], [-0.8, width]])
         for y in np.arange(-0.8, 0.8, 2.2 * width):
-            canvas.polygon(stripe + np.array([0, y]), colour, BACKGROUND)
+            canvas.polygon(stripe + np.array([0, y]), colour)
         return image
     cells = {"gradient": 2, "clouds": int(rng.integers(4, 8)), "grain": size // 2}[str(style)]
     colours = np.array([palette.scene(), palette.scene(), palette.scene()], dtype=float)
@@ -295,12 +273,12 @@ def _clutter(canvas: Canvas, rng: np.random.Generator, palette: _Palette) -> Non
         corners = int(rng.choice((3, 4, 5, 36)))
         angles = np.linspace(0, 360, corners, endpoint=False)
         outline = shapes.fan(np.ones(corners), angles)[1:] * (1, rng.uniform(0.4, 1))
-        canvas.polygon(outline, palette.scene(), BACKGROUND)
+        canvas.polygon(outline, palette.scene())
     for _ in range(rng.integers(0, 3)):
         _place_anywhere(canvas, rng, rng.uniform(0.1, 0.18))
-        colour = palette.any()
-        for outline in shapes.loose_part(rng):
-            canvas.polygon(outline, colour, BACKGROUND, palette.edge)
+        colour = palette.lively()
+        for outline in shapes.LOOSE_PARTS[rng.integers(len(shapes.LOOSE_PARTS))]:
+            canvas.polygon(outline, colour, palette.edge)
 
 
 def _place_anywhere(canvas: Canvas, rng: np.random.Generator, relative_scale: float) -> None:
@@ -308,16 +286,14 @@ def _place_anywhere(canvas: Canvas, rng: np.random.Generator, relative_scale: fl
     canvas.place(degrees, canvas.size * relative_scale, mirrored, rng.uniform(0, canvas.size, 2))
 
 
-def _occluder(
-    canvas: Canvas, rng: np.random.Generator, palette: _Palette, centre: np.ndarray, scale: float
-) -> None:
+def _occluder(canvas: Canvas, rng: np.random.Generator, palette: _Palette, centre: np.ndarray, scale: float) -> None:
     """A bush or stone in front of some edge of the creature; what it hides is background."""
     direction = shapes.turned(np.array([[1.0, 0.0]]), rng.uniform(0, 360))[0]
     edge_of_it = centre + direction * scale * 1.35
     canvas.place(rng.uniform(0, 360), scale * rng.uniform(0.5, 0.85), False, edge_of_it)
     lobes = 1 + 0.13 * np.sin(np.arange(36) * rng.integers(3, 8) * 2 * np.pi / 36)
     outline = shapes.ellipse((0, 0), 1, 0.75) * lobes[:, None]
-    canvas.polygon(outline, palette.scene(), BACKGROUND, palette.edge)
+    canvas.polygon(outline, palette.scene(), palette.edge)
 
 
 def _stream(*key: int) -> np.random.Generator:

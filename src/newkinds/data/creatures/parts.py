@@ -6,9 +6,6 @@ is centred at the origin with a half-length of about one. Every outline is an ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw
 
@@ -16,9 +13,8 @@ Points = np.ndarray  # (k, 2) float
 Place = tuple[float, float]
 Colour = tuple[int, int, int]
 
-BACKGROUND, BODY, HEAD, WINGS, TAIL, LEGS, MARKINGS = range(7)
-
 _TURN = np.linspace(0.0, 2 * np.pi, 37)[:-1]
+_COS, _SIN = np.cos(_TURN), np.sin(_TURN)
 
 
 # --------------------------------------------------------------------------------------- small geometry
@@ -31,7 +27,7 @@ def turned(points: Points, degrees: float) -> Points:
 
 def ellipse(centre: Place, half_width: float, half_height: float, tilt: float = 0.0) -> Points:
     """An ellipse as 36 points."""
-    around = np.stack([half_width * np.cos(_TURN), half_height * np.sin(_TURN)], axis=1)
+    around = np.stack([half_width * _COS, half_height * _SIN], axis=1)
     return turned(around, tilt) + centre
 
 
@@ -57,21 +53,14 @@ def fan(radii: np.ndarray, angles: np.ndarray) -> Points:
 
 
 # ------------------------------------------------------------------------------------------------ bodies
-@cache
-def body_outline(shape: str) -> Points:
-    """The body; x falls, then rises again over the 36 points, so that `back_at` can read it."""
-    cos, sin = np.cos(_TURN), np.sin(_TURN)
-    if shape == "round":
-        return np.stack([0.86 * cos, 0.82 * sin], axis=1)
-    if shape == "long":
-        return np.stack([1.35 * cos, 0.46 * np.sign(sin) * np.abs(sin) ** 0.7], axis=1)
-    if shape == "bean":
-        return np.stack([1.12 * cos, 0.55 * sin + 0.34 * (cos**2 - 0.5)], axis=1)
-    if shape == "pear":
-        return np.stack([1.08 * cos, (0.58 - 0.3 * cos) * sin], axis=1)
-    if shape == "waisted":
-        return np.stack([1.2 * cos, (0.26 + 0.75 * cos**2) * sin], axis=1)
-    raise ValueError(shape)
+# x falls, then rises again over the 36 points, so that `back_at` can read it
+BODIES: dict[str, Points] = {
+    "round": np.stack([0.86 * _COS, 0.82 * _SIN], axis=1),
+    "long": np.stack([1.35 * _COS, 0.46 * np.sign(_SIN) * np.abs(_SIN) ** 0.7], axis=1),
+    "bean": np.stack([1.12 * _COS, 0.55 * _SIN + 0.34 * (_COS**2 - 0.5)], axis=1),
+    "pear": np.stack([1.08 * _COS, (0.58 - 0.3 * _COS) * _SIN], axis=1),
+    "waisted": np.stack([1.2 * _COS, (0.26 + 0.75 * _COS**2) * _SIN], axis=1),
+}
 
 
 def back_at(outline: Points, x: float) -> float:
@@ -86,92 +75,59 @@ def belly_at(outline: Points, x: float) -> float:
     return float(np.interp(x, lower[:, 0], lower[:, 1]))
 
 
-# ------------------------------------------------------------------- heads (around the head's own centre)
-@cache
-def head_outlines(shape: str) -> list[Points]:
-    """Everything but the eye, from back to front."""
-    skull = ellipse((0, 0), 0.42, 0.4)
-    if shape == "round":
-        return [skull]
-    if shape == "beaked":
-        return [np.array([[0.26, -0.25], [0.98, 0.06], [0.24, 0.24]]), skull]
-    if shape == "horned":
-        left = curve((-0.2, -0.22), (-0.42, -0.6), (-0.1, -0.92))
-        right = curve((0.16, -0.25), (0.1, -0.7), (0.46, -0.88))
-        return [ribbon(left, 0.13, 0.01), ribbon(right, 0.13, 0.01), skull]
-    if shape == "eared":
-        return [ellipse((-0.34, -0.48), 0.2, 0.42, -24), ellipse((0.16, -0.56), 0.2, 0.42, 12), skull]
-    if shape == "snouted":
-        return [skull, ellipse((0.5, 0.1), 0.4, 0.2, 8)]
-    raise ValueError(shape)
+# ------------------------------------------- heads around their centre: all but the eye, from back to front
+_SKULL = ellipse((0, 0), 0.42, 0.4)
+_LEFT_HORN = ribbon(curve((-0.2, -0.22), (-0.42, -0.6), (-0.1, -0.92)), 0.13, 0.01)
+_RIGHT_HORN = ribbon(curve((0.16, -0.25), (0.1, -0.7), (0.46, -0.88)), 0.13, 0.01)
+HEADS: dict[str, list[Points]] = {
+    "round": [_SKULL],
+    "beaked": [np.array([[0.26, -0.25], [0.98, 0.06], [0.24, 0.24]]), _SKULL],
+    "horned": [_LEFT_HORN, _RIGHT_HORN, _SKULL],
+    "eared": [ellipse((-0.34, -0.48), 0.2, 0.42, -24), ellipse((0.16, -0.56), 0.2, 0.42, 12), _SKULL],
+    "snouted": [_SKULL, ellipse((0.5, 0.1), 0.4, 0.2, 8)],
+}
 
+# ------------------------------------------------ wings, one of the two: root at the origin, pointing upwards
+_FEATHERS = np.linspace(1.5, 0.72, 17) * np.tile([0.82, 0.98, 1.05, 0.98], 5)[:17]  # rounded, at the trailing edge
+_FINGERS = np.array([1.6, 1.08, 1.02, 1.42, 0.92, 0.88, 1.25, 0.72, 0.68, 0.9])  # pointed, a skin between them
+WINGS: dict[str, list[Points]] = {
+    "none": [],
+    "feathered": [fan(_FEATHERS, np.linspace(-78, -172, 17))],
+    "bat": [fan(_FINGERS, np.linspace(-62, -178, 10))],
+    "insect": [ellipse((-0.62, -0.5), 0.7, 0.22, 38), ellipse((-0.2, -0.82), 0.8, 0.25, 74)],  # narrow blades
+}
 
-# ------------------------------------------------------------- wings (root at the origin, pointing upwards)
-@cache
-def wing_outlines(shape: str) -> list[Points]:
-    """One wing."""
-    if shape == "none":
-        return []
-    if shape == "feathered":  # rounded feathers along the trailing edge
-        angles = np.linspace(-78, -172, 17)
-        radii = np.linspace(1.5, 0.72, 17) * np.tile([0.82, 0.98, 1.05, 0.98], 5)[:17]
-        return [fan(radii, angles)]
-    if shape == "bat":  # a skin hollowed between pointed fingers
-        angles = np.linspace(-62, -178, 10)
-        radii = np.array([1.6, 1.08, 1.02, 1.42, 0.92, 0.88, 1.25, 0.72, 0.68, 0.9])
-        return [fan(radii, angles)]
-    if shape == "insect":  # two narrow blades
-        return [ellipse((-0.62, -0.5), 0.7, 0.22, 38), ellipse((-0.2, -0.82), 0.8, 0.25, 74)]
-    raise ValueError(shape)
+# ----------------- tails before they are turned up or down: root at the origin, pointing backwards along -x
+_THIN = ribbon(curve((0, 0), (-0.7, 0.16), (-1.3, -0.22)), 0.09, 0.05)
+_RIPPLE = 1.08 * np.tile([0.86, 1.0, 1.06, 1.0], 5)[:17]
+_AROUND, _RADIUS = np.linspace(0, 1.75 * np.pi, 22), np.linspace(0.48, 0.2, 22)
+_SPIRAL = np.stack([-0.42 - _RADIUS * np.sin(_AROUND), -0.5 + _RADIUS * np.cos(_AROUND)], axis=1)
+_PRONGS = [ribbon(np.array([[-0.45, 0], [-1.2, y]]), 0.13, 0.03) for y in (-0.5, 0.5)]
+_ALONG = np.linspace(0, 1, 12)
+_UPPER = np.stack([-1.2 * _ALONG, -0.36 * np.sin(np.pi * _ALONG**0.8)], axis=1)
+TAILS: dict[str, list[Points]] = {
+    "none": [],
+    "thin": [_THIN, ellipse((-1.3, -0.24), 0.16, 0.16)],
+    "fan": [fan(_RIPPLE, np.linspace(138, 222, 17))],
+    "curl": [ribbon(np.concatenate([[[0.1, 0.02]], _SPIRAL]), 0.14, 0.07)],
+    "forked": [*_PRONGS, ribbon(np.array([[0.1, 0], [-0.45, 0]]), 0.13, 0.14)],
+    "bushy": [np.concatenate([_UPPER, _UPPER[::-1] * (1, -1)])],
+}
 
-
-# --------------------------------------------------- tails (root at the origin, pointing backwards along -x)
-@cache
-def tail_outlines(shape: str) -> list[Points]:
-    """The tail before it is turned up or down."""
-    if shape == "none":
-        return []
-    if shape == "thin":
-        path = curve((0, 0), (-0.7, 0.16), (-1.3, -0.22))
-        return [ribbon(path, 0.09, 0.05), ellipse((-1.3, -0.24), 0.16, 0.16)]
-    if shape == "fan":
-        angles = np.linspace(138, 222, 17)
-        radii = 1.08 * np.tile([0.86, 1.0, 1.06, 1.0], 5)[:17]
-        return [fan(radii, angles)]
-    if shape == "curl":
-        turn = np.linspace(0, 1.75 * np.pi, 22)
-        radius = np.linspace(0.48, 0.2, 22)
-        spiral = np.stack([-0.42 - radius * np.sin(turn), -0.5 + radius * np.cos(turn)], axis=1)
-        return [ribbon(np.concatenate([[[0.1, 0.02]], spiral]), 0.14, 0.07)]
-    if shape == "forked":
-        prongs = [ribbon(np.array([[-0.45, 0], [-1.2, y]]), 0.13, 0.03) for y in (-0.5, 0.5)]
-        return [*prongs, ribbon(np.array([[0.1, 0], [-0.45, 0]]), 0.13, 0.14)]
-    if shape == "bushy":
-        t = np.linspace(0, 1, 12)
-        upper = np.stack([-1.2 * t, -0.36 * np.sin(np.pi * t**0.8)], axis=1)
-        return [np.concatenate([upper, upper[::-1] * (1, -1)])]
-    raise ValueError(shape)
-
-
-def loose_part(rng: np.random.Generator) -> list[Points]:
-    """A wing, tail or head on its own."""
-    outlines, shape = LOOSE_PARTS[rng.integers(len(LOOSE_PARTS))]
-    return outlines(shape)
-
-
-LOOSE_PARTS: tuple[tuple[Callable[[str], list[Points]], str], ...] = (
-    *((wing_outlines, shape) for shape in ("feathered", "bat", "insect")),
-    *((tail_outlines, shape) for shape in ("fan", "curl", "forked", "bushy")),
-    *((head_outlines, shape) for shape in ("beaked", "horned", "eared")),
-)
+LOOSE_PARTS: list[list[Points]] = [  # what may lie about on its own
+    *(WINGS[shape] for shape in ("feathered", "bat", "insect")),
+    *(TAILS[shape] for shape in ("fan", "curl", "forked", "bushy")),
+    *(HEADS[shape] for shape in ("beaked", "horned", "eared")),
+]
 
 
 # ------------------------------------------------------------------- markings (clipped to the body later)
+MARKINGS = ("none", "stripes", "bands", "spots", "patch")
+
+
 def marking_outlines(shape: str, outline: Points, rng: np.random.Generator) -> list[Points]:
     """Shapes to colour within the body outline."""
     half = float(outline[:, 0].max())
-    if shape == "none":
-        return []
     if shape == "stripes":  # across the body
         lean = rng.uniform(-0.12, 0.12)
         centres = np.linspace(-0.66, 0.66, 4) * half + rng.uniform(-0.06, 0.06)
@@ -198,21 +154,19 @@ def marking_outlines(shape: str, outline: Points, rng: np.random.Generator) -> l
         return [ellipse((x, y), *(rng.uniform(0.11, 0.15),) * 2) for x, y in places]
     if shape == "patch":  # one large saddle
         return [ellipse((rng.uniform(-0.2, 0.0) * half, back_at(outline, 0.0)), 0.6 * half, 0.55)]
-    raise ValueError(shape)
+    return []
 
 
 # ------------------------------------------------------------------------------------------------- canvas
 class Canvas:
-    """An image and its part map, both drawn `SUPERSAMPLE` times too large and reduced at the end."""
+    """An image that is drawn `SUPERSAMPLE` times too large and reduced at the end."""
 
     SUPERSAMPLE = 3
 
     def __init__(self, background: Image.Image, size: int) -> None:
         self.size = size
         self.image = background
-        self.parts = Image.new("L", background.size, BACKGROUND)
-        self._image_pen = ImageDraw.Draw(self.image)
-        self._parts_pen = ImageDraw.Draw(self.parts)
+        self._pen = ImageDraw.Draw(background)
         self.matrix = np.eye(2)  # body units to supersampled pixels
         self.offset = np.zeros(2)
 
@@ -222,38 +176,29 @@ class Canvas:
         self.matrix = turned(np.eye(2) * mirror, degrees) * pixels_per_unit * self.SUPERSAMPLE
         self.offset = np.asarray(centre, dtype=float) * self.SUPERSAMPLE
 
-    def polygon(self, points: Points, colour: Colour, part: int, edge: Colour | None = None) -> None:
+    def polygon(self, points: Points, colour: Colour, edge: Colour | None = None) -> None:
         """Fill a shape, with a thin edge where given."""
-        corners = self._pixels(points)
-        self._image_pen.polygon(corners, fill=colour)
-        self._parts_pen.polygon(corners, fill=part)
+        self._pen.polygon(self._pixels(points), fill=colour)
         if edge is not None:
-            self._image_pen.line(corners + corners[:4], fill=edge, width=self.SUPERSAMPLE)
+            self.outline(points, edge)
 
-    def polygons_within(self, shapes: list[Points], frame: Points, colour: Colour, part: int) -> None:
+    def polygons_within(self, shapes: list[Points], frame: Points, colour: Colour) -> None:
         """Fill shapes, but only where they lie inside `frame`."""
-        if not shapes:
-            return
         inside, filled = Image.new("1", self.image.size), Image.new("1", self.image.size)
         ImageDraw.Draw(inside).polygon(self._pixels(frame), fill=1)
         pen = ImageDraw.Draw(filled)
         for points in shapes:
             pen.polygon(self._pixels(points), fill=1)
-        mask = ImageChops.logical_and(inside, filled)
-        self.image.paste(colour, mask=mask)
-        self.parts.paste(part, mask=mask)
+        self.image.paste(colour, mask=ImageChops.logical_and(inside, filled))
 
     def outline(self, points: Points, colour: Colour) -> None:
         """Draw only the edge of a shape."""
         corners = self._pixels(points)
-        self._image_pen.line(corners + corners[:4], fill=colour, width=self.SUPERSAMPLE)
+        self._pen.line(corners + corners[:4], fill=colour, width=self.SUPERSAMPLE)
 
-    def finish(self) -> tuple[np.ndarray, np.ndarray]:
-        """The image (size, size, 3) and the part map (size, size), both uint8."""
-        image = np.asarray(self.image.reduce(self.SUPERSAMPLE))
-        middle = self.SUPERSAMPLE // 2
-        parts = np.asarray(self.parts)[middle :: self.SUPERSAMPLE, middle :: self.SUPERSAMPLE]
-        return image, np.ascontiguousarray(parts)
+    def finish(self) -> np.ndarray:
+        """The image (size, size, 3), uint8."""
+        return np.asarray(self.image.reduce(self.SUPERSAMPLE))
 
     def _pixels(self, points: Points) -> list[float]:
         return (points @ self.matrix + self.offset).ravel().tolist()
