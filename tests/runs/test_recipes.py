@@ -72,7 +72,7 @@ PUBLISHED: dict[str, dict[str, tuple[object, ...]]] = {
         "train.decay_biases": (True,) * 7,
         "train.draw": ("by_total",) * 7,
         "backbone.train_blocks": (2, 3, 2, 2, 2, 2, 2),
-        "method.smoothing": (1, 1, 0.5, 0.1, 0.1, 0.1, 0.1),  # the last is assumed
+        "method.smoothing": (1, 1, 0.5, 0.1, 0.1, 0.1, 1),
         "method.balanced": (True, True, True, True, True, True, False),
         "method.kmeans_restarts": (10,) * 7,
         "method.kmeans_iterations": (10,) * 7,
