@@ -17,7 +17,7 @@ from statistics import median
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from newkinds.data.batch import Batch
+from newkinds.data.batch import Batch, Pixels
 from newkinds.encoders.backbones import Backbone, build_backbone
 from newkinds.encoders.encoder import Encoder
 from newkinds.encoders.organizers import ORGANIZERS
@@ -65,7 +65,8 @@ def print_times(backbone: Backbone, fast: CPF, plain: CPF, count: int, repeats: 
     size = backbone.preprocessing.size
     views = torch.randn(2 * count, 3, size, size)
     labels = torch.arange(count).where(torch.arange(count) % 2 == 0, -1)  # every other image is labelled
-    batch = Batch(views, labels, index=torch.arange(count))
+    pixels = torch.randint(256, views.shape, dtype=torch.uint8)
+    batch = Batch(Pixels(pixels), labels, index=torch.arange(count))
     with torch.no_grad():
         tokens, tokens_of_views = backbone(views[:count]), backbone(views)
     published = AsPublished.of(backbone)  # the same for all, so that the differences are CPF's

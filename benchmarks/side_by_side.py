@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -21,11 +20,10 @@ from newkinds.encoders.organizers.cpf import CPF
 from newkinds.encoders.tokens import Tokens
 from newkinds.methods import METHODS, Method
 from newkinds.methods.base import Progress
+from newkinds.process import keep_freed_memory
 from newkinds.runs.config import TrainConfig
-from newkinds.training.device import choose_device
 from newkinds.training.loop import parameter_groups, step
 from newkinds.training.model import Model
-from newkinds.training.precision import MixedPrecision
 
 KNOWN, CATEGORIES = 100, 200  # as on CUB
 TURN_SECONDS = 0.5  # a run that is shorter is repeated within its turn
@@ -34,7 +32,7 @@ TURN_SECONDS = 0.5  # a run that is shorter is repeated within its turn
 class AsPublished(Backbone):
     """A backbone that shares another one's network and computes all of it as timm does, whatever is read of it."""
 
-    divides = False  # so that no block is computed in another way
+    has_frozen_part = False  # so that no block is computed in another way
 
     @classmethod
     def of(cls, backbone: Backbone) -> AsPublished:
@@ -53,16 +51,14 @@ class TrainingStep:
     """
 
     def __init__(self, encoder: Encoder, head: Method, batches: Iterator[Batch]) -> None:
+        keep_freed_memory()  # as the command does for any training
         config = TrainConfig()
         self.model = Model(encoder, head, [str(number) for number in range(KNOWN)], CATEGORIES).train()
         self.batches = batches
         self.optimizer = torch.optim.SGD(parameter_groups(self.model, config), lr=0.0, momentum=config.momentum)
-        self.precision = MixedPrecision("float32", choose_device("cpu"))  # ready as for any training
 
     def __call__(self) -> Tensor:
-        batch = next(self.batches)
-        ready = replace(batch, views=self.model.encoder.backbone.ready(batch.views))
-        return step(self.model, ready, Progress(epoch=0, epochs=1), self.optimizer, self.precision)["loss"]
+        return step(self.model, next(self.batches), Progress(epoch=0, epochs=1), self.optimizer)["loss"]
 
 
 def forward_and_backward(cpf: CPF, tokens: Tokens) -> Callable[[], object]:

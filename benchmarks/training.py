@@ -206,9 +206,9 @@ def measure(name: str, image_size: int, images: int, batch: int, rounds: int) ->
     check_same(training_steps(networks, table.rows(range(compared)), compared, "float32"))
 
     steps = training_steps(networks, table, batch, "float16")
-    views = networks.training.ready(next(steps["c"].batches).views)
+    views = next(steps["c"].batches).inputs.values
     with torch.no_grad():
-        tokens = networks.training(views)
+        tokens = networks.training(networks.training.preprocessing.normalise(views))
     times = times_in_turns({**steps, CPF_ALONE: forward_and_backward(networks.fast, tokens)}, rounds)
     print_table(times, batch)
     print_targets(times)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from . import process
 from .errors import NewkindsError, unexpected
 
 EXAMPLES = """examples:
@@ -250,7 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.verb is None:
         parser().print_help()
         return 2
-    _prepare_process()
+    process.prepare()
     try:
         return VERBS[options.verb](options)
     except KeyboardInterrupt:
@@ -275,17 +275,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
-
-
-def _prepare_process() -> None:
-    """What suits a command but not a library that is imported."""
-    # threads that spin while they wait starve each other where the cores are shared
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # names of files may hold anything, and Pillow's remarks on odd files are not for the user
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-    warnings.filterwarnings("ignore", module="PIL")
 
 
 def _choices(options: argparse.Namespace) -> dict[str, Any]:

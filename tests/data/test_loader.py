@@ -55,13 +55,13 @@ def test_fewer_images_than_a_batch_still_make_one() -> None:
 def test_rows_are_view_major_and_labelled(table: Table) -> None:
     batches = TrainingBatches(table, Preprocessing(64), batch_size=8, seed=0, workers=0)
     batch = next(iter(batches(0)))
-    assert batch.views.shape == (16, 3, 64, 64)
-    assert batch.views.dtype == torch.uint8
+    assert batch.inputs.values.shape == (16, 3, 64, 64)
+    assert batch.inputs.values.dtype == torch.uint8
     assert batch.labels.tolist() == table.targets[batch.index.numpy()].tolist()
     resized = Preprocessing(64).resize(table.open(int(batch.index[3])))  # (3, 73, 73)
     windows = resized.unfold(1, 64, 1).unfold(2, 64, 1)
     for row in (3, 8 + 3):  # row and partner show the same image
-        view = batch.views[row]
+        view = batch.inputs.values[row]
         matches = [(windows == v[:, None, None]).flatten(3).all(3).all(0).any() for v in (view, view.flip(-1))]
         assert any(matches)
 
@@ -72,7 +72,7 @@ def test_an_epoch_is_the_same_with_any_number_of_reading_processes(table: Table,
     again = TrainingBatches(table, Preprocessing(64), batch_size=8, seed=0, workers=workers)
     list(again(0))  # an epoch before must not matter
     for ours, theirs in zip(again(1), reference(1), strict=True):
-        assert torch.equal(ours.views, theirs.views)
+        assert torch.equal(ours.inputs.values, theirs.inputs.values)
         assert torch.equal(ours.index, theirs.index)
 
 

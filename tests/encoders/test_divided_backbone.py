@@ -6,6 +6,7 @@ import pytest
 import timm
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from newkinds.encoders.backbones import Backbone, build_backbone
 from newkinds.encoders.blocks import all_tokens, first_token
@@ -40,14 +41,14 @@ def images() -> Tensor:
 def test_both_parts_together_are_the_network(kind: str, train_blocks: int) -> None:
     backbone = small_vit(kind, train_blocks)
     whole = backbone._tokens_of_sequence(backbone.network.forward_features(images()))
-    entering = backbone.entering(images())
+    entering = backbone.frozen_part(images())
     assert entering.shape == (3, *backbone.sequence_shape)
     assert not entering.requires_grad
-    for tokens in (backbone(images()), backbone(entering)):
+    for tokens in (backbone(images()), backbone.trained_part(entering)):
         torch.testing.assert_close(tokens.cls, whole.cls)
         torch.testing.assert_close(tokens.patches, whole.patches)
         assert tokens.grid == whole.grid == (2, 2)
-    for alone in (backbone(images(), patches=False), backbone(entering, patches=False)):
+    for alone in (backbone(images(), patches=False), backbone.trained_part(entering, patches=False)):
         torch.testing.assert_close(alone.cls, whole.cls)
 
 
@@ -79,16 +80,19 @@ def test_a_norm_folded_into_its_map_learns_the_same(kind: str) -> None:
         torch.testing.assert_close(here, there, msg=name)
 
 
-def test_no_gradient_is_made_that_only_the_first_norm_would_read() -> None:
+def test_no_gradient_is_made_that_only_the_first_norm_would_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what leaves the product with W_qkv, a gradient with respect to its input is the costly part."""
     block, tokens = small_vit("plain", 3).network.blocks[0], torch.randn(2, 7, 48, dtype=torch.float64)
     wanted: list[bool] = []
-    block.attn.register_forward_pre_hook(lambda _, inputs: wanted.append(inputs[0].requires_grad))
+
+    def recorded(module: nn.Module, state: dict[str, Tensor], inputs: tuple[Tensor]) -> Tensor:
+        wanted.append(inputs[0].requires_grad)
+        return functional_call(module, state, inputs)
+
+    monkeypatch.setattr("newkinds.encoders.blocks.functional_call", recorded)
     all_tokens(block, tokens)
-    block(tokens)
-    block.requires_grad_(False)
-    all_tokens(block, tokens)
-    assert wanted == [False, True, False]
+    assert wanted == [False]
+    assert block.norm1(tokens).requires_grad, "which is what the plain block gives its attention"
 
 
 @pytest.mark.parametrize("patches", [True, False])
@@ -113,3 +117,37 @@ def test_nothing_is_computed_for_patches_that_nobody_reads(name: str) -> None:
     assert with_details.tokens is not None
     assert with_details.tokens.shape == (3, 4, 48)
     assert seen == [1 if name == "none" else 5, 5]
+
+
+class LowRank(nn.Module):
+    """An adapter around a linear map, as people put them into a backbone."""
+
+    def __init__(self, inner: nn.Linear) -> None:
+        super().__init__()
+        self.inner = inner
+        self.weight, self.bias = inner.weight, inner.bias  # what a fast path would read
+        self.down = nn.Linear(inner.in_features, 4, bias=False)
+        self.up = nn.Linear(4, inner.out_features, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x) + self.up(self.down(x))
+
+
+@pytest.mark.parametrize("patches", [True, False])
+@pytest.mark.parametrize("kind", ["adapter", "hook", "other function"])
+@pytest.mark.parametrize("place", ["attn.qkv", "attn.proj", "mlp.fc1", "norm1"])
+def test_what_is_put_into_a_block_is_never_ignored(place: str, kind: str, patches: bool) -> None:
+    backbone = small_vit("plain", 1)
+    block = backbone.network.blocks[-1]
+    layer, parent = block.get_submodule(place), block.get_submodule(place.rpartition(".")[0])
+    if kind == "hook":
+        layer.register_forward_hook(lambda _, __, output: 2 * output)
+    elif kind == "other function":
+        plain = layer.forward
+        layer.forward = lambda x: 2 * plain(x)  # type: ignore[method-assign]
+    elif isinstance(layer, nn.Linear):
+        setattr(parent, place.rpartition(".")[2], LowRank(layer).double())
+    else:
+        setattr(parent, place, nn.Sequential(layer, nn.Linear(48, 48)).double())
+    expected = backbone.network.forward_features(images())
+    torch.testing.assert_close(backbone(images(), patches).cls, expected[:, 0])

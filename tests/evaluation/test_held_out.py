@@ -22,7 +22,7 @@ from newkinds.discovery.finished import assign
 from newkinds.errors import NewkindsError
 from newkinds.evaluation import judge as evaluation
 from newkinds.experiments.grid import read_outcome
-from newkinds.training.model import Model
+from newkinds.training.embedding import embed
 
 Cli = Callable[..., tuple[int, str, str]]
 TEST_IMAGES = {"cub": 200, "cars": 196, "aircraft": 100, "cifar10": 10, "cifar100": 100, "imagenet100": 100}
@@ -64,7 +64,7 @@ def test_test_images_are_scored_like_the_others(run: Path, trained: Path, run_cl
     assert json.loads((run / "evaluation.json").read_text()) == result
 
     table, model = held_out("cifar10", str(trained / "data")), newkinds.load(run).model
-    predicted = assign(model, model.embed(table)).category.tolist()
+    predicted = assign(model, embed(model.encoder, table, model.device)).category.tolist()
     truth = [str(label) for label in table.truth or []]
     pairs = list(zip(predicted, truth, strict=True))
     counts = [[pairs.count((category, label)) for label in sorted(set(truth))] for category in range(10)]
@@ -93,13 +93,13 @@ def test_test_images_are_scored_like_the_others(run: Path, trained: Path, run_cl
 def test_test_images_are_embedded_once_for_a_model(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = newkinds.evaluate(run)
     with monkeypatch.context() as patched:
-        patched.setattr(Model, "embed", no_embedding)
+        patched.setattr(evaluation, "embed", no_embedding)
         assert newkinds.evaluate(run) == first
     model = newkinds.load(run).model
     for parameter in model.method.parameters():
         parameter.data.mul_(-1)
     model.save(run / "model.safetensors")
-    monkeypatch.setattr(Model, "embed", no_embedding)
+    monkeypatch.setattr(evaluation, "embed", no_embedding)
     with pytest.raises(AssertionError, match="embedded"):
         newkinds.evaluate(run)
 
@@ -133,7 +133,7 @@ def test_unreadable_test_images_are_passed_over_and_counted(
         return read
 
     monkeypatch.setattr(evaluation, "held_out", with_broken({3}))
-    monkeypatch.setattr("newkinds.training.model.choose_workers", lambda workers, device: 0)  # a closure cannot travel
+    monkeypatch.setattr("newkinds.training.embedding.choose_workers", lambda workers, device: 0)  # closures stay here
     result = newkinds.evaluate(run)
     assert result["test"]["evaluated"] == 9
     assert result["protocol"]["evaluated"].endswith("; 9 test images of 10, the others cannot be read")

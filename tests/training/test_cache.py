@@ -29,6 +29,7 @@ from newkinds.runs.config import resolve
 from newkinds.runs.run import Run
 from newkinds.training import store as cache_files
 from newkinds.training.cache import TokenCache, cached_tokens
+from newkinds.training.embedding import embed
 from newkinds.training.loop import fit
 from newkinds.training.model import build_model
 from newkinds.training.store import CacheUnavailable, clear_caches, list_caches
@@ -64,8 +65,8 @@ def files_of(root: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(root.glob("*/view*"))}
 
 
-class Pixels:
-    """The same fixed views as a cache has, made anew each time: what training without a cache would see."""
+class FromPixels:
+    """The same fixed views as a cache has, computed anew each time: what training without a cache would see."""
 
     random_views = 4
 
@@ -78,7 +79,9 @@ class Pixels:
 
     def take(self, rows: np.ndarray, numbers: np.ndarray) -> torch.Tensor:
         views = FixedViews(self.table, self.backbone.preprocessing, 0, rows.tolist(), [[n] for n in numbers.tolist()])
-        return torch.cat([view for i in range(len(views)) if isinstance(view := views[i], torch.Tensor)])
+        pixels = torch.cat([view for i in range(len(views)) if isinstance(view := views[i], torch.Tensor)])
+        with torch.no_grad():
+            return self.backbone.frozen_part(self.backbone.preprocessing.normalise(pixels))
 
     def holds(self, table: Table) -> bool:
         return False
@@ -96,16 +99,12 @@ def test_training_from_a_cache_is_training_on_the_same_views(
     for kind in ("pixels", "float32", "float16"):
         model = build_model(config, table.known, 4)
         backbone = model.encoder.backbone
-        if kind == "pixels":
-            model.cache = Pixels(table, backbone)  # type: ignore[assignment]
-        else:
-            model.cache = made(backbone, table, 4, precision=kind)
+        cache = FromPixels(table, backbone) if kind == "pixels" else made(backbone, table, 4, precision=kind)
         run = Run(tmp_path / kind)
         run.begin(config)
-        fit(model, table, config.train, run)
+        fit(model, table, config.train, run, cache=cache)
         losses[kind] = [row["loss"] for row in run.metrics()]
-        model.cache = None
-        features[kind] = model.embed(table).features
+        features[kind] = embed(model.encoder, table, model.device).features
     assert losses["float32"] == pytest.approx(losses["pixels"], rel=1e-5)
     torch.testing.assert_close(features["float32"], features["pixels"], rtol=1e-4, atol=1e-4)
     size = features["pixels"].abs().max()
@@ -121,7 +120,7 @@ def test_tokens_are_those_of_the_views_they_stand_for(table: Table, backbone: Ba
     for number, view in ((0, preprocessing.centre_view(resized)), (2, preprocessing.random_views(resized, 1, rng)[0])):
         tokens = cache.take(cache.rows_of(table)[[row]], np.array([number]))
         with torch.inference_mode():
-            expected = backbone.entering(preprocessing.normalise(view[None]))
+            expected = backbone.frozen_part(preprocessing.normalise(view[None]))
         torch.testing.assert_close(tokens, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -139,7 +138,7 @@ def test_a_step_sees_two_different_views_that_depend_on_seed_and_epoch_alone(
 
     def views(seed: int, epoch: int) -> torch.Tensor:
         batches = StoredBatches(table, Numbers(), 32, seed)
-        return torch.stack([batch.views for batch in batches(epoch)])  # (steps, 2·32)
+        return torch.stack([batch.inputs.values for batch in batches(epoch)])  # (steps, 2·32)
 
     seen = views(0, 5)
     first, second = seen.unflatten(1, (2, -1)).unbind(1)

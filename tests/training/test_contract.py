@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,16 @@ from safetensors.torch import save_file
 import newkinds
 from conftest import TINY_TRAINING, save_image
 from newkinds.data import load_table
-from newkinds.data.batch import Batch
+from newkinds.data.batch import Batch, Pixels
 from newkinds.data.loader import TrainingBatches
 from newkinds.encoders.organizers import ORGANIZERS
+from newkinds.encoders.tokens import Encoded
 from newkinds.files import make_folder
-from newkinds.methods import METHODS, Progress
+from newkinds.methods import METHODS, Progress, Step
 from newkinds.runs.config import Config, TrainConfig, resolve
 from newkinds.runs.run import Run
 from newkinds.training.loop import fit, gatherer
 from newkinds.training.model import Model, build_model
-from newkinds.training.precision import MixedPrecision
 
 methods = pytest.mark.parametrize("method", list(METHODS))
 organizers = pytest.mark.parametrize("organizer", list(ORGANIZERS))
@@ -48,13 +48,11 @@ def loss_on(model: Model, config: Config) -> torch.Tensor:
     table = load_table(config.data)
     preprocessing = model.encoder.backbone.preprocessing
     batches = TrainingBatches(table, preprocessing, len(table), seed=7, workers=0)
-    precision = MixedPrecision("float32", torch.device("cpu"))
     torch.manual_seed(0)
-    model.method.on_epoch_start(0, gatherer(model, table, batches, precision, epoch=0))
+    model.method.on_epoch_start(0, gatherer(model, table, batches, epoch=0))
     (batch,) = batches.of_all_rows(epoch=1, views=2)
-    batch = replace(batch, views=preprocessing.normalise(batch.views))
-    features = model.encoder(batch.views).feature
-    return model.method.eval().loss(batch, features, Progress(0, 2))["loss"]
+    model.method.eval()
+    return model(batch, Progress(0, 2))["loss"]
 
 
 @organizers
@@ -147,8 +145,8 @@ def test_a_batch_without_labels_has_a_finite_loss(method: str) -> None:
     model = build_model(config, table.known, 4)
     loss_on(model, config)  # gathers what the method needs of the whole set
     features = torch.randn(8, model.encoder.dim, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    batch = Batch(torch.empty(0), labels=torch.full((4,), -1), index=torch.arange(4))
-    loss = model.method.loss(batch, features, Progress(0, 2))["loss"]
+    batch = Batch(Pixels(torch.empty(0)), labels=torch.full((4,), -1), index=torch.arange(4))
+    loss = model.method.loss(Step(batch, Encoded(features), Progress(0, 2)))["loss"]
     loss.backward()
     assert torch.isfinite(loss)
     assert features.grad is not None

@@ -18,16 +18,16 @@ from torch.optim import SGD
 
 import newkinds
 from conftest import TINY_TRAINING, Killed, save_image
+from newkinds.data.batch import Batch, Pixels
 from newkinds.encoders.backbones import weights_file
 from newkinds.encoders.tokens import Encoded
 from newkinds.errors import NewkindsError
-from newkinds.methods import Batch, Progress
+from newkinds.methods import Progress, Step
 from newkinds.methods.schedules import cosine_lr
 from newkinds.runs.config import TrainConfig, resolve
 from newkinds.runs.run import Run
-from newkinds.training.loop import parameter_groups, step, trainable_parameters
-from newkinds.training.model import Model, build_model
-from newkinds.training.precision import MixedPrecision
+from newkinds.training.loop import describe_groups, parameter_groups, step
+from newkinds.training.model import Model, build_model, load_model
 
 
 def small_model(organizer: str = "cpf", **train: object) -> Model:
@@ -37,8 +37,8 @@ def small_model(organizer: str = "cpf", **train: object) -> Model:
 
 def some_batch(labels: list[int]) -> Batch:
     generator = torch.Generator().manual_seed(0)
-    views = torch.randn(2 * len(labels), 3, 64, 64, generator=generator)
-    return Batch(views, torch.tensor(labels), torch.arange(len(labels)))
+    views = torch.randint(256, (2 * len(labels), 3, 64, 64), dtype=torch.uint8, generator=generator)
+    return Batch(Pixels(views), torch.tensor(labels), torch.arange(len(labels)))
 
 
 def test_parameter_groups_follow_the_hosts_rule() -> None:
@@ -68,12 +68,26 @@ def test_only_the_last_block_organizer_and_head_are_trained() -> None:
 
 def test_an_organizer_that_would_learn_nothing_is_refused(tmp_path: Path) -> None:
     model = small_model()
-    assert "organizer" in trainable_parameters(model)
+    assert any("organizer" in group["name"] for group in parameter_groups(model, TrainConfig()))
     model.encoder.organizer.requires_grad_(False)
     with pytest.raises(NewkindsError, match="freeze_organizer"):
-        trainable_parameters(model)
-    assert "organizer 0 of" in trainable_parameters(model, allow_frozen_organizer=True)
-    assert "organizer 0 of 0" in trainable_parameters(small_model("none"))
+        parameter_groups(model, TrainConfig())
+    as_control = parameter_groups(model, TrainConfig(freeze_organizer=True))
+    for groups in (as_control, parameter_groups(small_model("none"), TrainConfig())):
+        assert not any("organizer" in group["name"] for group in groups)
+
+
+def test_every_group_of_parameters_is_said_with_its_rate_decay_and_size(trained_run: Path) -> None:
+    model = small_model()
+    config = TrainConfig(lr=0.1, backbone_lr_ratio=0.01, weight_decay=1e-4)
+    lines = describe_groups(parameter_groups(model, config), config.lr)
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert sum(int(line.split(": ")[1].split()[0].replace(",", "")) for line in lines) == trained
+    matrices = sum(p.numel() for p in model.encoder.backbone.parameters() if p.requires_grad and p.ndim > 1)
+    assert lines[0] == f"backbone: {matrices:,} parameters, lr 0.001, decay 0.0001"
+    assert sum("organizer" in line for line in lines) == sum("head" in line for line in lines) == 2
+    recorded = json.loads((trained_run / "protocol.json").read_text())["trains"]
+    assert [line.split(":")[0] for line in recorded] == [line.split(":")[0] for line in lines]
 
 
 def test_a_frozen_organizer_stays_at_its_start(tmp_path: Path) -> None:
@@ -96,9 +110,7 @@ def test_a_step_with_any_mix_of_labels_is_finite_and_learns(labels: list[int]) -
     model = small_model()
     optimizer = SGD(parameter_groups(model, TrainConfig()), lr=0.01)
     before = {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
-    losses = step(
-        model, some_batch(labels), Progress(0, 10), optimizer, MixedPrecision("float32", torch.device("cpu"))
-    )
+    losses = step(model, some_batch(labels), Progress(0, 10), optimizer)
     assert all(torch.isfinite(value) for value in losses.values())
     assert all(torch.isfinite(p).all() for p in model.parameters())
     changed = {n for n, p in model.named_parameters() if n in before and not torch.equal(p, before[n])}
@@ -115,12 +127,11 @@ def test_auxiliary_losses_of_an_organizer_are_added() -> None:
 
     model.encoder.organizer.organize = with_loss  # type: ignore[assignment,method-assign]
     optimizer = SGD([weight], lr=0.0)
-    losses = step(
-        model, some_batch([0, -1]), Progress(0, 10), optimizer, MixedPrecision("float32", torch.device("cpu"))
-    )
+    batch = some_batch([0, -1])
+    losses = step(model, batch, Progress(0, 10), optimizer)
     assert losses["tidiness"] == 6
     assert weight.grad == 3
-    terms = model.method.loss(some_batch([0, -1]), model.encoder(some_batch([0, -1]).views).feature, Progress(0, 10))
+    terms = model.method.loss(Step(batch, model.encoder(batch.inputs), Progress(0, 10)))
     torch.testing.assert_close(losses["loss"], terms["loss"] + 6)
 
 
@@ -195,7 +206,7 @@ def test_killed_at_any_moment_the_same_command_ends_with_the_same_model(tmp_path
         kept = Run(out).metrics()[: state["epochs_done"]] if state else []
     assert len(kept) >= 2
     assert start(out, log).wait(timeout=300) == 0
-    assert f"going on after epoch {len(kept)}" in log.read_text()  # it did not begin anew ...
+    assert f"resuming after epoch {len(kept)}" in log.read_text()  # it did not begin anew ...
     assert Run(out).metrics()[: len(kept)] == kept  # ... and the rows before are the very same, seconds and all
     assert digest(out / "model.safetensors") == digest(whole / "model.safetensors")
     rows = [
@@ -313,3 +324,33 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
         newkinds.train("creatures", tmp_path / "run", settings=[TINY_TRAINING, {"train": {"epochs": 1}}])
     assert half_written.exists()
     newkinds.train("creatures", tmp_path / "run", settings=[TINY_TRAINING, {"train": {"epochs": 1}}])
+
+
+def test_evaluation_on_the_way_without_truth_is_left_out(
+    photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"train": {"epochs": 1, "batch_size": 8, "eval_every": 1, "cache_views": 2}}
+    newkinds.train(photos, tmp_path / "run", k=3, settings=settings)
+    assert "true classes, which are not known here" in capfd.readouterr().err
+    assert "acc_all" not in Run(tmp_path / "run").metrics()[0]
+
+
+def test_weights_that_share_memory_are_saved_and_come_back(tmp_path: Path) -> None:
+    config = resolve({"data": {"name": "creatures"}, "organizer": {"name": "cpf"}})
+    model = build_model(config, ["a", "b"], 4)
+    organizer = model.encoder.organizer
+    organizer.update.k.weight = organizer.update.q.weight  # type: ignore[union-attr]
+    model.save(tmp_path / "model.safetensors")
+    loaded = load_model(config, tmp_path / "model.safetensors", torch.device("cpu"))
+    assert torch.equal(loaded.encoder.organizer.update.k.weight, organizer.update.q.weight)  # type: ignore[union-attr]
+
+
+def test_loading_a_run_leaves_random_numbers_and_memory_settings_alone(
+    trained_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("newkinds.process.keep_freed_memory", lambda: pytest.fail("this is for the command alone"))
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    newkinds.load(trained_run)
+    assert torch.equal(torch.rand(3), expected)

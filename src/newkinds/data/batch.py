@@ -4,13 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Batch:
-    """B images in V random views. Rows of `views` are view-major: partner of row i is (i + B) mod 2B."""
+class Pixels:
+    """Views of images as they were cropped; the encoder normalises them."""
 
-    views: Tensor  # (V·B, 3, H, W)
-    labels: Tensor  # (B,) known class 0..C-1, or -1 where there is no label
+    values: Tensor  # (n, 3, H, W) uint8
+
+
+@dataclass(frozen=True)
+class CachedTokens:
+    """What enters the backbone's first trained block for as many views, from a cache."""
+
+    values: Tensor  # (n, T, D) float16 or float32
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B images in V random views. Rows of `inputs` are view-major: partner of row i is (i + B) mod 2B."""
+
+    inputs: Pixels | CachedTokens  # n = V·B
+    labels: Tensor  # (B,) known class 0..C-1, or -1 if there is no label
     index: Tensor  # (B,) row of the table, for methods that remember images between steps
+
+    def to(self, device: torch.device) -> Batch:
+        inputs = type(self.inputs)(self.inputs.values.to(device))
+        return Batch(inputs, self.labels.to(device), self.index.to(device))

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..errors import NewkindsError
-from .batch import Batch
+from .batch import Batch, CachedTokens, Pixels
 from .images import BadImage, content_digest
 from .table import Skipped, Table
 from .views import Preprocessing
@@ -88,7 +88,7 @@ def _view_major(samples: list[Sample]) -> Batch | tuple[int, str]:
             return row, seen
         views.append(seen)
     return Batch(
-        views=torch.stack(views, dim=1).flatten(0, 1),  # (V·B, 3, H, W) uint8
+        Pixels(torch.stack(views, dim=1).flatten(0, 1)),
         labels=torch.tensor([target for _, target, _ in samples]),
         index=torch.tensor([row for _, _, row in samples]),
     )
@@ -226,7 +226,7 @@ class StoredBatches:
         """Rows (B,) of the table, each in the views (B, V) of its line."""
         view_major = numbers.T.ravel()  # (V·B,)
         return Batch(
-            views=self.store.take(np.tile(self.rows[rows], numbers.shape[1]), view_major),
+            CachedTokens(self.store.take(np.tile(self.rows[rows], numbers.shape[1]), view_major)),
             labels=torch.from_numpy(self.targets[rows]),
             index=torch.from_numpy(rows),
         )

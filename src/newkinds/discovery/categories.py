@@ -13,7 +13,7 @@ from ..errors import NewkindsError
 from ..methods.base import Assignment
 from ..runs.run import Run
 from ..text import text_table
-from ..training.model import Embedded
+from ..training.embedding import Embedded
 
 ASSIGNMENT_COLUMNS = ("path", "given_label", "category", "is_new", "confidence")
 SKIPPED_COLUMNS = ("path", "reason")

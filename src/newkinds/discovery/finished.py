@@ -20,8 +20,10 @@ from ..errors import NewkindsError
 from ..files import write_whole
 from ..methods import Assignment
 from ..runs.run import Run
+from ..training.cache import TokenCache
 from ..training.device import choose_device
-from ..training.model import Embedded, Model, load_model
+from ..training.embedding import Embedded, embed
+from ..training.model import Model, load_model
 from .card import run_card
 from .categories import Discovery, gather, read_names, write
 
@@ -58,7 +60,7 @@ class LoadedRun:
     ) -> tuple[list[Prediction], list[Skipped]]:
         """Predictions, and the images that could not be read with the reason."""
         table = _table_of([images] if isinstance(images, (str, Path)) else images)
-        embedded = self.model.embed(table)
+        embedded = embed(self.model.encoder, table, self.model.device)
         for skipped in embedded.skipped:
             warn(f"{skipped.path} passed over: {skipped.reason}")
         assignment = assign(self.model, embedded)
@@ -69,13 +71,13 @@ class LoadedRun:
             )
         ], embedded.skipped
 
-    def discover(self, table: Table) -> Discovery:
+    def discover(self, table: Table, cache: TokenCache | None = None) -> Discovery:
         """Assign the images the run was trained on, and write all it shows: features, tables, page and card."""
         from .report import render
         from .report.build import page_of  # jinja2 is needed here only
 
         started = time.perf_counter()
-        embedded = self.model.embed(table)
+        embedded = embed(self.model.encoder, table, self.model.device, cache=cache)
         self.run.write_json("timing.json", {"embedding_seconds": time.perf_counter() - started, "images": len(table)})
         found = gather(self.run, table, embedded, assign(self.model, embedded), self.names, len(self.model.known))
         write_whole(self.run.path("features.safetensors"), save({"features": embedded.features}))

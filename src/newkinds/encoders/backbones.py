@@ -58,19 +58,19 @@ class Backbone(nn.Module):
         self.eval()
 
     @property
-    def divides(self) -> bool:
-        """Whether the frozen blocks can be computed apart from the trained ones (see `entering`)."""
+    def has_frozen_part(self) -> bool:
+        """Whether the frozen blocks can be computed by themselves, once, and their tokens kept."""
         return type(self.network).forward_features is VisionTransformer.forward_features
 
-    def forward(self, inputs: Tensor, patches: bool = True) -> Tokens:
-        """Images (B, 3, H, W), or the tokens (B, T, D) that `entering` gave for them, → tokens.
+    def forward(self, images: Tensor, patches: bool = True) -> Tokens:
+        """Normalised images (B, 3, H, W) → tokens.
 
         With `patches=False` only the class token is right, and the patch tokens may be missing (N = 0): the last
         block then computes what the class token needs and no more.
         """
-        if self.divides:
-            return self._tokens_of_sequence(self._sequence(inputs, patches or not self._has_class_token))
-        features = self.network.forward_features(inputs)
+        if self.has_frozen_part:
+            return self._through(self._blocks, self._first_tokens(images), patches)
+        features = self.network.forward_features(images)
         if isinstance(features, Tensor) and features.ndim == 4:
             return self._tokens_of_map(features)
         if isinstance(features, Tensor) and features.ndim == 3 and _is_plain_vit(self.network):
@@ -80,24 +80,28 @@ class Backbone(nn.Module):
             "a plain ViT; choose another one (`newkinds list backbones`)."
         )
 
-    def entering(self, images: Tensor) -> Tensor:
-        """The tokens (B, T, D) that enter the first trained block, or leave the last one where none is trained.
+    def frozen_part(self, images: Tensor) -> Tensor:
+        """The tokens (B, T, D) that enter the first trained block, or leave the last one if none is trained.
 
-        They never change in training, so they may be computed once; `forward` takes them in place of the images.
+        They never change in training, so they may be computed once; `trained_part` goes on from them.
         """
         sequence = self._first_tokens(images)
         for block in self._blocks[: self._frozen_blocks]:
             sequence = block(sequence)
         return sequence
 
+    def trained_part(self, sequence: Tensor, patches: bool = True) -> Tokens:
+        """What `forward` gives, from the tokens (B, T, D) that `frozen_part` gave."""
+        return self._through(self._blocks[self._frozen_blocks :], sequence, patches)
+
     @property
     def sequence_shape(self) -> tuple[int, int]:
-        """T, D of what `entering` gives."""
+        """T, D of what `frozen_part` gives."""
         rows, columns = self.network.patch_embed.grid_size
         return self.network.num_prefix_tokens + rows * columns, self.network.embed_dim
 
     def frozen_digest(self) -> str:
-        """Of the weights that never train, on which `entering` depends."""
+        """Of the weights that never train, on which `frozen_part` depends."""
         digest = sha256()
         trained = {name for name, parameter in self.network.named_parameters() if parameter.requires_grad}
         for name, value in self.network.state_dict().items():
@@ -105,10 +109,6 @@ class Backbone(nn.Module):
                 digest.update(name.encode())
                 digest.update(value.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
-
-    def ready(self, views: Tensor) -> Tensor:
-        """Views as they are kept, uint8 pixels or the tokens of a cache, as `forward` takes them."""
-        return self.preprocessing.normalise(views) if views.dtype == torch.uint8 else views.float()
 
     @property
     def _blocks(self) -> list[nn.Module]:
@@ -122,16 +122,14 @@ class Backbone(nn.Module):
         network = self.network
         return network.norm_pre(network.patch_drop(network._pos_embed(network.patch_embed(images))))
 
-    def _sequence(self, inputs: Tensor, patches: bool) -> Tensor:
-        """What `network.forward_features` gives (B, T, D), or its first token alone (B, 1, D)."""
-        is_image = inputs.ndim == 4
-        sequence = self._first_tokens(inputs) if is_image else inputs
-        blocks = self._blocks if is_image else self._blocks[self._frozen_blocks :]
+    def _through(self, blocks: list[nn.Module], sequence: Tensor, patches: bool) -> Tokens:
+        """The rest of `network.forward_features`, from what enters `blocks`; the first token alone if that will do."""
+        whole = patches or not self._has_class_token
         for block in blocks[:-1]:
             sequence = all_tokens(block, sequence)
         for block in blocks[-1:]:
-            sequence = all_tokens(block, sequence) if patches else first_token(block, sequence)
-        return self.network.norm(sequence if patches else sequence[:, :1])
+            sequence = all_tokens(block, sequence) if whole else first_token(block, sequence)
+        return self._tokens_of_sequence(self.network.norm(sequence if whole else sequence[:, :1]))
 
     def _tokens_of_sequence(self, sequence: Tensor) -> Tokens:
         """(B, P + N, D): class token and registers, if any, then the patches row by row."""

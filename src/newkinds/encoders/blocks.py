@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import timm.layers
 import torch
 import torch.nn.functional as F
+from timm.layers import Mlp
 from timm.models.vision_transformer import Attention, Block
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -17,7 +19,7 @@ def first_token(block: Any, tokens: Tensor) -> Tensor:
     The first token asks all the others, but theirs are neither asked nor answered. One query a head needs no keys
     and values either: q (x W_k)ᵀ is taken as (q W_kᵀ) xᵀ, and a (x W_v) as (a x) W_v.
     """
-    if not _is_plain_block(block) or _is_watched(block, block.attn):
+    if not _is_plain_block(block):
         return block(tokens)[:, :1]
     attention = block.attn
     heads = attention.num_heads
@@ -44,7 +46,7 @@ def all_tokens(block: Any, tokens: Tensor) -> Tensor:
     with W_qkv is for the scale g and shift s of the norm before it. Folded into the map, (x̂ g + s) W = x̂ (g W) + s W,
     they learn the same without that product.
     """
-    if tokens.requires_grad or not torch.is_grad_enabled() or not _folds(block) or _is_watched(block):
+    if tokens.requires_grad or not torch.is_grad_enabled() or not _folds(block):
         return block(tokens)
     norm, qkv = block.norm1, block.attn.qkv
     x = F.layer_norm(tokens, norm.normalized_shape, eps=norm.eps)  # (B, T, D), wants no gradient
@@ -53,23 +55,32 @@ def all_tokens(block: Any, tokens: Tensor) -> Tensor:
     return tokens + block.ls2(block.mlp(block.norm2(tokens)))
 
 
+NORMS = (nn.LayerNorm, timm.layers.LayerNorm)  # the same arithmetic
+
+
 def _is_plain_block(block: Any) -> bool:
-    """timm's usual block, without the extras that the functions above do not know."""
-    if type(block) is not Block or type(block.attn) is not Attention:
+    """timm's usual block of plain layers: anything else, such as an adapter around a linear map, must be called."""
+    if type(block) is not Block or type(block.attn) is not Attention or type(block.mlp) is not Mlp:
         return False
     attention = block.attn
     asked_as_they_are = isinstance(attention.q_norm, nn.Identity) and isinstance(attention.k_norm, nn.Identity)
-    return asked_as_they_are and getattr(attention, "gate", None) is None and hasattr(attention, "norm")
+    if not asked_as_they_are or getattr(attention, "gate", None) is not None or not hasattr(attention, "norm"):
+        return False
+    maps, norms = (attention.qkv, attention.proj, block.mlp.fc1, block.mlp.fc2), (block.norm1, block.norm2)
+    if any(type(layer) is not nn.Linear for layer in maps) or any(type(layer) not in NORMS for layer in norms):
+        return False
+    return not any(_is_watched(layer) for layer in block.modules())
 
 
-def _is_watched(*modules: nn.Module) -> bool:
-    """Whether somebody's hooks wait for these modules to be called."""
-    return any(module._forward_hooks or module._forward_pre_hooks for module in modules)
+def _is_watched(layer: nn.Module) -> bool:
+    """Whether somebody waits for this layer to be called, or has given it another function."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return any(hooks) or "forward" in vars(layer)
 
 
 def _folds(block: Any) -> bool:
     """Whether the first norm is trained, and the map after it has a place for its scale and shift."""
-    if not _is_plain_block(block) or not isinstance(block.norm1, nn.LayerNorm) or block.attn.qkv.bias is None:
+    if not _is_plain_block(block) or block.attn.qkv.bias is None:
         return False
     affine = (block.norm1.weight, block.norm1.bias)
     return all(parameter is not None and parameter.requires_grad for parameter in affine)

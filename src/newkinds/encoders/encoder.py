@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from ..data.batch import CachedTokens, Pixels
 from .backbones import Backbone
 from .organizers.base import Organizer
 from .tokens import Encoded
@@ -29,6 +30,10 @@ class Encoder(nn.Module):
     def dim(self) -> int:
         return self.backbone.dim
 
-    def forward(self, inputs: Tensor, details: bool = False) -> Encoded:
-        """Images (B, 3, H, W), or the tokens that enter the backbone's first trained block (B, T, D)."""
-        return self.organizer.organize(self.backbone(inputs, details or self.organizer.reads_patches), details)
+    def forward(self, inputs: Tensor | Pixels | CachedTokens, details: bool = False) -> Encoded:
+        """Of normalised images (B, 3, H, W), or of what a batch holds: pixels or cached tokens."""
+        patches = details or self.organizer.reads_patches
+        if isinstance(inputs, CachedTokens):
+            return self.organizer.organize(self.backbone.trained_part(inputs.values.float(), patches), details)
+        images = self.backbone.preprocessing.normalise(inputs.values) if isinstance(inputs, Pixels) else inputs
+        return self.organizer.organize(self.backbone(images, patches), details)

@@ -23,7 +23,9 @@ from ..runs.config import Config
 from ..runs.protocol import describe_protocol
 from ..runs.run import Run
 from ..text import percent, protocol_lines, text_table
-from ..training.model import Embedded, Model
+from ..training.cache import TokenCache
+from ..training.embedding import Embedded, embed
+from ..training.model import Model
 
 METRIC_NAMES = {
     "acc": "ACC (v2, one match)",
@@ -103,9 +105,9 @@ def _earlier_test_figures(run: Run) -> dict[str, Any] | None:
         return None
 
 
-def _judged(model: Model, table: Table) -> tuple[Embedded, dict[str, float | None]]:
+def _judged(model: Model, table: Table, cache: TokenCache | None = None) -> tuple[Embedded, dict[str, float | None]]:
     """The images of a table that could be read, and all metrics of their assignment against the table's truth."""
-    embedded = model.embed(table)
+    embedded = embed(model.encoder, table, model.device, cache=cache)
     true = [str((table.truth or [])[row]) for row in embedded.rows]
     return embedded, score(true, assign(model, embedded).category.tolist(), table.known)
 
@@ -122,11 +124,13 @@ def score(
     return {name: None if math.isnan(value) else value for name, value in result.items()}
 
 
-def score_unlabelled(model: Model, table: Table) -> dict[str, float | None]:
+def score_unlabelled(model: Model, table: Table, cache: TokenCache | None = None) -> dict[str, float | None]:
     """All/Old/New of the unlabelled images whose truth is known, for the curve in metrics.jsonl."""
     truth = table.truth or [None] * len(table)
     judged = table.rows([i for i, label in enumerate(table.labels) if label is None and truth[i] is not None])
-    _, result = _judged(model, judged)
+    if not len(judged):
+        return {}  # nothing is known to judge by
+    _, result = _judged(model, judged, cache)
     return {name: value for name, value in result.items() if name in ("acc_all", "acc_old", "acc_new")}
 
 

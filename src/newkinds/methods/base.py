@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..data.batch import Batch
+from ..encoders.tokens import Encoded
 from ..registry import Registry
 from ..settings import section_of
 
@@ -26,6 +27,15 @@ class Progress:
 
     epoch: int  # 0-based
     epochs: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a method's loss is given: a batch, what the encoder made of it, and where training stands."""
+
+    batch: Batch  # labels and index of B images
+    encoded: Encoded  # feature (V·B, D) float32, view-major
+    progress: Progress
 
 
 @dataclass(frozen=True)
@@ -65,8 +75,8 @@ class Method(nn.Module, ABC):
         self.categories = categories
 
     @abstractmethod
-    def loss(self, batch: Batch, features: Tensor, progress: Progress) -> dict[str, Tensor]:
-        """Losses of a step, from features (V·B, D): "loss" is minimised, the rest is logged."""
+    def loss(self, step: Step) -> dict[str, Tensor]:
+        """Losses of a step: "loss" is minimised, the rest is logged."""
 
     def on_epoch_start(self, epoch: int, embed: Embed) -> None:
         """Before an epoch: gather what its losses need of the whole training set.

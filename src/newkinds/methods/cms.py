@@ -20,7 +20,7 @@ from ..cluster import Ward, mean_shift_step
 from ..precision import full_precision
 from ..settings import Count, Positive, Share
 from . import losses
-from .base import METHODS, Assignment, Batch, Embed, Method, Progress
+from .base import METHODS, Assignment, Embed, Method, Step
 from .heads import NearestImage, UnitProjectionHead
 
 ROWS_AT_ONCE = 4096  # whose hidden activations are held when the whole training set is embedded
@@ -75,9 +75,9 @@ class CMS(Method):
         features, _ = embed(2)  # (2, n, D)
         self.bank = self.embedding(features.flatten(0, 1))
 
-    def loss(self, batch: Batch, features: Tensor, progress: Progress) -> dict[str, Tensor]:
-        embedding = self.head(features)  # (2B, P)
-        return self.loss_of(embedding, batch.labels, self.bank[self.neighbours(embedding, batch.index)])
+    def loss(self, step: Step) -> dict[str, Tensor]:
+        embedding = self.head(step.encoded.feature)  # (2B, P)
+        return self.loss_of(embedding, step.batch.labels, self.bank[self.neighbours(embedding, step.batch.index)])
 
     @torch.no_grad()
     def neighbours(self, embedding: Tensor, index: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..cluster import SemiSupervisedKMeans
 from ..settings import Count, Positive, Share
 from . import losses
-from .base import METHODS, Assignment, Batch, Method, Progress
+from .base import METHODS, Assignment, Method, Step
 from .heads import CentreClassifier, UnitProjectionHead
 
 
@@ -79,8 +79,8 @@ class GCD(KMeansMethod):
 
     train_defaults: ClassVar[dict[str, Any]] = {"decay_biases": True}
 
-    def loss(self, batch: Batch, features: Tensor, progress: Progress) -> dict[str, Tensor]:
-        return self.loss_of(self.head(features), batch.labels)
+    def loss(self, step: Step) -> dict[str, Tensor]:
+        return self.loss_of(self.head(step.encoded.feature), step.batch.labels)
 
     def loss_of(self, embedding: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """The loss and its terms from unit rows (2B, P) and labels (B,; -1: none)."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..precision import full_precision
 from ..settings import NonNegative, Positive, Share
-from .base import METHODS, Batch, Progress
+from .base import METHODS, Progress, Step
 from .simgcd import SimGCD
 
 
@@ -45,9 +45,10 @@ class LegoGCD(SimGCD):
         super().__init__(config, dim, known, categories)
         self.register_buffer("mean_prediction", torch.full((categories,), 1 / categories))  # (K,)
 
-    def loss(self, batch: Batch, features: Tensor, progress: Progress) -> dict[str, Tensor]:
+    def loss(self, step: Step) -> dict[str, Tensor]:
+        features = step.encoded.feature  # (2B, D)
         logits = self.classifier(features)  # (2B, K)
-        terms = self.loss_of(logits, self.projection(features), batch.labels, progress)
+        terms = self.loss_of(logits, self.projection(features), step.batch.labels, step.progress)
         if self.training:
             self.follow(logits.detach())  # a step sees the mean of the steps before it
         return terms

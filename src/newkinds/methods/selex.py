@@ -20,7 +20,7 @@ from ..cluster import BalancedSemiSupervisedKMeans
 from ..precision import full_precision
 from ..settings import Count, Share
 from . import losses
-from .base import METHODS, Batch, Embed, Progress
+from .base import METHODS, Embed, Step
 from .gcd import KMeansMethod
 
 Level = tuple[NDArray[np.int64], NDArray]  # cluster of each training image (n,), centres (K_j, D)
@@ -111,9 +111,10 @@ class SelEx(KMeansMethod):
             published_behaviour=self.config.as_published,
         )
 
-    def loss(self, batch: Batch, features: Tensor, progress: Progress) -> dict[str, Tensor]:
-        cluster = self.cluster[:, batch.index].repeat(1, 2)  # (L, 2B), both views
-        return self.loss_of(self.head(features), batch.labels, features.detach(), cluster)
+    def loss(self, step: Step) -> dict[str, Tensor]:
+        features = step.encoded.feature  # (2B, D)
+        cluster = self.cluster[:, step.batch.index].repeat(1, 2)  # (L, 2B), both views
+        return self.loss_of(self.head(features), step.batch.labels, features.detach(), cluster)
 
     def loss_of(
         self, embedding: Tensor, labels: Tensor, features: Tensor, cluster: Tensor

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..precision import full_precision
 from ..settings import Count, NonNegative, Positive, Share, WholeNumber
 from . import losses
-from .base import METHODS, Assignment, Batch, Method, Progress
+from .base import METHODS, Assignment, Method, Progress, Step
 from .heads import ProjectionHead, PrototypeClassifier
 from .schedules import linear_then_constant
 
@@ -50,8 +50,9 @@ class SimGCD(Method):
         self.projection = ProjectionHead(dim, config.projection_hidden, config.projection_dim)
         self.classifier = PrototypeClassifier(dim, categories)
 
-    def loss(self, batch: Batch, features: Tensor, progress: Progress) -> dict[str, Tensor]:
-        return self.loss_of(self.classifier(features), self.projection(features), batch.labels, progress)
+    def loss(self, step: Step) -> dict[str, Tensor]:
+        features = step.encoded.feature  # (2B, D)
+        return self.loss_of(self.classifier(features), self.projection(features), step.batch.labels, step.progress)
 
     def loss_of(
         self, logits: Tensor, projections: Tensor, labels: Tensor, progress: Progress

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -29,9 +29,16 @@ SELECTION = "last epoch; nothing is chosen by test labels"
 
 
 def record_protocol(
-    run: Run, config: Config, table: Table, parts: Mapping[str, nn.Module], device: torch.device
+    run: Run,
+    config: Config,
+    table: Table,
+    parts: Mapping[str, nn.Module],
+    trains: Sequence[str],
+    device: torch.device,
 ) -> None:
-    """Write down, when training begins, what cannot be seen from the settings later; `parts` are the model's.
+    """Write down, when training begins, what cannot be seen from the settings later.
+
+    `parts` are the model's, `trains` says which of their parameters train, and how fast.
 
     When a run goes on, images and weights must be those it was begun with.
     """
@@ -56,6 +63,7 @@ def record_protocol(
             "known_classes": len(table.known),
             "categories": table.categories,  # what the data set says, which the run may not have been told
             "parameters": {name: sum(p.numel() for p in m.parameters()) for name, m in parts.items()},
+            "trains": list(trains),
             "split": split_checksum(table),
             "caveat": table.caveat,
             "class_list": table.class_list,
@@ -101,6 +109,7 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
         ("backbone", f"{config.backbone['name']}, {size}last {config.backbone['train_blocks']} block(s) trained"),
         ("weights", record["weights"]),
         ("training", f"{train.epochs} epochs, batch {train.batch_size}, lr {train.lr:g}, {_views(train)}{others}"),
+        *([("trains", "; ".join(record["trains"]))] if record.get("trains") else []),
         ("seed", str(train.seed)),
         ("versions", record["versions"]),
         ("machine", record["device"]),

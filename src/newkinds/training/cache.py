@@ -79,7 +79,7 @@ def cached_tokens(
     `views`: how many random ones beside the evaluation view. `table` must come from `readable(…, contents=True)`.
     `about`: a few words for `newkinds cache list`.
     """
-    if not backbone.divides:
+    if not backbone.has_frozen_part:
         raise NewkindsError(
             f"the frozen part of {type(backbone.network).__name__} cannot be computed apart from its trained one, so "
             "its tokens cannot be cached: leave out --cache-views, or choose a plain ViT."
@@ -212,7 +212,7 @@ def _elsewhere(store: Store, numbers: Sequence[int]) -> dict[str, tuple[TokenCac
 @torch.inference_mode()
 def _entering(backbone: Backbone, views: Tensor, device: torch.device) -> Tensor:
     """Tokens (n, T, D) of uint8 views (n, 3, H, W)."""
-    return backbone.entering(backbone.ready(views.to(device)))
+    return backbone.frozen_part(backbone.preprocessing.normalise(views.to(device)))
 
 
 def _announce(backbone: Backbone, store: Store, pieces: Sequence[_Piece], device: torch.device) -> None:

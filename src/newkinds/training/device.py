@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
 
 import torch
 
@@ -12,7 +10,7 @@ from ..errors import NewkindsError
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """CUDA, else MPS, else CPU; or the device asked for, if it is there. A CPU is made ready for it."""
+    """CUDA, else MPS, else CPU; or the device asked for, if it can be used."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -21,23 +19,7 @@ def choose_device(name: str = "auto") -> torch.device:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).split("\n")[0]
         raise NewkindsError(f"the device '{name}' cannot be used: {reason}. Try --device auto.") from None
-    if device.type == "cpu":
-        _keep_freed_memory()
     return device
-
-
-def _keep_freed_memory() -> None:
-    """Let the process reuse the memory of one step in the next.
-
-    Linux's C library gives large blocks back to the system as soon as they are freed, and gets them again page by
-    page, filled with zeros. In a training step on the CPU, which frees all its activations, that takes up to half of
-    the time.
-    """
-    if platform.libc_ver()[0] == "glibc":
-        libc = ctypes.CDLL(None)
-        trim_threshold, mmap_max = -1, -4  # M_TRIM_THRESHOLD, M_MMAP_MAX of malloc.h
-        libc.mallopt(mmap_max, 0)  # no block is one of its own, which is given back when freed
-        libc.mallopt(trim_threshold, -1)  # nor is the end of the heap, however large
 
 
 def choose_workers(workers: int, device: torch.device) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,28 +21,37 @@ from ..methods.base import Embed, Method, Progress
 from ..methods.schedules import cosine_lr
 from ..runs.config import TrainConfig
 from ..runs.run import Run
+from .cache import TokenCache
 from .device import choose_device, choose_workers
+from .embedding import embed
 from .model import Model
 from .precision import MixedPrecision
 
 Evaluator = Callable[[Model], dict[str, float | None]]
 
 
-def fit(model: Model, table: Table, config: TrainConfig, run: Run, evaluate: Evaluator | None = None) -> Model:
-    """Train `model` on `table`, epoch by epoch into `run`; goes on where an earlier call stopped.
+def fit(
+    model: Model,
+    table: Table,
+    config: TrainConfig,
+    run: Run,
+    evaluate: Evaluator | None = None,
+    cache: TokenCache | None = None,
+) -> Model:
+    """Train `model` on `table`, epoch by epoch into `run`; continues where an earlier call stopped.
 
     On the CPU the result is the same, bit for bit, however often the process was killed in between:
     an epoch's randomness depends on the seed and the epoch's number alone.
     """
     device = choose_device(config.device)
-    precision = MixedPrecision(config.precision, device)
     model.to(device)
-    if config.freeze_organizer:
-        model.encoder.organizer.requires_grad_(False)
-    say(trainable_parameters(model, allow_frozen_organizer=config.freeze_organizer))
-    optimizer = SGD(parameter_groups(model, config), lr=config.lr, momentum=config.momentum)
-    first_epoch = _restore(model, optimizer, precision, run)
-    batches = batches_of(model, table, config, device)
+    model.precision = MixedPrecision(config.precision, device)
+    groups = parameter_groups(model, config)
+    for line in describe_groups(groups, config.lr):
+        say(f"training {line}")
+    optimizer = SGD(groups, lr=config.lr, momentum=config.momentum)
+    first_epoch = _restore(model, optimizer, run)
+    batches = batches_of(model, table, config, device, cache)
     rows = run.metrics()[:first_epoch]
     with progress_bar("training", config.epochs * len(batches), done=first_epoch * len(batches)) as bar:
         for epoch in range(first_epoch, config.epochs):
@@ -51,54 +60,50 @@ def fit(model: Model, table: Table, config: TrainConfig, run: Run, evaluate: Eva
             lr = cosine_lr(epoch, config.epochs, config.lr, config.min_lr_ratio)
             for group in optimizer.param_groups:
                 group["lr"] = lr * group["lr_ratio"]
-            model.method.on_epoch_start(epoch, gatherer(model, table, batches, precision, epoch))
+            model.method.on_epoch_start(epoch, gatherer(model, table, batches, epoch))
             model.train()
             sums: dict[str, torch.Tensor] = defaultdict(lambda: torch.zeros((), device=device))
             for batch in batches(epoch):
-                on_device = Batch(
-                    views=model.encoder.backbone.ready(batch.views.to(device)),
-                    labels=batch.labels.to(device),
-                    index=batch.index.to(device),
-                )
-                for name, value in step(model, on_device, Progress(epoch, config.epochs), optimizer, precision).items():
+                on_device = batch.to(device)
+                for name, value in step(model, on_device, Progress(epoch, config.epochs), optimizer).items():
                     sums[name] += value
                 bar.advance(note=f"epoch {epoch + 1}/{config.epochs}")
             means = {name: value.item() / len(batches) for name, value in sums.items()}
             last = epoch + 1 == config.epochs  # no further step would show that the last one went wrong
-            if not (math.isfinite(means["loss"]) and _sound(model, on_device.views if last else None)):
+            if not (math.isfinite(means["loss"]) and _sound(model, on_device if last else None)):
                 raise NewkindsError(
                     f"training diverged in epoch {epoch + 1} (loss {means['loss']:.3g}): lower the learning rate "
                     f"(train.lr is {config.lr}). The epochs before are kept in {run.folder}."
                 )
             row: dict[str, Any] = {"epoch": epoch, "lr": lr, **means}
             if evaluate is not None and config.eval_every and (epoch + 1) % config.eval_every == 0:
-                find_categories(model, table, config)
+                find_categories(model, table, config, cache)
                 row |= evaluate(model)
             row["seconds"] = round(time.perf_counter() - started, 3)
             rows.append(row)
-            _tell(row, config.epochs)
+            _report(row, config.epochs)
             run.write_metrics(rows)
-            run.save_state(_state(model, optimizer, precision, epoch + 1))
-    find_categories(model, table, config)
+            run.save_state(_state(model, optimizer, epoch + 1))
+    find_categories(model, table, config, cache)
     model.save(run.model_file)
     return model.eval()
 
 
 def batches_of(
-    model: Model, table: Table, config: TrainConfig, device: torch.device
+    model: Model, table: Table, config: TrainConfig, device: torch.device, cache: TokenCache | None
 ) -> TrainingBatches | StoredBatches:
-    """Views of the images: from the model's cache, if it has one, else made anew at every step."""
-    if model.cache is not None:
-        return StoredBatches(table, model.cache, config.batch_size, config.seed, config.draw)
+    """Views of the images: from the cache, if there is one, else made anew at every step."""
+    if cache is not None:
+        return StoredBatches(table, cache, config.batch_size, config.seed, config.draw)
     preprocessing, workers = model.encoder.backbone.preprocessing, choose_workers(config.workers, device)
     return TrainingBatches(table, preprocessing, config.batch_size, config.seed, workers, config.draw)
 
 
-def find_categories(model: Model, table: Table, config: TrainConfig) -> None:
+def find_categories(model: Model, table: Table, config: TrainConfig, cache: TokenCache | None) -> None:
     """Let a method that finds its categories by clustering do so, on the training images as they are now."""
     if type(model.method).on_fit_end is Method.on_fit_end:
         return  # nothing would look at the features
-    embedded = model.embed(table, config.batch_size, config.workers)
+    embedded = embed(model.encoder, table, model.device, config.batch_size, config.workers, cache)
     if embedded.skipped:
         raise no_longer_readable(embedded.skipped[0])
     torch.manual_seed(seed_for("categories", config.seed))
@@ -106,124 +111,116 @@ def find_categories(model: Model, table: Table, config: TrainConfig) -> None:
     model.method.on_fit_end(embedded.features.to(model.device), labels.to(model.device))
 
 
-def gatherer(
-    model: Model, table: Table, batches: TrainingBatches | StoredBatches, precision: MixedPrecision, epoch: int
-) -> Embed:
+def gatherer(model: Model, table: Table, batches: TrainingBatches | StoredBatches, epoch: int) -> Embed:
     """What `Method.on_epoch_start` is given: nothing is computed before it is called."""
 
     @torch.no_grad()
-    def embed(views: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def embed_views(views: int) -> tuple[torch.Tensor, torch.Tensor]:
         model.eval()
         features = []
         for batch in batches.of_all_rows(epoch, views):
-            with precision.autocast():
-                encoded = model.encoder(model.encoder.backbone.ready(batch.views.to(model.device)))
+            with model.precision.autocast():
+                encoded = model.encoder(batch.to(model.device).inputs)
             features.append(encoded.feature.float().unflatten(0, (views, -1)))  # (views, b, D)
         return torch.cat(features, dim=1), torch.from_numpy(table.targets)
 
-    return embed
+    return embed_views
 
 
-def step(
-    model: Model, batch: Batch, progress: Progress, optimizer: Optimizer, precision: MixedPrecision
-) -> dict[str, torch.Tensor]:
+def step(model: Model, batch: Batch, progress: Progress, optimizer: Optimizer) -> dict[str, torch.Tensor]:
     """One update; the losses, detached."""
-    with precision.autocast():
-        encoded = model.encoder(batch.views)
-    losses = model.method.loss(batch, encoded.feature.float(), progress)
-    total = losses["loss"] + sum(value.float() for value in encoded.losses.values())
+    losses = model(batch, progress)
+    scaler = model.precision.scaler
     optimizer.zero_grad(set_to_none=True)
-    precision.scaler.scale(total).backward()
-    precision.scaler.step(optimizer)
-    precision.scaler.update()
-    return {name: value.detach() for name, value in {**losses, **encoded.losses, "loss": total}.items()}
+    scaler.scale(losses["loss"]).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    return {name: value.detach() for name, value in losses.items()}
 
 
 def parameter_groups(model: Model, config: TrainConfig) -> list[dict[str, Any]]:
-    """Trainable parameters with their decay and their share of the learning rate.
+    """Trainable parameters of each part of the model, with their decay and their share of the learning rate.
 
     Biases and other one-dimensional parameters are not decayed unless the method's authors do.
     """
-    groups: dict[tuple[float, float], list[nn.Parameter]] = defaultdict(list)
-    ratios = {"backbone": config.backbone_lr_ratio, "organizer": config.organizer_lr_ratio}
-    for component, module in model.components().items():
-        lr_ratio = ratios.get(component, 1.0)
+    organizer = list(model.encoder.organizer.parameters())
+    if config.freeze_organizer:
+        model.encoder.organizer.requires_grad_(False)
+    elif organizer and not any(parameter.requires_grad for parameter in organizer):
+        raise NewkindsError(
+            "the organizer has parameters but none of them is trainable, so it would stay at its random start: "
+            "call requires_grad_() on it, or set train.freeze_organizer=true if that is what you want to measure."
+        )
+    groups: dict[tuple[str, bool], list[nn.Parameter]] = defaultdict(list)
+    for part, module in model.components().items():
         for parameter in module.parameters():
             if parameter.requires_grad:
                 # an organizer's scalars are gates, never decayed, whatever the host does with its biases
-                decayed = parameter.ndim > 1 or (config.decay_biases and component != "organizer")
-                groups[config.weight_decay if decayed else 0.0, lr_ratio].append(parameter)
+                decayed = parameter.ndim > 1 or (config.decay_biases and part != "organizer")
+                groups[part, decayed].append(parameter)
+    ratios = {"backbone": config.backbone_lr_ratio, "organizer": config.organizer_lr_ratio, "head": 1.0}
     return [
-        {"params": parameters, "weight_decay": decay, "lr_ratio": lr_ratio}
-        for (decay, lr_ratio), parameters in groups.items()
+        {
+            "name": part if decayed else f"{part} (biases and other vectors)",
+            "params": parameters,
+            "weight_decay": config.weight_decay if decayed else 0.0,
+            "lr_ratio": ratios[part],
+        }
+        for (part, decayed), parameters in groups.items()
     ]
 
 
-def trainable_parameters(model: Model, allow_frozen_organizer: bool = False) -> str:
-    """"trainable parameters: backbone 111,840 of 694,272 · …"; refuses an organizer that would learn nothing."""
-    parts = []
-    for component, module in model.components().items():
-        total = sum(p.numel() for p in module.parameters())
-        trainable = sum(p.numel() for p in module.parameters() if p.requires_grad)
-        if component == "organizer" and total and not trainable and not allow_frozen_organizer:
-            raise NewkindsError(
-                "the organizer has parameters but none of them is trainable, so it would stay at its random start: "
-                "call requires_grad_() on it, or set train.freeze_organizer=true if that is what you want to measure."
-            )
-        parts.append(f"{component} {trainable:,} of {total:,}")
-    return "trainable parameters: " + " · ".join(parts)
+def describe_groups(groups: Sequence[Mapping[str, Any]], lr: float) -> list[str]:
+    """One line per group of parameters: what trains, how fast, with which decay."""
+    return [
+        f"{group['name']}: {sum(parameter.numel() for parameter in group['params']):,} parameters, "
+        f"lr {lr * group['lr_ratio']:g}, decay {group['weight_decay']:g}"
+        for group in groups
+    ]
 
 
-def _state(model: Model, optimizer: Optimizer, precision: MixedPrecision, epochs_done: int) -> dict[str, Any]:
-    """What training changes; frozen weights come from their file again."""
-    trained = _trained_names(model)
+def _state(model: Model, optimizer: Optimizer, epochs_done: int) -> dict[str, Any]:
     return {
         "epochs_done": epochs_done,
-        "model": {name: value for name, value in model.state_dict().items() if name in trained},
+        "model": model.changing_state(),
         "optimizer": optimizer.state_dict(),
-        "scaler": precision.scaler.state_dict(),
+        "scaler": model.precision.scaler.state_dict(),
     }
 
 
-def _trained_names(model: Model) -> set[str]:
-    """Entries of the state that training changes."""
-    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    return trained | {name for name, _ in model.named_buffers()}
-
-
 @torch.no_grad()
-def _sound(model: Model, views: torch.Tensor | None) -> bool:
-    """Whether all weights are finite and, if views are given, also their features."""
+def _sound(model: Model, batch: Batch | None) -> bool:
+    """Whether all weights are finite and, if a batch is given, also its features."""
     values: list[torch.Tensor] = [p for p in model.parameters() if p.requires_grad]
-    if views is not None:
-        values.append(model.encoder(views).feature)
+    if batch is not None:
+        values.append(model.encoder(batch.inputs).feature)
     return all(bool(torch.isfinite(value).all()) for value in values)
 
 
-def _restore(model: Model, optimizer: Optimizer, precision: MixedPrecision, run: Run) -> int:
+def _restore(model: Model, optimizer: Optimizer, run: Run) -> int:
     """Load the last complete epoch, if there is one; the number of epochs done."""
     state = run.load_state()
     if state is None:
         return 0
     try:
-        loaded = model.load_state_dict(state["model"], strict=False)
-        forgotten = set(loaded.missing_keys) & _trained_names(model)
-        if forgotten or loaded.unexpected_keys:
-            raise ValueError(f"{next(iter([*forgotten, *loaded.unexpected_keys]))} does not belong to it")
+        wanted = model.changing_state().keys()
+        if differing := sorted(wanted ^ state["model"].keys()):
+            raise ValueError(f"{differing[0]} is not in both")
+        model.load_state_dict(state["model"], strict=False)
         optimizer.load_state_dict(state["optimizer"])
-        precision.scaler.load_state_dict(state["scaler"])
+        model.precision.scaler.load_state_dict(state["scaler"])
         epochs_done = int(state["epochs_done"])
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise NewkindsError(
             f"{run.state_file} is not a checkpoint of this model ({reason}): delete it to train from the beginning, "
             "or choose another --out."
         ) from None
-    say(f"going on after epoch {epochs_done}")
+    say(f"resuming after epoch {epochs_done}")
     return epochs_done
 
 
-def _tell(row: dict[str, Any], epochs: int) -> None:
+def _report(row: dict[str, Any], epochs: int) -> None:
     """In a log file, where no bar moves: a line every tenth of the way."""
     done = row["epoch"] + 1
     if not console.is_terminal and (done * 10 // epochs) > ((done - 1) * 10 // epochs):

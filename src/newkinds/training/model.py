@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from ..console import track
-from ..data.loader import evaluation_batches, seed_for
-from ..data.table import Skipped, Table
+from ..data.batch import Batch
+from ..data.loader import seed_for
 from ..encoders.backbones import build_backbone
 from ..encoders.encoder import Encoder
 from ..encoders.organizers import ORGANIZERS
 from ..errors import NewkindsError
 from ..files import write_whole
-from ..methods import METHODS, Method
+from ..methods import METHODS, Method, Progress, Step
 from ..runs.config import Config
-from .cache import TokenCache
-from .device import choose_workers
-
-
-@dataclass(frozen=True)
-class Embedded:
-    """Features of the images of a table that could be read."""
-
-    features: Tensor  # (n, D) float32 on the CPU
-    rows: list[int]  # which rows of the table they are
-    skipped: list[Skipped]  # the others, with the reason
-
-
-@dataclass(frozen=True)
-class Fields:
-    """Where each primitive is active in a few images."""
-
-    views: np.ndarray  # (n, H, W, 3) uint8, what the encoder saw
-    shares: np.ndarray  # (n, N, M)
-    grid: tuple[int, int]
+from .precision import MixedPrecision
 
 
 class Model(nn.Module):
@@ -54,7 +33,7 @@ class Model(nn.Module):
         self.method = method
         self.known = known
         self.k = k
-        self.cache: TokenCache | None = None  # the tokens of some images, to embed them without looking at them again
+        self.precision = MixedPrecision("float32", torch.device("cpu"))  # of the encoder in training
 
     @property
     def device(self) -> torch.device:
@@ -64,76 +43,46 @@ class Model(nn.Module):
         """The parts whose parameters are counted and trained separately."""
         return {"backbone": self.encoder.backbone, "organizer": self.encoder.organizer, "head": self.method}
 
-    def embed(self, table: Table, batch_size: int = 64, workers: int = -1) -> Embedded:
-        """The feature of every image; unreadable images are passed over and listed."""
-        return embed(self.encoder, table, self.device, batch_size, workers, self.cache)
+    def forward(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+        """The losses of a batch: "loss" is the sum that is minimised, the organizer's own included."""
+        with self.precision.autocast():
+            encoded = self.encoder(batch.inputs)
+        encoded = replace(encoded, feature=encoded.feature.float())
+        losses = self.method.loss(Step(batch, encoded, progress))
+        total = losses["loss"] + sum(value.float() for value in encoded.losses.values())
+        return {**losses, **encoded.losses, "loss": total}
 
-    @torch.inference_mode()
-    def fields(self, table: Table, rows: list[int]) -> Fields | None:
-        """The assignment fields of a few images; None where the organizer has none."""
-        self.eval()
-        preprocessing = self.encoder.backbone.preprocessing
-        views = torch.stack([preprocessing.centre_view(preprocessing.resize(table.open(row))) for row in rows])
-        encoded = self.encoder(self.encoder.backbone.ready(views.to(self.device)), details=True)
-        if encoded.field is None or encoded.grid is None:
-            return None
-        return Fields(views.permute(0, 2, 3, 1).numpy(), encoded.field.float().cpu().numpy(), encoded.grid)
+    def changing_state(self) -> dict[str, Tensor]:
+        """All of the state but the frozen weights, which come from their file again."""
+        frozen = {
+            f"encoder.backbone.{name}"
+            for name, parameter in self.encoder.backbone.named_parameters()
+            if not parameter.requires_grad
+        }
+        return {name: value for name, value in self.state_dict().items() if name not in frozen}
 
     def save(self, path: Path) -> None:
         """All weights, frozen ones too: a run needs no other file to be used."""
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
+        # clone: safetensors refuses tensors that share memory, as tied weights do
+        tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in self.state_dict().items()}
         # one entry: safetensors writes several in a random order, and equal models must be equal files
         write_whole(path, save(tensors, {"newkinds": json.dumps({"known": self.known, "k": self.k})}))
-
-
-@torch.inference_mode()
-def embed(
-    encoder: Encoder,
-    table: Table,
-    device: torch.device,
-    batch_size: int = 64,
-    workers: int = -1,
-    cache: TokenCache | None = None,
-) -> Embedded:
-    """The feature of every image of a table, by an encoder that may be trained or not."""
-    encoder.to(device).eval()
-    if cache is not None and cache.holds(table):
-        places = cache.rows_of(table)
-        batches = [places[start : start + batch_size] for start in range(0, len(places), batch_size)]
-        features = [
-            encoder(encoder.backbone.ready(cache.take(some, np.zeros_like(some)).to(device))).feature.float().cpu()
-            for some in track(batches, "embedding images", total=len(batches))
-        ]
-        return Embedded(torch.cat(features), list(range(len(table))), [])
-    loader = evaluation_batches(table, encoder.backbone.preprocessing, batch_size, choose_workers(workers, device))
-    features, rows, skipped = [], [], []
-    for batch in track(loader, "embedding images", total=len(loader)):
-        views = []
-        for row, view in batch:
-            if isinstance(view, str):
-                skipped.append(Skipped(table.paths[row], view))
-            else:
-                views.append(view)
-                rows.append(row)
-        if views:
-            images = encoder.backbone.ready(torch.stack(views).to(device))
-            features.append(encoder(images).feature.float().cpu())
-    gathered = torch.cat(features) if features else torch.empty(0, encoder.dim)
-    return Embedded(gathered, rows, skipped)
 
 
 def build_model(config: Config, known: list[str], k: int, load_weights: bool = True) -> Model:
     """The model a config describes, with the same random start for the same seed.
 
-    The head has a seed of its own, so that runs with and without an organizer start from the same head.
+    The head has a seed of its own, so that runs with and without an organizer start from the same head. The
+    caller's random numbers are not disturbed.
     """
     seed = config.train.seed
-    backbone = build_backbone(**config.backbone, load_weights=load_weights)
-    torch.manual_seed(seed_for("organizer", seed))
-    organizer = ORGANIZERS[config.organizer["name"]](backbone.dim, **_settings(config.organizer))
-    torch.manual_seed(seed_for("head", seed))
-    method_class = METHODS[config.method["name"]]
-    method = method_class(method_class.Config(**_settings(config.method)), backbone.dim, len(known), k)
+    with torch.random.fork_rng(devices=[]):
+        backbone = build_backbone(**config.backbone, load_weights=load_weights)
+        torch.default_generator.manual_seed(seed_for("organizer", seed))
+        organizer = ORGANIZERS[config.organizer["name"]](backbone.dim, **_settings(config.organizer))
+        torch.default_generator.manual_seed(seed_for("head", seed))
+        method_class = METHODS[config.method["name"]]
+        method = method_class(method_class.Config(**_settings(config.method)), backbone.dim, len(known), k)
     return Model(Encoder(backbone, organizer), method, known, k)
 
 
@@ -145,7 +94,7 @@ def load_model(config: Config, path: Path, device: torch.device) -> Model:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         known, k = list(metadata["known"]), int(metadata["k"])
     except FileNotFoundError:
-        raise NewkindsError(f"there is no {path}: training has not finished. Run the same command again.") from None
+        raise NewkindsError(f"there is no {path}: training has not finished. Rerun the same command.") from None
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise NewkindsError(f"{path} is damaged or not a newkinds model: {error}.") from None
     model = build_model(config, known, k, load_weights=False)

@@ -27,7 +27,8 @@ from ..evaluation.judge import all_true, assignments, table_with_truth
 from ..runs.config import Config, resolve
 from ..runs.run import Run
 from ..training.device import choose_device
-from ..training.model import embed, load_model
+from ..training.embedding import embed
+from ..training.model import load_model
 from .choices import Choices, layers_of
 
 COUNT_BY = "ward"

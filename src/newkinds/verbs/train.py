@@ -25,7 +25,7 @@ from ..runs.protocol import K_AUTO, record_protocol
 from ..runs.run import Run
 from ..training.cache import TokenCache, cached_tokens
 from ..training.device import choose_device
-from ..training.loop import fit
+from ..training.loop import describe_groups, fit, parameter_groups
 from ..training.model import Model, build_model, load_model
 from ..training.store import CacheUnavailable
 from .choices import Choices, layers_of
@@ -42,7 +42,7 @@ def train(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) 
     >>> newkinds.train("creatures", "runs/creatures", organizer="cpf", settings={"train": {"epochs": 20}})
     """
     run, table, config, counted = _prepare(data, out, choices)
-    return LoadedRun(run, _train(run, table, config, counted))
+    return LoadedRun(run, _train(run, table, config, counted)[0])
 
 
 def discover(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> Discovery:
@@ -52,7 +52,8 @@ def discover(data: str | Path | None, out: str | Path, **choices: Unpack[Choices
     >>> len(found.new)
     """
     run, table, config, counted = _prepare(data, out, choices)
-    return LoadedRun(run, _train(run, table, config, counted)).discover(table)
+    model, cache = _train(run, table, config, counted)
+    return LoadedRun(run, model).discover(table, cache)
 
 
 def _prepare(
@@ -122,13 +123,14 @@ def _category_count(k: int | str | None, table: Table) -> int:
     return k
 
 
-def _train(run: Run, table: Table, config: Config, counted: Count | None) -> Model:
+def _train(run: Run, table: Table, config: Config, counted: Count | None) -> tuple[Model, TokenCache | None]:
+    """The trained model, and the cached tokens of its images, if there are any."""
     device = choose_device(config.train.device)
     trained = run.model_file.is_file()
     assert isinstance(config.k, int)
     # before the folder is made: what cannot be built must not leave a run that other settings would not fit
     model = load_model(config, run.model_file, device) if trained else build_model(config, table.known, config.k)
-    model.cache, config = _cached(model, table, config, device, build=not trained)
+    cache, config = _cached(model, table, config, device, build=not trained)
     with run.claimed():
         run.begin(config)
         if counted is not None:
@@ -136,14 +138,17 @@ def _train(run: Run, table: Table, config: Config, counted: Count | None) -> Mod
         write_skipped(table.skipped, run)
         if table.skipped:
             say(f"the files passed over are listed in {run.path('skipped.csv')}")
-        record_protocol(run, config, table, model.components(), device)
+        trains = describe_groups(parameter_groups(model, config.train), config.train.lr)
+        record_protocol(run, config, table, model.components(), trains, device)
+        if config.train.eval_every and table.truth is None:
+            warn("train.eval_every judges by true classes, which are not known here: nothing is evaluated on the way.")
         if trained:
             say(f"{run.folder} has been trained already")
         else:
-            fit(model, table, config.train, run, partial(score_unlabelled, table=table))
+            fit(model, table, config.train, run, partial(score_unlabelled, table=table, cache=cache), cache)
         if not run.path("README.md").is_file():
             write_whole(run.path("README.md"), run_card(run, model.known, None))
-    return model
+    return model, cache
 
 
 def _cached(
@@ -151,7 +156,7 @@ def _cached(
 ) -> tuple[TokenCache | None, Config]:
     """The tokens that training reads, or none where that does not pay; and the settings, which now say so."""
     backbone, train = model.encoder.backbone, config.train
-    views = _cache_views(config, device) if train.cache_views != "auto" or backbone.divides else 0
+    views = _cache_views(config, device) if train.cache_views != "auto" or backbone.has_frozen_part else 0
     if views == 0:
         return None, _with_cache_views(config, 0)
     about = f"{config.data.get('path') or config.data['name']}, {config.backbone['name']}"

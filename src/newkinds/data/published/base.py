@@ -131,7 +131,7 @@ def held_out(name: str, root: str | None = None, complete: bool = False, classes
     `classes`: only those of so many classes, the same as in training.
 
     >>> table = held_out("cub", "datasets/")
-    >>> model.embed(table)
+    >>> embed(model.encoder, table, model.device)
     """
     if name not in BENCHMARKS:
         raise NewkindsError(f"'{name}' has no test images of its own.{nearest(name, BENCHMARKS)}")

@@ -12,7 +12,8 @@ from ...data.images import BadImage
 from ...data.table import Table
 from ...runs.protocol import describe_protocol
 from ...runs.run import Run
-from ...training.model import Fields, Model
+from ...training.embedding import Fields, fields_of
+from ...training.model import Model
 from ..categories import Category, Discovery, Member
 from ..figures import field_overlays
 from . import CategoryRow, FieldPictures, Page, Thumbnail
@@ -102,7 +103,7 @@ def typical_fields(discovery: Discovery, model: Model, table: Table) -> tuple[li
     largest = [*discovery.new, *sorted(discovery.known, key=lambda c: -c.size)]
     paths = [category.exemplars[0] for category in largest if category.exemplars][:FIELD_IMAGES]
     try:
-        fields = model.fields(table, [row_of[path] for path in paths]) if paths else None
+        fields = fields_of(model.encoder, table, [row_of[path] for path in paths], model.device) if paths else None
     except BadImage:  # an image has vanished since it was embedded: a page without this picture is better than none
         return None
     return None if fields is None else (paths, fields)

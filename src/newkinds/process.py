@@ -1,0 +1,35 @@
+"""What suits a command, but not a library that is imported into somebody else's process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+import warnings
+
+
+def prepare() -> None:
+    """Set up the process of a command, before anything heavy is imported."""
+    # threads that spin while they wait starve each other if the cores are shared
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # names of files may hold anything, and Pillow's remarks on odd files are not for the user
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    warnings.filterwarnings("ignore", module="PIL")
+    keep_freed_memory()
+
+
+def keep_freed_memory() -> None:
+    """Let the process reuse the memory of one step in the next.
+
+    Linux's C library gives large blocks back to the system as soon as they are freed, and gets them again page by
+    page, filled with zeros. In a training step on the CPU, which frees all its activations, that takes up to half of
+    the time.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        trim_threshold, mmap_max = -1, -4  # M_TRIM_THRESHOLD, M_MMAP_MAX of malloc.h
+        libc.mallopt(mmap_max, 0)  # no block is one of its own, which is given back when freed
+        libc.mallopt(trim_threshold, -1)  # nor is the end of the heap, however large
