@@ -1,4 +1,4 @@
-"""The embedded data set: what is promised about kinds and drawings."""
+"""The embedded data set: what is promised about kinds, drawings and part maps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from newkinds.data.creatures import drawing as creatures
-from newkinds.data.creatures.drawing import FACTORS, Kind
+from newkinds.data.creatures.drawing import FACTORS, PARTS, Kind
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -32,6 +32,9 @@ def whole_kind() -> Kind:
 def test_shapes_types_and_categories(small: creatures.Creatures) -> None:
     assert small.images.shape == (48, 73, 73, 3)
     assert small.images.dtype == np.uint8
+    assert small.parts.shape == (48, 73, 73)
+    assert small.parts.dtype == np.uint8
+    assert small.parts.max() < len(PARTS)
     assert small.categories.dtype == np.int64
     assert np.bincount(small.categories).tolist() == [6] * 8
     assert len(small.kinds) == 8
@@ -41,6 +44,7 @@ def test_same_seed_same_bytes_another_seed_other_images(small: creatures.Creatur
     np.random.seed(0)  # a global state must not matter
     again = creatures.make(categories=8, per_category=6, seed=3)
     assert np.array_equal(again.images, small.images)
+    assert np.array_equal(again.parts, small.parts)
     other = creatures.make(categories=8, per_category=6, seed=4)
     assert not np.array_equal(other.images, small.images)
 
@@ -53,10 +57,10 @@ def test_an_image_does_not_depend_on_how_many_are_drawn(small: creatures.Creatur
 def test_another_process_draws_the_same() -> None:
     code = (
         "import hashlib; from newkinds.data.creatures import drawing as c; d = c.make(3, 2, seed=5);"
-        "print(hashlib.sha256(d.images.tobytes()).hexdigest(), [k.name for k in d.kinds])"
+        "print(hashlib.sha256(d.images.tobytes() + d.parts.tobytes()).hexdigest(), [k.name for k in d.kinds])"
     )
     here = creatures.make(3, 2, seed=5)
-    digest = hashlib.sha256(here.images.tobytes()).hexdigest()
+    digest = hashlib.sha256(here.images.tobytes() + here.parts.tobytes()).hexdigest()
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert there.strip() == f"{digest} {[kind.name for kind in here.kinds]}"
 
@@ -100,30 +104,66 @@ def test_what_is_absent_has_no_place() -> None:
         assert kind.tail != "none" or kind.tail_at == "up"
 
 
+@pytest.mark.parametrize("part", ["wings", "tail", "legs", "markings"])
+def test_the_part_map_shows_what_the_kind_has(part: str) -> None:
+    without = replace(whole_kind(), **{part: FACTORS[part][0]})
+    number = PARTS.index(part)
+    for seed in range(6):
+        assert (creatures.draw(whole_kind(), generator(seed), 73)[1] == number).sum() > 15
+        assert not (creatures.draw(without, generator(seed), 73)[1] == number).any()
+
+
 @pytest.mark.parametrize("factor", list(FACTORS))
 def test_every_option_can_be_drawn_and_looks_different(factor: str) -> None:
-    drawn = {
-        creatures.draw(replace(whole_kind(), **{factor: option}), generator(0), 73).tobytes()
+    drawn = [
+        creatures.draw(replace(whole_kind(), **{factor: option}), generator(0), 73)
         for option in FACTORS[factor]
-    }
-    assert len(drawn) == len(FACTORS[factor])
+    ]
+    assert len({image.tobytes() for image, _ in drawn}) == len(drawn)
+    assert all(set(np.unique(parts)) >= {0, 1, 2} for _, parts in drawn)
 
 
-def test_colour_says_nothing_about_the_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All colours are drawn before the kind is looked at: the same random numbers give any two kinds the same."""
-    palettes: list[dict[str, object]] = []
+def test_the_map_is_registered_with_the_image() -> None:
+    """Pixels of one part are more alike than pixels at large: a shifted or mirrored map would not be."""
+    rng = generator(1)
+    inside, shifted = [], []
+    for _ in range(20):
+        image, parts = creatures.draw(whole_kind(), rng, 73)
+        values = image.astype(float)
+        inside.append(values[parts == 1].var(axis=0).sum())
+        shifted.append(values[np.roll(parts, 20, axis=1) == 1].var(axis=0).sum())
+    assert np.mean(inside) < 0.6 * np.mean(shifted)
 
-    class Recorded(creatures._Palette):
-        def __init__(self, rng: np.random.Generator) -> None:
-            super().__init__(rng)
-            palettes.append({name: value for name, value in vars(self).items() if name != "_rng"})
 
-    monkeypatch.setattr(creatures, "_Palette", Recorded)
-    for kind in creatures.kinds(8, 0, "evaluated"):
-        creatures.draw(kind, generator(2), 73)
-    assert palettes == [palettes[0]] * 8
-    assert {"body", "head", "wings", "tail", "legs", "markings", "edge"} <= set(palettes[0])
+def test_colour_says_nothing_about_the_kind() -> None:
+    """Mean body colours of two kinds come from the same distribution."""
+    data = creatures.make(2, 60, seed=2)
+    body = np.stack(
+        [image[parts == 1].mean(axis=0) for image, parts in zip(data.images, data.parts, strict=True)]
+    )
+    first, second = body[:60], body[60:]
+    error = np.sqrt(first.var(axis=0) / 60 + second.var(axis=0) / 60)
+    assert (np.abs(first.mean(axis=0) - second.mean(axis=0)) < 4 * error).all()
 
 
 def test_other_sizes() -> None:
-    assert creatures.draw(whole_kind(), generator(0), 48).shape == (48, 48, 3)
+    image, parts = creatures.draw(whole_kind(), generator(0), 48)
+    assert image.shape == (48, 48, 3)
+    assert parts.shape == (48, 48)
+
+
+@pytest.mark.parametrize("grid", [(8, 8), (9, 5), (1, 1)])
+def test_patch_parts_is_the_majority(small: creatures.Creatures, grid: tuple[int, int]) -> None:
+    found = creatures.patch_parts(small.parts[:4], grid)
+    assert found.shape == (4, *grid)
+    rows, cols = grid
+    for image in range(4):
+        for row in range(rows):
+            for col in range(cols):
+                pixels = [
+                    small.parts[image, y, x]
+                    for y in range(73)
+                    for x in range(73)
+                    if y * rows // 73 == row and x * cols // 73 == col
+                ]
+                assert found[image, row, col] == np.bincount(pixels).argmax()

@@ -4,8 +4,9 @@ A category (`Kind`) says which body, head, wings, tail, legs and markings a crea
 arranged. Everything else is free in each image: pose, size, place, every colour, background, clutter and
 what hides a piece of it. No single part names a category, and colour says nothing about it.
 
-    >>> make(categories=4, per_category=2, seed=0).images.shape
-    (8, 73, 73, 3)
+    >>> creatures = make(categories=4, per_category=2, seed=0)
+    >>> creatures.images.shape, patch_parts(creatures.parts, (8, 8)).shape
+    ((8, 73, 73, 3), (8, 8, 8))
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import numpy as np
 from PIL import Image
 
 from . import parts as shapes
-from .parts import Canvas, Colour
+from .parts import BACKGROUND, BODY, HEAD, LEG, MARKING, TAIL, WING, Canvas, Colour
+
+PARTS = ("background", "body", "head", "wings", "tail", "legs", "markings")
 
 Pool = Literal["evaluated", "pretraining"]
 
@@ -111,9 +114,10 @@ def _canonical(choices: dict[str, str]) -> Kind:
 
 @dataclass(frozen=True)
 class Creatures:
-    """Images (n, s, s, 3), uint8, with the category (n,) of each."""
+    """Images (n, s, s, 3) and part maps (n, s, s), uint8, with the category (n,) of each image."""
 
     images: np.ndarray
+    parts: np.ndarray
     categories: np.ndarray
     kinds: list[Kind]
 
@@ -123,16 +127,27 @@ def make(
 ) -> Creatures:
     """Draw the data set; the same arguments give the same bytes, whatever was drawn before."""
     members = kinds(categories, seed, pool)
-    images = [
+    drawn = [
         draw(kind, _stream(seed, category + 1, index), size)
         for category, kind in enumerate(members)
         for index in range(per_category)
     ]
-    return Creatures(np.stack(images), np.repeat(np.arange(categories), per_category), members)
+    images, parts = map(np.stack, zip(*drawn, strict=True))
+    return Creatures(images, parts, np.repeat(np.arange(categories), per_category), members)
 
 
-def draw(kind: Kind, rng: np.random.Generator, size: int) -> np.ndarray:
-    """One image (size, size, 3) of a kind, uint8."""
+def patch_parts(parts: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+    """The part that covers most of each patch: (n, s, s) part maps to (n, rows, cols); a tie goes to the lower."""
+    count, height, width = parts.shape
+    rows, cols = grid
+    patch_of = (np.arange(height) * rows // height)[:, None] * cols + np.arange(width) * cols // width  # (s, s)
+    cell = (np.arange(count)[:, None, None] * rows * cols + patch_of) * len(PARTS) + parts  # (n, s, s)
+    votes = np.bincount(cell.ravel(), minlength=count * rows * cols * len(PARTS))
+    return votes.reshape(count, rows, cols, len(PARTS)).argmax(axis=-1).astype(np.uint8)
+
+
+def draw(kind: Kind, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """One image (size, size, 3) of a kind and its part map (size, size), both uint8."""
     palette = _Palette(rng)
     canvas = Canvas(_background(rng, palette, size), size)
     _clutter(canvas, rng, palette)
@@ -157,11 +172,11 @@ def _creature(canvas: Canvas, kind: Kind, rng: np.random.Generator, palette: _Pa
     root = (-0.9 * half, (shapes.back_at(body, -0.9 * half) + shapes.belly_at(body, -0.9 * half)) / 2)
     flip = (1, 1) if kind.tail_at == "up" else (1, -1)
     for outline in shapes.TAILS[kind.tail]:
-        canvas.polygon(shapes.turned(outline * flip * palette.stretch, lean) + root, palette.tail, edge)
+        canvas.polygon(shapes.turned(outline * flip * palette.stretch, lean) + root, palette.tail, TAIL, edge)
     _legs(canvas, int(kind.legs), body, rng, palette)
 
-    canvas.polygon(body, palette.body)
-    canvas.polygons_within(shapes.marking_outlines(kind.markings, body, rng), body, palette.markings)
+    canvas.polygon(body, palette.body, BODY)
+    canvas.polygons_within(shapes.marking_outlines(kind.markings, body, rng), body, palette.markings, MARKING)
     canvas.outline(body, edge)
     _head(canvas, kind, body, rng, palette)
 
@@ -174,7 +189,7 @@ def _wings(canvas: Canvas, kind: Kind, rng: np.random.Generator, palette: _Palet
     far_root = (root[0], -root[1]) if spread else (root[0] + 0.3, root[1])
     for mirror, turn, at in ((far, -flap if spread else flap + 28, far_root), ((1.0, 1.0), flap, root)):
         for outline in shapes.WINGS[kind.wings]:
-            canvas.polygon(shapes.turned(outline * mirror, turn) + at, palette.wings, palette.edge)
+            canvas.polygon(shapes.turned(outline * mirror, turn) + at, palette.wings, WING, palette.edge)
 
 
 def _legs(canvas: Canvas, count: int, body: np.ndarray, rng: np.random.Generator, palette: _Palette) -> None:
@@ -187,7 +202,7 @@ def _legs(canvas: Canvas, count: int, body: np.ndarray, rng: np.random.Generator
         knee = hip + shapes.turned(np.array([0.0, length * 0.6]), rng.normal(0, 13))
         sole = knee + shapes.turned(np.array([0.0, length * 0.55]), rng.normal(0, 11))
         path = np.stack([hip, knee, sole, sole + np.array([0.22, 0.02])])
-        canvas.polygon(shapes.ribbon(path, 0.12, 0.07), palette.legs, palette.edge)
+        canvas.polygon(shapes.ribbon(path, 0.12, 0.07), palette.legs, LEG, palette.edge)
 
 
 def _head(canvas: Canvas, kind: Kind, body: np.ndarray, rng: np.random.Generator, palette: _Palette) -> None:
@@ -197,16 +212,16 @@ def _head(canvas: Canvas, kind: Kind, body: np.ndarray, rng: np.random.Generator
         shoulder = np.array([0.7 * half, shapes.back_at(body, 0.7 * half) + 0.18])
         centre = shoulder + shapes.turned(np.array([0.0, -0.92]), rng.normal(22, 7))
         neck = shapes.ribbon(np.stack([shoulder, centre]), 0.24, 0.18)
-        canvas.polygon(neck, palette.head, palette.edge)
+        canvas.polygon(neck, palette.head, HEAD, palette.edge)
     else:
         middle = (shapes.back_at(body, 0.9 * half) + shapes.belly_at(body, 0.9 * half)) / 2
         centre = np.array([half + 0.18, middle - 0.1 + rng.normal(0, 0.05)])
     tilt = rng.normal(0, 11)
     for outline in shapes.HEADS[kind.head]:
-        canvas.polygon(shapes.turned(outline, tilt) + centre, palette.head, palette.edge)
+        canvas.polygon(shapes.turned(outline, tilt) + centre, palette.head, HEAD, palette.edge)
     eye = shapes.turned(np.array([[0.12, -0.1]]), tilt)[0] + centre
-    canvas.polygon(shapes.ellipse(tuple(eye), 0.14, 0.14), (250, 250, 245))
-    canvas.polygon(shapes.ellipse((eye[0] + 0.04, eye[1]), 0.075, 0.075), (20, 18, 24))
+    canvas.polygon(shapes.ellipse(tuple(eye), 0.14, 0.14), (250, 250, 245), HEAD)
+    canvas.polygon(shapes.ellipse((eye[0] + 0.04, eye[1]), 0.075, 0.075), (20, 18, 24), HEAD)
 
 
 # ------------------------------------------------------------------------------------------------ the scene
@@ -253,7 +268,7 @@ def _background(rng: np.random.Generator, palette: _Palette, size: int) -> Image
         colour, width = palette.scene(), rng.uniform(0.05, 0.12)
         stripe = np.array([[-0.8, 0], [0.8, 0], [0.8, width], [-0.8, width]])
         for y in np.arange(-0.8, 0.8, 2.2 * width):
-            canvas.polygon(stripe + np.array([0, y]), colour)
+            canvas.polygon(stripe + np.array([0, y]), colour, BACKGROUND)
         return image
     cells = {"gradient": 2, "clouds": int(rng.integers(4, 8)), "grain": size // 2}[str(style)]
     colours = np.array([palette.scene(), palette.scene(), palette.scene()], dtype=float)
@@ -273,12 +288,12 @@ def _clutter(canvas: Canvas, rng: np.random.Generator, palette: _Palette) -> Non
         corners = int(rng.choice((3, 4, 5, 36)))
         angles = np.linspace(0, 360, corners, endpoint=False)
         outline = shapes.fan(np.ones(corners), angles)[1:] * (1, rng.uniform(0.4, 1))
-        canvas.polygon(outline, palette.scene())
+        canvas.polygon(outline, palette.scene(), BACKGROUND)
     for _ in range(rng.integers(0, 3)):
         _place_anywhere(canvas, rng, rng.uniform(0.1, 0.18))
         colour = palette.lively()
         for outline in shapes.LOOSE_PARTS[rng.integers(len(shapes.LOOSE_PARTS))]:
-            canvas.polygon(outline, colour, palette.edge)
+            canvas.polygon(outline, colour, BACKGROUND, palette.edge)
 
 
 def _place_anywhere(canvas: Canvas, rng: np.random.Generator, relative_scale: float) -> None:
@@ -293,7 +308,7 @@ def _occluder(canvas: Canvas, rng: np.random.Generator, palette: _Palette, centr
     canvas.place(rng.uniform(0, 360), scale * rng.uniform(0.5, 0.85), False, edge_of_it)
     lobes = 1 + 0.13 * np.sin(np.arange(36) * rng.integers(3, 8) * 2 * np.pi / 36)
     outline = shapes.ellipse((0, 0), 1, 0.75) * lobes[:, None]
-    canvas.polygon(outline, palette.scene(), palette.edge)
+    canvas.polygon(outline, palette.scene(), BACKGROUND, palette.edge)
 
 
 def _stream(*key: int) -> np.random.Generator:

@@ -13,6 +13,8 @@ Points = np.ndarray  # (k, 2) float
 Place = tuple[float, float]
 Colour = tuple[int, int, int]
 
+BACKGROUND, BODY, HEAD, WING, TAIL, LEG, MARKING = range(7)  # in part maps
+
 _TURN = np.linspace(0.0, 2 * np.pi, 37)[:-1]
 _COS, _SIN = np.cos(_TURN), np.sin(_TURN)
 
@@ -159,14 +161,15 @@ def marking_outlines(shape: str, outline: Points, rng: np.random.Generator) -> l
 
 # ------------------------------------------------------------------------------------------------- canvas
 class Canvas:
-    """An image that is drawn `SUPERSAMPLE` times too large and reduced at the end."""
+    """An image and its part map, both drawn `SUPERSAMPLE` times too large and reduced at the end."""
 
     SUPERSAMPLE = 3
 
     def __init__(self, background: Image.Image, size: int) -> None:
         self.size = size
         self.image = background
-        self._pen = ImageDraw.Draw(background)
+        self.parts = Image.new("L", background.size, BACKGROUND)
+        self._pen, self._parts_pen = ImageDraw.Draw(self.image), ImageDraw.Draw(self.parts)
         self.matrix = np.eye(2)  # body units to supersampled pixels
         self.offset = np.zeros(2)
 
@@ -176,29 +179,33 @@ class Canvas:
         self.matrix = turned(np.eye(2) * mirror, degrees) * pixels_per_unit * self.SUPERSAMPLE
         self.offset = np.asarray(centre, dtype=float) * self.SUPERSAMPLE
 
-    def polygon(self, points: Points, colour: Colour, edge: Colour | None = None) -> None:
-        """Fill a shape, with a thin edge where given."""
+    def polygon(self, points: Points, colour: Colour, part: int, edge: Colour | None = None) -> None:
+        """Fill a shape, with a thin edge if one is given."""
         self._pen.polygon(self._pixels(points), fill=colour)
+        self._parts_pen.polygon(self._pixels(points), fill=part)
         if edge is not None:
             self.outline(points, edge)
 
-    def polygons_within(self, shapes: list[Points], frame: Points, colour: Colour) -> None:
+    def polygons_within(self, shapes: list[Points], frame: Points, colour: Colour, part: int) -> None:
         """Fill shapes, but only where they lie inside `frame`."""
         inside, filled = Image.new("1", self.image.size), Image.new("1", self.image.size)
         ImageDraw.Draw(inside).polygon(self._pixels(frame), fill=1)
         pen = ImageDraw.Draw(filled)
         for points in shapes:
             pen.polygon(self._pixels(points), fill=1)
-        self.image.paste(colour, mask=ImageChops.logical_and(inside, filled))
+        mask = ImageChops.logical_and(inside, filled)
+        self.image.paste(colour, mask=mask)
+        self.parts.paste(part, mask=mask)
 
     def outline(self, points: Points, colour: Colour) -> None:
         """Draw only the edge of a shape."""
         corners = self._pixels(points)
         self._pen.line(corners + corners[:4], fill=colour, width=self.SUPERSAMPLE)
 
-    def finish(self) -> np.ndarray:
-        """The image (size, size, 3), uint8."""
-        return np.asarray(self.image.reduce(self.SUPERSAMPLE))
+    def finish(self) -> tuple[np.ndarray, np.ndarray]:
+        """The image (size, size, 3) and the part map (size, size), both uint8."""
+        every = slice(self.SUPERSAMPLE // 2, None, self.SUPERSAMPLE)
+        return np.asarray(self.image.reduce(self.SUPERSAMPLE)), np.asarray(self.parts)[every, every].copy()
 
     def _pixels(self, points: Points) -> list[float]:
         return (points @ self.matrix + self.offset).ravel().tolist()
