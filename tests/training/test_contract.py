@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import timm
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import newkinds
 from conftest import TINY_TRAINING, save_image
@@ -22,6 +23,7 @@ from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.encoders.tokens import Encoded
 from newkinds.files import make_folder
 from newkinds.methods import METHODS, Progress, Step
+from newkinds.methods.simgcd import SimGCD
 from newkinds.runs.config import Config, TrainConfig, resolve
 from newkinds.runs.run import Run
 from newkinds.training.loop import fit, gatherer
@@ -108,6 +110,48 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(
         train("two")
     assert not Run(tmp_path / "two").model_file.exists()
     assert train("two") == uninterrupted
+
+
+class Averaging(SimGCD):
+    """As methods with a teacher are: an averaged copy of the head, and a queue of features, both used in the loss."""
+
+    queue: torch.Tensor
+
+    def __init__(self, config: SimGCD.Config, dim: int, known: int, categories: int) -> None:
+        super().__init__(config, dim, known, categories)
+        self.teacher = deepcopy(self.projection).requires_grad_(False)
+        self.register_buffer("queue", torch.zeros(8, dim))
+
+    def loss(self, step: Step) -> dict[str, torch.Tensor]:
+        features = step.encoded.feature
+        terms = super().loss(step)
+        drift = (self.projection(features) - self.teacher(features.detach()).detach()).square().mean()
+        terms["loss"] = terms["loss"] + drift + features.mean() * self.queue.mean()
+        with torch.no_grad():
+            for averaged, now in zip(self.teacher.parameters(), self.projection.parameters(), strict=True):
+                averaged.lerp_(now, 0.1)
+            self.queue.copy_(torch.cat([features.detach(), self.queue])[:8])
+        return terms
+
+
+def test_averaged_copies_and_queues_survive_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after_an_epoch: Callable[[], AbstractContextManager[None]]
+) -> None:
+    monkeypatch.setitem(METHODS._entries, "averaging", Averaging)
+
+    def train(folder: str) -> dict[str, torch.Tensor]:
+        newkinds.train("creatures", tmp_path / folder, method="averaging", settings=TINY_TRAINING)
+        return load_file(Run(tmp_path / folder).model_file)
+
+    uninterrupted = train("one")
+    with killed_after_an_epoch():
+        train("two")
+    state = Run(tmp_path / "two").load_state()
+    assert state is not None
+    assert {"method.queue", "method.teacher.0.weight"} <= state["model"].keys()
+    assert not any("blocks.0." in name for name in state["model"]), "frozen weights come from their file"
+    resumed = train("two")
+    assert [name for name, value in uninterrupted.items() if not torch.equal(value, resumed[name])] == []
 
 
 @methods
