@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
+from conftest import save_image
 from newkinds.data import Table, load_table
 from newkinds.data.published.classes import read_class_list
 
@@ -45,6 +46,13 @@ def lay_out_cub(root: Path, classes: int = 200) -> Path:
     for image in images:
         put(folder / "images" / image)
     return folder
+
+
+def lay_out_birds(root: Path) -> None:
+    """CUB's layout with images that differ."""
+    lay_out_cub(root)
+    for image in root.rglob("*.jpg"):
+        save_image(image, size=(16, 16))
 
 
 def car_rows(classes: int = 196) -> list[dict[str, object]]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import process
-from .errors import NewkindsError, unexpected
+from .errors import NewkindsError, reason_of
 
 EXAMPLES = """examples:
   newkinds demo                                     SimGCD with and without CPF on drawn creatures, as a web page
@@ -270,7 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.debug:
             raise
         print(
-            f"error: {unexpected(error)}\nThis may be a bug in newkinds: "
+            f"error: {reason_of(error)}\nThis may be a bug in newkinds: "
             f"newkinds --debug {options.verb} … shows where it happened.",
             file=sys.stderr,
         )
@@ -395,7 +395,7 @@ def _cache(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from .experiments.runs import bench
+    from .experiments.bench import bench
 
     def names(text: str | None) -> list[str] | None:
         return None if text is None else [name.strip() for name in text.split(",")]
@@ -411,7 +411,7 @@ def _bench(options: argparse.Namespace) -> int:
         style=options.style,
         **_choices(options),
     )
-    print(benched)
+    print(benched.text)
     if benched.failed:
         print(f"{len(benched.failed)} of the runs asked for could not be finished: see above", file=sys.stderr)
     return 1 if benched.failed else 0

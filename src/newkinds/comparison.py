@@ -1,27 +1,30 @@
-"""Runs side by side: figures with their spread over seeds, differences from the host, the protocol beneath."""
+"""Runs side by side: figures with their spread over seeds, and paired differences from the host. Needs no torch."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
-from .text import protocol_lines, text_table
-
 MINUS = "\N{MINUS SIGN}"
+LEGEND = (
+    "Figures: mean ± standard deviation over seeds. Δ: difference from the host, paired seed by seed: "
+    "mean ± standard error, and its 95 % interval (Student's t)."
+)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Column:
-    """A measured quantity; `better` says which way is good, so that differences can be coloured."""
+    """A measured quantity; `better` says which way is good, so that differences can be judged."""
 
+    measure: str  # its name in CSV files
     name: str
     unit: str = ""
     better: Literal["higher", "lower"] | None = None
     decimals: int = 1
-    counts: bool = False  # whole numbers, but for their means
+    counts: bool = False  # whole numbers, except for their means
 
     @property
     def title(self) -> str:
@@ -46,6 +49,10 @@ class OverSeeds:
         return cls(known) if known and len(known) == len(values) else None
 
     @property
+    def runs(self) -> int:
+        return len(self.of_seed)
+
+    @property
     def mean(self) -> float:
         return statistics.fmean(self.of_seed.values())
 
@@ -55,8 +62,19 @@ class OverSeeds:
         return statistics.stdev(self.of_seed.values()) if self.runs > 1 else None
 
     @property
-    def runs(self) -> int:
-        return len(self.of_seed)
+    def error(self) -> float | None:
+        """The standard error of the mean; none for a single run."""
+        return None if self.std is None else self.std / math.sqrt(self.runs)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % confidence interval of the mean, by Student's t with n - 1 degrees of freedom; none for one run."""
+        if self.error is None:
+            return None
+        from scipy.special import stdtrit  # slow to import, and not needed for a table of single runs
+
+        half = float(stdtrit(self.runs - 1, 0.975)) * self.error
+        return self.mean - half, self.mean + half
 
     def minus(self, base: OverSeeds) -> OverSeeds | None:
         """Seed by seed, for the seeds that both have: runs with the same seed began alike and saw the same batches."""
@@ -64,62 +82,114 @@ class OverSeeds:
         return OverSeeds.of({seed: self.of_seed[seed] - base.of_seed[seed] for seed in common})
 
 
-@dataclass
+@dataclass(frozen=True)
+class Entry:
+    """One figure of a row: what we found, what it is compared with, and what the paper reports."""
+
+    column: Column
+    ours: OverSeeds | None
+    base: OverSeeds | None = None  # of the row that this one is compared with
+    reported: float | None = None
+
+    @property
+    def gain(self) -> OverSeeds | None:
+        """What changed from the base, seed by seed."""
+        return self.ours.minus(self.base) if self.ours and self.base else None
+
+    @property
+    def text(self) -> str:
+        """`61.2`, or `61.2 ± 1.3` with the standard deviation over seeds; a dash where nothing was measured."""
+        return "–" if self.ours is None else self._with_spread(self.ours, self.ours.std)
+
+    @property
+    def change(self) -> str:
+        """`+1.2`, or `+1.2 ± 0.4` with the standard error; always signed."""
+        gain = self.gain
+        return "–" if gain is None else self._with_spread(gain, gain.error, sign="+")
+
+    @property
+    def interval(self) -> str:
+        """`[−0.3, +2.7]`: the 95 % interval of the gain; nothing for a single seed."""
+        gain = self.gain
+        if gain is None or gain.interval is None:
+            return ""
+        low, high = (self._rounded(end, gain, sign="+") for end in gain.interval)
+        return f"[{low}, {high}]"
+
+    @property
+    def verdict(self) -> str:
+        """ "better" or "worse" where the 95 % interval excludes 0; "" elsewhere, and where no direction is good."""
+        ends = self.gain and self.gain.interval
+        if not ends or self.column.better is None or ends[0] <= 0 <= ends[1]:
+            return ""
+        return "better" if (ends[0] > 0) == (self.column.better == "higher") else "worse"
+
+    def _with_spread(self, figure: OverSeeds, spread: float | None, sign: str = "") -> str:
+        mean = self._rounded(figure.mean, figure, sign)
+        return mean if spread is None else f"{mean} ± {self._rounded(spread, figure)}"
+
+    def _rounded(self, value: float, figure: OverSeeds, sign: str = "") -> str:
+        """With the decimals that suit the figure it belongs to, and a true minus sign."""
+        column = self.column
+        decimals = 0 if column.counts and figure.mean.is_integer() and not figure.std else column.decimals
+        return f"{round(value, decimals) + 0.0:{sign},.{decimals}f}".replace("-", MINUS)  # + 0.0: no negative zero
+
+
+@dataclass(frozen=True)
 class Row:
-    """The figures of one method, one a column."""
+    """What one row is, and its figures, one per column."""
 
     name: str
-    figures: list[OverSeeds | None]
-    base: int | None = None  # number of the row that it is compared with
+    entries: list[Entry]
+    runs: int = 1
+    protocol: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, str] = field(default_factory=dict)  # in CSV files: "method" → "simgcd", "organizer" → …
+
+    @property
+    def compared(self) -> bool:
+        return any(entry.base is not None for entry in self.entries)
 
 
 @dataclass
 class Comparison:
-    """A table of runs. Rows with a base are followed by their difference from it.
+    """A table of runs. Without rows only the protocol is shown."""
 
-    Without rows only the protocol is shown.
-    """
-
-    columns: list[Column]
     rows: list[Row]
     protocol: list[tuple[str, str]]  # all that must be known to judge the figures
     note: str = ""
+    title: str = ""
+    parts: Mapping[str, str] = field(default_factory=dict)  # in CSV files: "table", "data", "evaluated"
 
-    def text(self) -> str:
-        """For the terminal: the table, what to think of it, and the protocol."""
-        lines = []
-        for row in self.rows:
-            lines.append([row.name, *(number(f, c) for f, c in zip(row.figures, self.columns, strict=True))])
-            if row.base is not None:
-                base = self.rows[row.base].figures
-                gains = [difference(f, b, c) for f, b, c in zip(row.figures, base, self.columns, strict=True)]
-                lines.append(["Δ", *gains])
-        table = text_table(["", *(column.title for column in self.columns)], lines)
-        return "\n\n".join(filter(None, [table, self.note, protocol_lines(self.protocol)]))
+    @property
+    def columns(self) -> list[Column]:
+        return [entry.column for entry in self.rows[0].entries] if self.rows else []
 
-
-def number(figure: OverSeeds | None, column: Column) -> str:
-    """`61.2` or `61.2 ± 1.3`, with the column's decimals and a true minus sign; a dash where nothing was measured."""
-    if figure is None:
-        return "–"
-    decimals = 0 if column.counts and figure.mean.is_integer() and not figure.std else column.decimals
-    spread = "" if figure.std is None else f" ± {figure.std:,.{decimals}f}"
-    mean = round(figure.mean, decimals) + 0.0  # + 0.0: no negative zero
-    return f"{mean:,.{decimals}f}".replace("-", MINUS) + spread
+    @property
+    def legend(self) -> str:
+        """What ± and Δ mean; nothing for a table of single runs."""
+        return LEGEND if any(row.runs > 1 for row in self.rows) else ""
 
 
-def difference(figure: OverSeeds | None, base: OverSeeds | None, column: Column) -> str:
-    """`+1.2` or `+1.2 ± 0.4`: the mean and spread of what changed, seed by seed; always signed."""
-    text = number(figure.minus(base) if figure and base else None, column)
-    return text if text.startswith((MINUS, "–")) else f"+{text}"
+def merged(protocols: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """One protocol for several runs: where they differ, every value.
+
+    >>> merged([{"split": "ab", "seed": "0"}, {"split": "ab", "seed": "1"}])
+    {'split': 'ab', 'seed': '0; 1'}
+    """
+    values: dict[str, dict[str, None]] = {}
+    for protocol in protocols:
+        for name, value in protocol.items():
+            values.setdefault(name, {})[value] = None
+    return {name: "; ".join(each) for name, each in values.items()}
 
 
-def verdict(figure: OverSeeds | None, base: OverSeeds | None, column: Column) -> str:
-    """One of "better", "worse" and "" (no change beyond the spread, no good direction, or not measured)."""
-    gain = figure.minus(base) if figure and base else None
-    if figure is None or base is None or gain is None or column.better is None:
-        return ""
-    if abs(gain.mean) <= max(each.std or 0.0 for each in (figure, base, gain)):
-        return ""
-    change = round(gain.mean, column.decimals) * (1 if column.better == "higher" else -1)
-    return "better" if change > 0 else "worse" if change < 0 else ""
+def shared_protocol(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """One protocol for the rows of a table: where they differ, which has what."""
+    lines = []
+    for name in merged(row.protocol for row in rows):
+        rows_with: dict[str, list[str]] = {}
+        for row in filter(lambda row: row.protocol, rows):
+            rows_with.setdefault(row.protocol.get(name, "–"), []).append(row.name)
+        differ = [f"{', '.join(names)}: {value}" for value, names in rows_with.items()]
+        lines.append((name, " · ".join(differ) if len(differ) > 1 else next(iter(rows_with))))
+    return lines

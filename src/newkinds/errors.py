@@ -10,12 +10,14 @@ class NewkindsError(Exception):
     """A problem in the input, the settings or the machine; shown without a traceback by the command line."""
 
 
-def unexpected(error: BaseException) -> str:
-    """An error nobody foresaw, in one line.
+def reason_of(error: BaseException) -> str:
+    """What went wrong, in one line: one of our sentences as it is, anything else with its type.
 
-    >>> unexpected(KeyError("labels"))
+    >>> reason_of(KeyError("labels"))
     "KeyError: 'labels'"
     """
+    if isinstance(error, NewkindsError):
+        return str(error)
     return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from newkinds.comparison import Column, Comparison, OverSeeds, Row
+from newkinds.comparison import Column, Comparison, Entry, OverSeeds, Row
 from newkinds.discovery.figures import field_overlays
 from newkinds.discovery.report import (
     CategoryRow,
@@ -71,19 +71,25 @@ def squares(side: int = 64) -> np.ndarray:
     ).astype(np.uint8)
 
 
+ALL, TIME = Column("all", "All", "%", "higher"), Column("time", "Time", "s", "lower")
+PARAMETERS = Column("parameters", "Parameters", decimals=0)
+
+
+def over(*values: float) -> OverSeeds | None:
+    return OverSeeds.of(dict(enumerate(values)))
+
+
 def a_comparison() -> Comparison:
+    host = [Entry(ALL, over(58.2, 58.44)), Entry(TIME, over(61.0, 61.2)), Entry(PARAMETERS, over(1_410_560))]
+    compared = [
+        Entry(ALL, over(61.8, 62.08), host[0].ours),
+        Entry(TIME, over(66.0, 66.24), host[1].ours),
+        Entry(PARAMETERS, over(1_532_675), host[2].ours),
+    ]
     return Comparison(
-        columns=[
-            Column("All", "%", "higher"),
-            Column("Time", "s", "lower"),
-            Column("Parameters", decimals=0),
-        ],
-        rows=[
-            Row("host", [OverSeeds({0: 58.32}), OverSeeds({0: 61.0}), OverSeeds({0: 1_410_560})]),
-            Row("host + CPF", [OverSeeds({0: 61.94}), OverSeeds({0: 66.04}), OverSeeds({0: 1_532_675})], base=0),
-        ],
+        rows=[Row("host", host, runs=2), Row("host + CPF", compared, runs=2)],
         protocol=[("Seed", "0"), ("Backbone", "tiny")],
-        note="One seed.",
+        note="On a small data set.",
     )
 
 
@@ -204,29 +210,28 @@ def test_differences_are_signed_and_judged_in_words() -> None:
         " ".join(re.sub(r"<[^>]+>", " ", cell).split())
         for cell in re.findall(r"<td.*?</td>", html.partition('class="differences"')[2])
     ]
-    assert cells[:3] == ["+3.6 better", "+5.0 worse", "+122,115"]
+    assert cells[:3] == ["+3.6 ± 0.0 [+3.4, +3.9] better", "+5.0 ± 0.0 [+4.8, +5.3] worse", "+122,115"]
 
 
 def test_what_was_not_measured_is_a_dash() -> None:
-    comparison = a_comparison()
-    comparison.rows = [
-        Row("host", [None, OverSeeds({0: 61.0}), OverSeeds({0: 5.0})]),
-        Row("with CPF", [OverSeeds({0: 61.9}), OverSeeds.of({0: float("nan"), 1: 60.0}), OverSeeds({0: 5.0})], base=0),
+    entries = [
+        Entry(ALL, over(61.9), None),
+        Entry(TIME, over(float("nan"), 60.0), over(61.0)),
+        Entry(PARAMETERS, over(5.0), over(5.0)),
     ]
-    html = render(a_page(comparison=comparison))
+    html = render(a_page(comparison=Comparison([Row("with CPF", entries)], protocol=[])))
     assert "nan" not in Document(html).text.lower()
     cells = re.findall(r"<td[^>]*>([^<]*)", html.partition('class="differences"')[2])
     assert cells[:3] == ["–", "–", "+0"]
 
 
 def test_losses_have_a_true_minus_sign() -> None:
-    comparison = a_comparison()
-    comparison.rows[0].base, comparison.rows[1].base = 1, None
-    assert "\N{MINUS SIGN}3.6" in Document(render(a_page(comparison=comparison))).text
+    row = Row("worse", [Entry(ALL, over(58.32), over(61.94))])
+    assert "\N{MINUS SIGN}3.6" in Document(render(a_page(comparison=Comparison([row], [])))).text
 
 
 def test_comparison_without_rows_shows_its_protocol() -> None:
-    document = Document(render(a_page(comparison=Comparison([], [], [("Seed", "1234")]))))
+    document = Document(render(a_page(comparison=Comparison([], [("Seed", "1234")]))))
     assert "1234" in document.text
     assert "Difference" not in document.text
 

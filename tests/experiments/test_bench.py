@@ -1,146 +1,213 @@
-"""Grids of runs, and the table they become."""
+"""`newkinds bench`: runs what is asked for, resumes, reports what failed and prints all there is."""
 
 from __future__ import annotations
 
-import math
+import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from conftest import TINY_TRAINING
-from newkinds.comparison import Column, Comparison, OverSeeds, Row, difference, number, verdict
-from newkinds.evaluation.judge import evaluate
-from newkinds.experiments.grid import COLUMNS, Cell, Outcome, compare, grid, merged, run_all
+from conftest import save_image
+from layouts import lay_out_birds
+from newkinds.data import load_table
+from newkinds.data.table import Table
+from newkinds.errors import NewkindsError
+from newkinds.experiments.bench import bench, collect
+from newkinds.experiments.grid import Cell, read_outcome
+from newkinds.experiments.paper import TABLES
+from newkinds.experiments.styles import STYLES
 from newkinds.runs.run import Run
 
-CREATURES = {"data": {"name": "creatures"}}
+Cli = Callable[..., tuple[int, str, str]]
+SMALL = ("--backbone", "tiny", "--epochs", "1", "--set", "train.batch_size=64")
 
 
-def outcome(all_: float | None, seed: int) -> Outcome:
-    return Outcome({name: all_ if name == "all" else 1.0 for name in COLUMNS}, {"split": "ab", "seed": str(seed)})
+@pytest.fixture(scope="module")
+def birds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with a small copy of CUB."""
+    root = tmp_path_factory.mktemp("birds")
+    lay_out_birds(root)
+    return root
 
 
-def one(value: float) -> OverSeeds:
-    return OverSeeds({0: value})
+@pytest.mark.parametrize("style", list(STYLES))
+def test_a_table_of_nothing_is_printed_empty(style: str, tmp_path: Path) -> None:
+    for name, table in TABLES.items():
+        data = None if table.data else ["creatures"]
+        assert bench(name, tmp_path, data=data, only_collect=True, style=style)  # type: ignore[arg-type]
 
 
-def test_a_figure_is_the_mean_and_the_deviation_of_the_sample() -> None:
-    values = [61.2, 58.3, 63.9]
-    mean = sum(values) / 3
-    figure = OverSeeds.of(dict(enumerate(values)))
-    assert figure is not None
-    assert figure.mean == pytest.approx(mean)
-    assert figure.std == pytest.approx(math.sqrt(sum((v - mean) ** 2 for v in values) / 2))
-    assert number(figure, Column("All")) == "61.1 ± 2.8"
-    assert number(OverSeeds.of({4: 61.25}), Column("All", decimals=2)) == "61.25"
-    assert OverSeeds.of({}) is None
-    assert OverSeeds.of({0: 61.2, 1: None}) is None, "a mean over fewer runs than the others' would be another figure"
+def test_any_data_may_be_compared_on(run_cli: Cli, tmp_path: Path) -> None:
+    """A folder of sorted images, half of whose classes are known: every host row, with and without an organizer."""
+    birds = tmp_path / "birds[1].v2"  # a name that is none of glob's patterns
+    for kind in range(4):
+        for number in range(6):
+            save_image(birds / f"kind{kind}" / f"{number}.png", colour=(60 * kind, 40 * number, 90))
+    settings = ("--set", "data.known=0.5", "--set", "train.batch_size=8", "--epochs", "1", "--cache-views", "0")
+    command = ("bench", "plugin", "--out", str(tmp_path / "runs"), "--data", str(birds))
+    code, text, _ = run_cli(*command, "--methods", "simgcd", "--organizers", "none,patches", *settings)
+    assert code == 0
+    assert "## birds[1].v2" in text
+    header, *rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert "reported" not in header
+    assert "count error" in header
+    of_row = {name.strip(): [cell.strip() for cell in cells] for _, name, *cells, _ in (row.split("|") for row in rows)}
+    assert re.fullmatch(r"[\d.]+", of_row["SimGCD"][0])
+    assert re.fullmatch(r"[+\N{MINUS SIGN}][\d.]+", of_row["Δ"][0])
+    assert list(of_row) == ["SimGCD", "SimGCD + PATCHES", "Δ"]
+    assert run_cli(*command, "--collect")[1] == text
+    shutil.copytree(birds, tmp_path / "elsewhere" / birds.name)
+    elsewhere = ("--data", str(tmp_path / "elsewhere" / birds.name))
+    _, out, err = run_cli("bench", "plugin", "--out", str(tmp_path / "runs"), "--collect", *elsewhere)
+    assert "holds another run" in err
+    assert "no run yet" in out
+    with pytest.raises(NewkindsError, match=r"two of the data are called 'birds\[1\].v2'"):
+        bench("plugin", tmp_path / "runs", data=[str(birds), str(tmp_path / "elsewhere" / birds.name)])
+    shutil.copytree(birds, birds.with_suffix(".v3"))
+    both = bench("plugin", tmp_path / "runs", data=[str(birds), str(birds.with_suffix(".v3"))], only_collect=True)
+    assert both.text.count("## birds[1].v") == 2
+    save_image(birds / "unlabeled" / "7.png", colour=(1, 2, 3))
+    code, _, err = run_cli(*command, "--out", str(tmp_path / "other"), "--methods", "simgcd", *settings[2:])
+    assert code == 1
+    assert "true classes of 1 unlabelled images are not known" in " ".join(err.split())
+    assert not list((tmp_path / "other").iterdir()), "said before anything is trained"
+    with pytest.raises(NewkindsError, match="say which data the table plugin is for"):
+        bench("plugin", tmp_path / "runs")
+    with pytest.raises(NewkindsError, match="there is no folder, CSV file or data set 'bird'"):
+        bench("plugin", tmp_path / "runs", data=["bird"])
 
 
-def test_differences_are_signed_and_judged() -> None:
-    column, lower = Column("All", better="higher"), Column("error", better="lower")
-    assert difference(one(61.0), one(63.5), column) == "\N{MINUS SIGN}2.5"
-    assert difference(one(61.02), one(61.04), column) == "+0.0"
-    assert difference(None, one(1.0), column) == "–"
-    assert verdict(one(2.0), one(1.0), column) == "better"
-    assert verdict(one(2.0), one(1.0), lower) == "worse"
-    assert verdict(one(1.02), one(1.0), column) == ""
-    assert verdict(one(2.0), one(1.0), Column("params")) == ""
+def test_unknown_table_suggests_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(NewkindsError, match="fine"):
+        bench("fin", tmp_path)
 
 
-def test_a_difference_is_taken_seed_by_seed() -> None:
-    """Seed 2 is harder for both: a row without it is compared with the host's other seeds, not with their mean."""
-    column = Column("All", better="higher")
-    host = OverSeeds({0: 60.0, 1: 62.0, 2: 40.0})
-    assert difference(OverSeeds({0: 61.0, 1: 62.5}), host, column) == "+0.8 ± 0.4"
-    assert difference(OverSeeds({2: 40.5}), host, column) == "+0.5"
-    assert difference(OverSeeds({3: 70.0}), host, column) == "–", "no seed in common"
-    assert verdict(OverSeeds({0: 61.0, 1: 62.5}), host, column) == "", "seeds differ by more"
-    assert verdict(OverSeeds({0: 63.0, 1: 65.0}), OverSeeds({0: 60.0, 1: 62.0}), column) == "better"
-    assert verdict(OverSeeds({0: 63.0, 1: 65.0}), OverSeeds({0: 62.9, 1: 60.0}), column) == "", "it differs by seed"
+def test_cub_runs_through_the_command_line_resumes_and_is_collected(run_cli: Cli, tmp_path: Path) -> None:
+    lay_out_birds(tmp_path / "data")
+    out = tmp_path / "runs"
+    grid = ("--data", "cub,cars", "--methods", "simgcd", "--organizers", "none")
+    command = ("bench", "fine", "--out", out, *grid, "--data-root", tmp_path / "data", *SMALL)
+    status, text, err = run_cli(*command)
+    assert status == 1, "cars could not be run"
+    assert err.count("cars is left out") == 1
+    row = re.search(r"^\| SimGCD +\| +61.2 \| +([\d.]+) \|", text, re.MULTILINE)
+    assert row is not None
+    folder = out / "cub-simgcd-none-seed0"
+    outcome = read_outcome(folder)
+    assert outcome is not None
+    assert outcome.figures["all"] == pytest.approx(float(row[1]), abs=0.05)
+    assert outcome.figures["inference_seconds"] > 0  # type: ignore[operator]
+    assert Run(folder).config().method["memax_weight"] == 2.0, "the recipe's"
+    assert "class list" in text
+    assert "not on test images: this copy of CUB-200-2011 lacks 5,594 of its 5,794 test images" in text
+    assert "On the test images" not in text
+
+    status, again, err = run_cli(*command)
+    assert status == 1
+    assert "is finished already" in err
+    assert again == text
+    status, collected, err = run_cli("bench", "fine", "--out", out, "--collect")
+    assert (status, collected) == (0, text)
+
+    (folder / "evaluation.json").unlink()  # as if it had been stopped there
+    assert collect(TABLES["fine"].cells(), out) == {}
 
 
-def test_hosts_stand_above_what_is_compared_with_them() -> None:
-    cells = grid("creatures", ["gcd", "cms"], ["none", "patches", "cpf"], [0, 1])
-    assert len(cells) == 12
-    outcomes = {cell: outcome(50.0 + 4 * (cell.organizer == "cpf") + 2 * cell.seed, cell.seed) for cell in cells}
-    del outcomes[Cell("creatures", "cms", "cpf", 1)]
-    comparison = compare(cells, outcomes)
-    names = ["GCD", "GCD + PATCHES", "GCD + CPF", "CMS", "CMS + PATCHES", "CMS + CPF"]
-    assert [row.name for row in comparison.rows] == names
-    assert [row.base for row in comparison.rows] == [None, 0, 0, None, 3, 3]
-    assert comparison.rows[2].figures[0] == OverSeeds({0: 54.0, 1: 56.0})
-    assert comparison.rows[5].figures[0] == OverSeeds({0: 54.0}), "the run that is there is shown, as one run"
-    complete = ", ".join(names[:-1])
-    assert comparison.protocol == [("split", "ab"), ("seed", f"{complete}: 0; 1 · CMS + CPF: 0")]
-    text = comparison.text()
-    assert "| GCD + CPF     | 55.0 ± 1.4 |" in text
-    assert text.count("| Δ ") == 4
+def test_a_cell_that_fails_does_not_stop_the_others(run_cli: Cli, tmp_path: Path) -> None:
+    lay_out_birds(tmp_path / "data")
+    foreign = Cell("cub", "simgcd", "none", 0).folder(tmp_path / "runs")
+    foreign.mkdir(parents=True)
+    (foreign / "mine.txt").write_text("not a run")
+    status, _, err = run_cli(
+        "bench", "fine", "--out", tmp_path / "runs", "--data", "cub", "--methods", "simgcd", "--seeds", "0", "1",
+        "--organizers", "none", "--data-root", tmp_path / "data", *SMALL,
+    )  # fmt: skip
+    assert status == 1
+    assert "seed 0 failed" in err
+    assert list(collect(TABLES["fine"].cells(), tmp_path / "runs")) == [Cell("cub", "simgcd", "none", 1)]
+    assert (foreign / "mine.txt").is_file()
 
 
-def test_a_table_without_figures_is_empty_not_broken() -> None:
-    cells = grid("creatures", ["gcd"], ["none", "cpf"], [0])
-    comparison = compare(cells, {cells[0]: outcome(None, 0)})
-    assert "–" in comparison.text()
-    assert Comparison([Column("All")], [Row("host", [None])], [("seed", "0")]).text().count("–") == 1
-    assert merged([]) == {}
-
-
-def test_a_grid_runs_goes_on_and_tells_of_what_failed(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_any_error_of_a_cell_is_told_and_the_others_run(
+    birds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cells = grid("creatures", ["simgcd"], ["none", "cpf"], [0])
+    tried = []
 
-    def settings(cell: Cell) -> list[dict[str, dict[str, object]]]:
-        broken = {"organizer": {"heads": 7}} if cell.organizer == "cpf" else {}
-        return [CREATURES, TINY_TRAINING, broken]
+    def exhausted(data: str, folder: Path, **_: object) -> None:
+        tried.append(folder.name)
+        raise MemoryError("CUDA out of memory")
 
-    outcomes = run_all(cells, tmp_path, settings)
-    err = capfd.readouterr().err
-    assert list(outcomes) == [cells[0]]
-    assert "SimGCD + CPF on creatures, seed 0 failed" in err
-    folder = cells[0].folder(tmp_path)
-    figures = outcomes[cells[0]].figures
-    assert figures["all"] == pytest.approx(100 * evaluate(folder)["metrics"]["acc_all"])
-    assert figures["count_error"] == pytest.approx(100 * abs(Run(folder).read_json("count.json")["answer"] - 4) / 4)
+    monkeypatch.setattr("newkinds.experiments.grid.discover", exhausted)
+    benched = bench("fine", tmp_path, data=["cub"], methods=["simgcd"], data_root=birds)
+    assert len(tried) == len(benched.failed) == 2
+    assert "MemoryError: CUDA out of memory" in capsys.readouterr().err
+    assert "no run yet" in benched.text
 
 
-def test_a_finished_cell_is_read_not_made_again(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--methods", "simgcd,simgdc"), "no method 'simgdc'. Did you mean 'simgcd'"),
+        (("--organizers", "cfp"), "no organizer 'cfp'. Did you mean 'cpf'"),
+        (("--data", "cifar11"), "no data set 'cifar11'. Did you mean 'cifar1"),
+        (("--data", ""), "no data set is named"),
+        (("--seeds", "-1"), "seeds are whole numbers"),
+        (("--set", "method.name=gcd"), "each cell has its own method.name"),
+        (("--set", "train.seed=5"), "each cell has its own train.seed"),
+    ],
+)
+def test_wrong_names_are_said_before_anything_is_run(
+    options: tuple[str, str], said: str, birds: Path, tmp_path: Path, run_cli: Cli
 ) -> None:
-    cells = [Cell("creatures", "simgcd", "none", 0)]
-    outcomes = run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING])
-    folder = cells[0].folder(tmp_path)
-    written = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
-
-    def refuse(*arguments: object, **options: object) -> None:
-        raise AssertionError("what had been done was done again")
-
-    with monkeypatch.context() as patched:
-        readers = ("verbs.train.load_table", "evaluation.judge.load_table", "verbs.count._run_features")
-        for name in (*readers, "training.model.embed"):
-            patched.setattr(f"newkinds.{name}", refuse)
-        capfd.readouterr()
-        assert run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING]) == outcomes
-        assert f"{folder} is finished already" in capfd.readouterr().err
-        as_the_data_set_says = [CREATURES, TINY_TRAINING, {"k": 4}]
-        assert run_all(cells, tmp_path, lambda _: as_the_data_set_says) == outcomes
-        for other in ({"train": {"lr": 0.5}}, {"k": 5}, {"k": "auto"}):
-            assert run_all(cells, tmp_path, lambda _, other=other: [CREATURES, TINY_TRAINING, other]) == {}  # type: ignore[misc]
-            assert "other settings" in capfd.readouterr().err
-    assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == written
-
-    (folder / "count.json").unlink()  # as if it had been stopped there
-    with monkeypatch.context() as patched:
-        patched.setattr("newkinds.training.model.embed", refuse)
-        assert run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING]) == outcomes
-    assert (folder / "count.json").is_file()
+    status, _, err = run_cli("bench", "fine", "--out", tmp_path / "runs", "--data-root", birds, *options)
+    assert status == 1
+    assert said in err
+    assert not (tmp_path / "runs").exists()
 
 
-def test_a_finished_cell_whose_categories_were_estimated(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    cells = [Cell("creatures", "simgcd", "none", 0)]
-    estimated = [CREATURES, TINY_TRAINING, {"train": {"epochs": 1}, "k": "auto"}]
-    outcomes = run_all(cells, tmp_path, lambda _: estimated)
-    capfd.readouterr()
-    assert run_all(cells, tmp_path, lambda _: estimated) == outcomes != {}
-    assert "is finished already" in capfd.readouterr().err
+def test_settings_of_one_organizer_wait_for_it_and_wrong_ones_stop_their_cell_alone(
+    birds: Path, tmp_path: Path, run_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+
+    def refuse(data: str, folder: Path, **_: object) -> None:
+        begun.append(folder.name)
+        raise NewkindsError("enough")
+
+    monkeypatch.setattr("newkinds.experiments.grid.discover", refuse)
+    command = (
+        "bench", "fine", "--out", tmp_path, "--data", "cub", "--data-root", birds, "--seeds", "0", "0",
+    )  # fmt: skip
+    run_cli(*command, "--methods", "simgcd", "--set", "organizer.cpf={primitives: 8, heads: 8}")
+    assert begun == ["cub-simgcd-none-seed0", "cub-simgcd-cpf-seed0"], "each once, although a seed was named twice"
+    begun.clear()
+    one_host = ("--organizers", "none", "--set", "method.memax_weight=2")
+    status, _, err = run_cli(*command, "--methods", "gcd,simgcd", *one_host)
+    assert status == 1
+    assert begun == ["cub-simgcd-none-seed0"]
+    assert "GCD on cub is left out: there is no setting 'method.memax_weight'" in err
+
+
+def test_a_data_set_that_cannot_be_read_stops_no_other(
+    birds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = []
+
+    def load(settings: dict[str, object]) -> Table:
+        if settings["name"] == "cars":
+            raise PermissionError("no entry")
+        return load_table(settings)
+
+    monkeypatch.setattr("newkinds.experiments.bench.load_table", load)
+    monkeypatch.setattr("newkinds.experiments.grid.discover", lambda data, folder, **_: begun.append(folder.name))
+    bench("fine", tmp_path, data=["cars", "cub"], methods=["simgcd"], organizers=["none"], data_root=birds)
+    assert begun == ["cub-simgcd-none-seed0"]
+    assert "cars is left out: PermissionError: no entry" in capsys.readouterr().err
+
+
+def test_nothing_to_collect_is_an_error(tmp_path: Path, run_cli: Cli) -> None:
+    status, _, err = run_cli("bench", "fine", "--out", tmp_path / "mistyped", "--collect")
+    assert status == 1
+    assert "mistyped" in err

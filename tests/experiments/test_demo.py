@@ -50,6 +50,8 @@ def test_demo_of_several_hosts_is_the_plug_in_table(tmp_path: Path, monkeypatch:
     page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
     assert "CMS + CPF" in page
     assert page.count(">Difference<") == 2
+    assert page.count('class="interval"') == 2 * 7
+    assert len(re.findall(r"^\| 95 % +\| +\[[+−][\d.]+, [+−][\d.]+\]", text, re.MULTILINE)) == 2
 
 
 def test_a_misspelt_host_is_found_at_once(tmp_path: Path) -> None:

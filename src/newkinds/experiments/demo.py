@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from ..errors import NewkindsError
 from ..files import make_folder, write_whole
 from ..methods import METHODS
 from ..runs.config import resolve
-from .grid import Cell, Outcome, compare, grid, run_all
+from .grid import Cell, run_all
+from .paper import TABLES, comparisons
+from .styles import text
 
 DATA = "creatures"
-ORGANIZERS_COMPARED = ("none", "cpf")
 EPOCHS = 15
 SEEDS_OF_SEVERAL = (0, 1, 2)
 # The published batch of 128 and learning rates are for data sets and backbones a hundred times as large. These were
@@ -44,41 +46,35 @@ def demo(
     """Train hosts with and without CPF on creatures (same seeds, same schedule); the table, and index.html in `out`.
 
     `hosts`: a method's name, several, or "all". `seeds`: one run each; by default 0, and 0, 1 and 2 for several hosts.
-    Interrupted, the same call goes on.
+    To resume, make the same call again.
 
-    >>> from newkinds.demo import demo
+    >>> from newkinds.experiments.demo import demo
     >>> print(demo("plug-in", hosts="all", seeds=[0, 1, 2]))
     """
     methods = list(METHODS) if hosts == "all" else [hosts] if isinstance(hosts, str) else list(dict.fromkeys(hosts))
     if seeds is None:
         seeds = SEEDS_OF_SEVERAL if len(methods) > 1 else (0,)
     seeds = list(dict.fromkeys(seeds))  # the same run twice would have no spread
-    cells = grid(DATA, methods, ORGANIZERS_COMPARED, seeds)
+    table = replace(TABLES["plugin"], data=(DATA,), methods=tuple(methods))
+    cells = table.cells(seeds)
+
+    def settings(cell: Cell) -> list[dict[str, Any]]:
+        common = {"data": {"name": DATA}, "train": {"batch_size": BATCH_SIZE, "epochs": epochs}}
+        return [common, HOST_SETTINGS.get(cell.method, {})]
+
     for cell in cells:  # a wrong name or number is found before anything long begins
-        resolve(*_settings(cell, epochs), *cell.layers())
+        resolve(*settings(cell), *cell.layers())
     folder = make_folder(Path(out))
-    outcomes = run_all(cells, folder, lambda cell: _settings(cell, epochs))
+    outcomes = run_all(cells, folder, settings)
     if not outcomes:
         raise NewkindsError(f"none of the {len(cells)} runs in {folder} could be finished: see the messages above.")
-    comparison = compare(cells, outcomes)
-    comparison.note = (
-        "One seed on a small drawn data set: differences of a few points are within chance."
-        if len(seeds) == 1
-        else f"Mean ± standard deviation of {len(seeds)} seeds on a small drawn data set."
-    )
+    (comparison,) = comparisons(table, outcomes)
+    chance = "One seed on a small drawn data set: differences of a few points are within chance."
+    comparison.note = chance if len(seeds) == 1 else f"{len(seeds)} seeds on a small drawn data set."
     command = ["newkinds", "demo", "--out", str(folder), "--hosts", ",".join(methods), "--seeds", *map(str, seeds)]
-    _write_page(folder, _shown(outcomes), comparison, shlex.join([*command, "--epochs", str(epochs)]))
-    return f"{comparison.text()}\n\nlook at {folder / 'index.html'}"
-
-
-def _settings(cell: Cell, epochs: int) -> list[dict[str, Any]]:
-    common = {"data": {"name": DATA}, "train": {"batch_size": BATCH_SIZE, "epochs": epochs}}
-    return [common, HOST_SETTINGS.get(cell.method, {})]
-
-
-def _shown(outcomes: Mapping[Cell, Outcome]) -> Cell:
-    """The run whose categories the page shows: the first with CPF, else the first."""
-    return next((cell for cell in outcomes if cell.organizer == ORGANIZERS_COMPARED[-1]), next(iter(outcomes)))
+    shown = next((cell for cell in outcomes if cell.organizer == "cpf"), next(iter(outcomes)))
+    _write_page(folder, shown, comparison, shlex.join([*command, "--epochs", str(epochs)]))
+    return f"{text(comparison)}\n\nlook at {folder / 'index.html'}"
 
 
 def _write_page(folder: Path, shown: Cell, comparison: Comparison, command: str) -> None:

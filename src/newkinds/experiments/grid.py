@@ -1,18 +1,18 @@
-"""Grids of runs: data sets × methods × organizers × seeds, each run or gone on with, and what they came to."""
+"""Grids of runs: data sets × methods × organizers × seeds, each run or resumed, and what they came to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
 from ..cluster.count import Count
-from ..comparison import Column, Comparison, OverSeeds, Row
+from ..comparison import Column
 from ..console import say, warn
-from ..errors import NewkindsError, unexpected
+from ..errors import NewkindsError, reason_of
 from ..evaluation.judge import evaluate
 from ..methods import METHODS
 from ..runs.run import FREE_TO_CHANGE, Run
@@ -29,19 +29,37 @@ class Cell:
     data: str  # a name for it; which images these are is in its settings
     method: str
     organizer: str  # its name, or that of one of VARIANTS
-    seed: int
+    seed: int = 0
+
+    @property
+    def row(self) -> Cell:
+        """What the runs of one row have in common: all but the seed."""
+        return replace(self, seed=0)
+
+    @property
+    def host(self) -> Cell:
+        """The row that this one is compared with."""
+        return replace(self, seed=0, organizer="none")
+
+    @property
+    def title(self) -> str:
+        """`SimGCD`, `SimGCD + CPF`, `SimGCD + CPF without prior`."""
+        host, organizer = METHODS[self.method].__name__, self.organizer.upper()
+        if self.organizer in VARIANTS:
+            base, *variant = self.organizer.split("-")
+            organizer = " ".join([base.upper(), *variant])
+        return host if self.organizer == "none" else f"{host} + {organizer}"
 
     def folder(self, out: Path) -> Path:
         return out / f"{self.data}-{self.method}-{self.organizer}-seed{self.seed}"
 
     def layers(self) -> Settings:
         """The settings that make it this cell and no other."""
-        plain = {"organizer": {"name": self.organizer}}
-        organizer = VARIANTS[self.organizer].settings if self.organizer in VARIANTS else plain
+        organizer = VARIANTS.get(self.organizer, {"organizer": {"name": self.organizer}})
         return [{"method": {"name": self.method}}, organizer, {"train": {"seed": self.seed}}]
 
     def __str__(self) -> str:
-        return f"{row_name(self.method, self.organizer)} on {self.data}, seed {self.seed}"
+        return f"{self.title} on {self.data}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -50,94 +68,78 @@ class Outcome:
 
     figures: dict[str, float | None]  # by the names of COLUMNS
     protocol: dict[str, str]
-    settings: dict[str, Any] = field(default_factory=dict)  # "train.lr" → 0.1, without the seed
+    settings: dict[str, Any] = field(default_factory=dict)  # "train.lr" → 0.1, except those that change no result
     test: dict[str, float | None] | None = None  # ACCURACY on the official test images, where they were evaluated
 
 
-@dataclass(frozen=True)
-class Variant:
-    """An organizer with settings that a table gives a row of its own."""
-
-    title: str
-    settings: dict[str, dict[str, Any]]
-
-
-VARIANTS = {
-    "cpf-without-alpha": Variant("CPF without alpha", {"organizer": {"name": "cpf", "learn_alpha": False}}),
-    "cpf-without-prior": Variant("CPF without prior", {"organizer": {"name": "cpf", "use_prior": False}}),
-    "cpf-without-data": Variant("CPF without data", {"organizer": {"name": "cpf", "use_data": False}}),
-    "cpf-delta": Variant("CPF delta", {"organizer": {"name": "cpf", "readout": "delta"}}),
-    "cpf-gated": Variant("CPF gated", {"organizer": {"name": "cpf", "readout": "gated"}}),
-    "cpf-frozen": Variant(
-        "CPF untrained", {"organizer": {"name": "cpf"}, "train": {"freeze_organizer": True}}
-    ),
+VARIANTS: dict[str, dict[str, dict[str, Any]]] = {  # organizers with settings that have rows of their own
+    "cpf-without-alpha": {"organizer": {"name": "cpf", "learn_alpha": False}},
+    "cpf-without-prior": {"organizer": {"name": "cpf", "use_prior": False}},
+    "cpf-without-data": {"organizer": {"name": "cpf", "use_data": False}},
+    "cpf-delta": {"organizer": {"name": "cpf", "readout": "delta"}},
+    "cpf-gated": {"organizer": {"name": "cpf", "readout": "gated"}},
+    "cpf-frozen": {"organizer": {"name": "cpf"}, "train": {"freeze_organizer": True}},
 }
 
 COLUMNS = {
-    "all": Column("All", "%", "higher"),
-    "old": Column("Old", "%", "higher"),
-    "new": Column("New", "%", "higher"),
-    "count": Column("count", counts=True),
-    "count_error": Column("count error", "%", "lower"),
-    "parameters": Column("params", "M", decimals=2),
-    "seconds": Column("time", "s", decimals=0),
-    "model_parameters": Column("params", "M", decimals=2),
-    "epoch_seconds": Column("training epoch", "s", "lower", decimals=2),
-    "inference_seconds": Column("inference", "s", "lower", decimals=2),
+    column.measure: column
+    for column in (
+        Column("all", "All", "%", "higher"),
+        Column("old", "Old", "%", "higher"),
+        Column("new", "New", "%", "higher"),
+        Column("count", "count", counts=True),
+        Column("count_error", "count error", "%", "lower"),
+        Column("parameters", "params", "M", decimals=2),
+        Column("seconds", "time", "s", decimals=0),
+        Column("model_parameters", "params", "M", decimals=2),
+        Column("epoch_seconds", "training epoch", "s", "lower", decimals=2),
+        Column("inference_seconds", "inference", "s", "lower", decimals=2),
+    )
 }
 ACCURACY = ("all", "old", "new")
-OF_ORGANIZER = ("train.freeze_organizer", "train.organizer_lr_ratio")  # settings that no host has
+OF_ORGANIZER = ("organizer.", "train.freeze_organizer", "train.organizer_lr_ratio")  # settings that no host has
 COMPARED = (*ACCURACY, "count", "count_error", "parameters", "seconds")
-
-
-def grid(data: str, methods: Iterable[str], organizers: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
-    """Every method with every organizer and seed, host by host."""
-    return [Cell(data, method, organizer, seed) for method in methods for organizer in organizers for seed in seeds]
 
 
 def run_all(
     cells: Sequence[Cell],
     out: Path,
     settings: Callable[[Cell], Settings],
-    count_by: Callable[[Cell], str] | None = lambda _: COUNT_BY,
+    count_by: Callable[[Cell], str | None] = lambda _: COUNT_BY,
 ) -> dict[Cell, Outcome]:
-    """Run the cells one after the other, or go on with them; one that fails is told of and does not stop the others.
+    """Run the cells one after the other, or resume them; one that fails is reported and does not stop the others.
 
-    `settings` says for each cell all that the cell itself does not, the images' source among it.
+    `settings` says for each cell all that the cell itself does not, the images' source among it; `count_by` by which
+    estimator its categories are counted, if at all.
     """
     outcomes = {}
     for place, cell in enumerate(cells, start=1):
         say(f"{cell} ({place} of {len(cells)})")
         try:
-            outcomes[cell] = run_one(cell, out, settings(cell), count_by and count_by(cell))
-        except NewkindsError as error:
-            warn(f"{cell} failed: {error}")
-        except Exception as error:  # out of memory, a full disk, a bug: the other cells may still succeed
-            warn(f"{cell} failed: {unexpected(error)}")
+            outcomes[cell] = run_one(cell, out, settings(cell), count_by(cell))
+        except Exception as error:  # also out of memory, a full disk, a bug: the other cells may still succeed
+            warn(f"{cell} failed: {reason_of(error)}")
     return outcomes
 
 
 def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = COUNT_BY) -> Outcome:
-    """Train (or go on), assign, evaluate and, if asked to, count; what has been done already is not done again."""
+    """Train (or resume), assign, evaluate and, if asked to, count; what has been done already is not done again."""
     folder, layers = cell.folder(out), [*settings, *cell.layers()]
-    run = Run(folder)
-    outcome = read_outcome(folder)
-    if outcome is None:
+    done = read_outcome(folder)
+    if done is None:
         discover(None, folder, settings=layers)
         evaluate(folder)
     else:
         require_same_settings(None, folder, settings=layers)
-    count = None if count_by is None else _count_of(run)
-    counted = count_by is None or (count is not None and count.method == count_by)
-    if outcome is not None and counted:
-        say(f"{folder} is finished already")
-        return outcome
-    if not counted:
-        assert count_by is not None
+    count = _count_of(Run(folder)) if count_by else None
+    if count_by and (count is None or count.method != count_by):
         try:
             count_categories(folder, count_by)
         except NewkindsError as error:  # its accuracies stand nevertheless
             warn(f"the categories of {cell} cannot be counted: {error}")
+    elif done is not None:
+        say(f"{folder} is finished already")
+        return done
     outcome = read_outcome(folder)
     assert outcome is not None  # all its files have just been written
     return outcome
@@ -149,24 +151,21 @@ def read_outcome(folder: Path) -> Outcome | None:
     An evaluation by another truth than the data set's own does not count.
     """
     run = Run(folder)
-    if not all(run.path(name).is_file() for name in ("model.safetensors", "evaluation.json", "timing.json")):
+    if not all((folder / name).is_file() for name in ("model.safetensors", "evaluation.json", "timing.json")):
         return None
     try:
         with safe_open(run.model_file, framework="pt"):
             evaluation = run.read_json("evaluation.json")
             return None if evaluation.get("truth") else _outcome(run, evaluation)
     except (OSError, KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, SafetensorError) as error:
-        reason = unexpected(error)
-        raise NewkindsError(f"the run in {folder} is damaged ({reason}): delete it and run it again.") from None
+        raise NewkindsError(f"the run is damaged ({reason_of(error)}): delete {folder} and run it again.") from None
 
 
 def _outcome(run: Run, evaluation: dict[str, Any]) -> Outcome:
-    record = run.read_json("protocol.json")
-    count = _count_of(run)
+    record, count = run.read_json("protocol.json"), _count_of(run)
+    sizes, categories = record["parameters"], record["categories"]
     counted = None if count is None else count.answer
-    categories = record["categories"]
     seconds = [row["seconds"] for row in run.metrics()]
-    sizes = record["parameters"]
     test = evaluation.get("test")  # runs that were evaluated by earlier versions have no word on it
     figures = _accuracies(evaluation["metrics"]) | {
         "count": counted,
@@ -182,12 +181,9 @@ def _outcome(run: Run, evaluation: dict[str, Any]) -> Outcome:
         raise ValueError("its protocol is missing")
     if count is not None:
         protocol["counting"] = f"{count.method} on the trained features, by {count.score_is}"
-    settings = {"split": record["split"], "weights": record["weights"]} | {
-        f"{section}.{name}": value
-        for section, values in run.config().as_dict().items()
-        for name, value in (values.items() if isinstance(values, dict) else [("", values)])
-        if (section, name) not in {*FREE_TO_CHANGE, ("train", "seed")}
-    }
+    settings = {"split": record["split"], "weights": record["weights"], **_flat(run.config().as_dict())}
+    for section, name in FREE_TO_CHANGE:
+        settings.pop(f"{section}.{name}", None)
     return Outcome(figures, protocol, settings, None if test is None else _accuracies(test["metrics"]))
 
 
@@ -202,43 +198,49 @@ def _count_of(run: Run) -> Count | None:
         return None
 
 
+def require_run_of(cell: Cell, outcome: Outcome, source: Mapping[str, Any]) -> None:
+    """A folder's name is not believed: what was run is in its settings."""
+    for layer in [{"data": source}, *cell.layers()]:
+        for name, value in _flat(layer).items():
+            there = outcome.settings.get(name)
+            if there != value:
+                raise NewkindsError(f"it holds another run ({name} is {there!r} there, not {value!r}).")
+
+
 def comparable(outcomes: Mapping[Cell, Outcome], preferred: Collection[Cell] = ()) -> dict[Cell, Outcome]:
     """The runs that may stand in one table: a host and its organizers differ in the organizer alone, the runs of one
     row in the seed alone. Where they do not, those like the `preferred` ones stay, else those that most agree with;
     the others are named.
     """
-
-    def of_host(setting: str) -> bool:
-        return not setting.startswith("organizer.") and setting not in OF_ORGANIZER
-
-    kept = _agreeing(outcomes, preferred, lambda cell: (cell.data, cell.method), of_host)
-    return _agreeing(kept, preferred, lambda cell: (cell.data, cell.method, cell.organizer), lambda _: True)
-
-
-def _agreeing(
-    outcomes: Mapping[Cell, Outcome],
-    preferred: Collection[Cell],
-    group: Callable[[Cell], Hashable],
-    counts: Callable[[str], bool],
-) -> dict[Cell, Outcome]:
-    """Of each group, the runs that have the settings (those that count) of the preferred ones, or of most."""
-    groups: dict[Hashable, list[Cell]] = {}
-    for cell in outcomes:
-        groups.setdefault(group(cell), []).append(cell)
-    kept = {}
-    for cells in groups.values():
-        settings = {c: {k: v for k, v in outcomes[c].settings.items() if counts(k)} for c in cells}
-        candidates = [cell for cell in cells if cell in preferred] or cells
-        model = max(candidates, key=lambda cell: list(settings.values()).count(settings[cell]))
-        usual = settings[model]
-        for cell, own in settings.items():
-            if own == usual:
-                kept[cell] = outcomes[cell]
-                continue
-            names = [name for name in {**usual, **own} if usual.get(name) != own.get(name)]
-            said = ", ".join(f"{name} is {own.get(name)}, not {usual.get(name)}" for name in names)
-            warn(f"{cell} has other settings than {model} ({said}): it is left out of the table.")
+    kept = dict(outcomes)
+    for free in (("train.seed", *OF_ORGANIZER), ("train.seed",)):
+        groups: dict[Cell, list[Cell]] = {}
+        for cell in kept:
+            groups.setdefault(cell.host if OF_ORGANIZER[0] in free else cell.row, []).append(cell)
+        for cells in groups.values():
+            settings = {
+                cell: {name: value for name, value in kept[cell].settings.items() if not name.startswith(free)}
+                for cell in cells
+            }
+            candidates = [cell for cell in cells if cell in preferred] or cells
+            model = max(candidates, key=lambda cell: list(settings.values()).count(settings[cell]))
+            usual = settings[model]
+            for cell, own in settings.items():
+                if own != usual:
+                    names = [name for name in {**usual, **own} if usual.get(name) != own.get(name)]
+                    said = ", ".join(f"{name} is {own.get(name)}, not {usual.get(name)}" for name in names)
+                    warn(f"{cell} has other settings than {model} ({said}): it is left out of the table.")
+                    del kept[cell]
     return kept
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"train": {"lr": 0.1}, "k": 3}` → `{"train.lr": 0.1, "k": 3}`."""
+    return {
+        f"{section}.{name}" if name else section: value
+        for section, values in settings.items()
+        for name, value in (values.items() if isinstance(values, Mapping) else [("", values)])
+    }
 
 
 def _accuracies(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -247,51 +249,3 @@ def _accuracies(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
     if not all(share is None or (type(share) in (int, float) and 0 <= share <= 1) for share in shares.values()):
         raise ValueError(f"{shares} are not accuracies")
     return {part: None if share is None else 100.0 * share for part, share in shares.items()}
-
-
-def compare(cells: Sequence[Cell], outcomes: Mapping[Cell, Outcome]) -> Comparison:
-    """The plug-in table: each host alone, then with each organizer and the difference that makes."""
-    rows: list[Row] = []
-    for method in dict.fromkeys(cell.method for cell in cells):
-        host = len(rows)
-        for organizer in dict.fromkeys(cell.organizer for cell in cells):
-            wanted = [cell for cell in cells if (cell.method, cell.organizer) == (method, organizer)]
-            finished = {cell.seed: outcomes[cell].figures for cell in wanted if cell in outcomes}
-            figures = [OverSeeds.of({seed: each[name] for seed, each in finished.items()}) for name in COMPARED]
-            rows.append(Row(row_name(method, organizer), figures, base=host if len(rows) > host else None))
-    finished_cells = {cell: outcomes[cell] for cell in cells if cell in outcomes}
-    return Comparison([COLUMNS[name] for name in COMPARED], rows, protocol_of(finished_cells))
-
-
-def row_name(method: str, organizer: str) -> str:
-    """`SimGCD`, `SimGCD + CPF`."""
-    host = METHODS[method].__name__
-    if organizer == "none":
-        return host
-    return f"{host} + {VARIANTS[organizer].title if organizer in VARIANTS else organizer.upper()}"
-
-
-def protocol_of(outcomes: Mapping[Cell, Outcome]) -> list[tuple[str, str]]:
-    """One protocol for the runs of a table: where its rows differ, which has what."""
-    of_row: dict[str, list[Mapping[str, str]]] = {}
-    for cell, outcome in outcomes.items():
-        of_row.setdefault(row_name(cell.method, cell.organizer), []).append(outcome.protocol)
-    rows = {name: merged(protocols) for name, protocols in of_row.items()}
-    lines = []
-    for field_name in dict.fromkeys(name for row in rows.values() for name in row):
-        rows_with: dict[str, list[str]] = {}
-        for name, row in rows.items():
-            rows_with.setdefault(row.get(field_name, "–"), []).append(name)
-        differ = [f"{', '.join(names)}: {value}" for value, names in rows_with.items()]
-        lines.append((field_name, " · ".join(differ) if len(rows_with) > 1 else next(iter(rows_with))))
-    return lines
-
-
-def merged(protocols: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """One protocol for several runs: where they differ, every value.
-
-    >>> merged([{"split": "ab", "seed": "0"}, {"split": "ab", "seed": "1"}])
-    {'split': 'ab', 'seed': '0; 1'}
-    """
-    names = dict.fromkeys(name for protocol in protocols for name in protocol)
-    return {name: "; ".join(dict.fromkeys(p[name] for p in protocols if name in p)) for name in names}

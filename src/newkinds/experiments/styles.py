@@ -1,18 +1,15 @@
-"""A paper's table as text: Markdown, LaTeX, CSV."""
+"""Comparisons as text: for the terminal (Markdown), LaTeX, CSV. Needs no torch."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from itertools import groupby
 
-from ..comparison import OverSeeds, difference, number
+from ..comparison import Comparison
 from ..files import csv_text
 from ..text import protocol_lines, text_table
-from .grid import COLUMNS, Cell, Outcome, merged, protocol_of, row_name
-from .tables import TEST_IMAGES, PaperTable, entries, with_test_images
 
-EMPTY = ""  # a cell that was not run
+ON_TEST_IMAGES = "On the test images:"
 TEX = {
     **{character: f"\\{character}" for character in "%_&#${}"},
     "\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}",
@@ -20,97 +17,88 @@ TEX = {
 }
 
 
-def markdown(table: PaperTable, outcomes: Mapping[Cell, Outcome]) -> str:
-    """A table a data set, one more where test images were evaluated, each with the protocol of its runs."""
-    blocks = [f"# {table.title}"]
-    for data in table.data:
-        of_data = {cell: outcome for cell, outcome in outcomes.items() if cell.data == data}
-        blocks.append(f"## {data}")
-        for part, runs in with_test_images(table, of_data):
-            blocks += ["On the test images:"] if part.evaluated == TEST_IMAGES else []
-            blocks.append(text_table(*_sheet(part, data, runs)))
-        protocol = _protocol(table, of_data)
-        blocks.append(protocol_lines(protocol) if protocol else "no run yet")
-    return "\n\n".join(blocks)
-
-
-def latex(table: PaperTable, outcomes: Mapping[Cell, Outcome]) -> str:
-    """A tabular a data set, one more where test images were evaluated, with the protocol as comments."""
+def text(*parts: Comparison) -> str:
+    """Tables of the same runs, what is to be known about their figures, and the protocol."""
     blocks = []
-    for data in table.data:
-        of_data = {cell: outcome for cell, outcome in outcomes.items() if cell.data == data}
-        protocol = _protocol(table, of_data)
-        for part, runs in with_test_images(table, of_data):
-            header, rows = _sheet(part, data, runs)
-            where = ", on the test images" if part.evaluated == TEST_IMAGES else ""
-            lines = [f"% {table.title}: {data}{where}"]
-            lines += [f"% {name}: {' '.join(value.split())}" for name, value in protocol]
-            lines += [f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", "\\hline"]
-            lines += [" & ".join(map(_tex, row)) + r" \\" for row in (header, *rows)]
-            lines.insert(-len(rows), "\\hline")
-            blocks.append("\n".join([*lines, "\\hline", "\\end{tabular}"]))
+    for part in parts:
+        blocks += [ON_TEST_IMAGES] if part.parts.get("evaluated") == "test" else []
+        blocks += [text_table(*_sheet(part))] if part.rows else []
+    protocol = protocol_lines(parts[0].protocol) if parts[0].protocol else "no run yet"
+    return "\n\n".join(filter(None, [*blocks, parts[0].legend, parts[0].note, protocol]))
+
+
+def markdown(tables: Sequence[Comparison]) -> str:
+    """A section for each data set: its table, one more for test images, and the protocol of the runs."""
+    blocks = [f"# {tables[0].title}"]
+    for data, parts in groupby(tables, key=lambda table: table.parts["data"]):
+        blocks += [f"## {data}", text(*parts)]
     return "\n\n".join(blocks)
 
 
-def _protocol(table: PaperTable, outcomes: Mapping[Cell, Outcome]) -> list[tuple[str, str]]:
-    """What stands beneath a table: nothing about accuracies or counts where it shows none."""
-    silent = set() if table.evaluated else {"evaluated", "metric"}
-    silent |= set() if "count" in table.measures else {"counting"}
-    return [(name, value) for name, value in protocol_of(outcomes) if name not in silent]
+def latex(tables: Sequence[Comparison]) -> str:
+    """A tabular for each data set, one more for test images, with the protocol as comments."""
+    blocks = []
+    for table in filter(lambda table: table.rows, tables):
+        header, rows = _sheet(table)
+        where = ", on the test images" if table.parts["evaluated"] == "test" else ""
+        lines = [f"% {table.title}: {table.parts['data']}{where}"]
+        lines += [f"% {table.legend}"] if table.legend else []
+        lines += [f"% {name}: {' '.join(value.split())}" for name, value in table.protocol]
+        lines += [f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", "\\hline"]
+        lines += [" & ".join(map(_tex, row)) + r" \\" for row in (header, *rows)]
+        lines.insert(-len(rows), "\\hline")
+        blocks.append("\n".join([*lines, "\\hline", "\\end{tabular}"]))
+    return "\n\n".join(blocks)
 
 
-def tidy_csv(table: PaperTable, outcomes: Mapping[Cell, Outcome]) -> str:
-    """A line a figure, with the protocol of its runs, for those who make tables of their own."""
-    columns = (
-        "table", "data", "method", "organizer", "evaluated", "measure",
-        "reported", "mean", "std", "seeds", "gain_over_host", "gain_std", "gain_seeds",
-    )  # fmt: skip
-    protocols = {
-        row: merged([outcome.protocol for cell, outcome in outcomes.items() if replace(cell, seed=0) == row])
-        for row in table.cells([0])
-    }
-    fields = list(dict.fromkeys(name for protocol in protocols.values() for name in protocol))
-    rows = [
-        (
-            table.name, entry.data, entry.method, entry.organizer, part.evaluated, entry.measure, entry.reported,
-            entry.ours and entry.ours.mean, entry.ours and entry.ours.std, entry.ours.runs if entry.ours else 0,
-            entry.gain and entry.gain.mean, entry.gain and entry.gain.std, entry.gain.runs if entry.gain else 0,
-            *(protocols[Cell(entry.data, entry.method, entry.organizer, 0)].get(name, "") for name in fields),
-        )
-        for part, runs in with_test_images(table, outcomes)
-        for entry in entries(part, runs)
-    ]  # fmt: skip
-    return csv_text([*columns, *(f"protocol: {name}" for name in fields)], rows).rstrip("\n")
+def tidy_csv(tables: Sequence[Comparison]) -> str:
+    """One line per figure, with the protocol of its runs, for those who make tables of their own."""
+    rows = [(row, {**table.parts, **row.parts}) for table in tables for row in table.rows]
+    parts = list(dict.fromkeys(name for _, of_row in rows for name in of_row))
+    fields = list(dict.fromkeys(name for row, _ in rows for name in row.protocol))
+    figures = ("measure", "reported", "mean", "std", "seeds", "gain", "gain_se", "gain_low", "gain_high", "gain_seeds")
+    lines = []
+    for row, of_row in rows:
+        for entry in row.entries:
+            ours, gain = entry.ours, entry.gain
+            low, high = (gain and gain.interval) or (None, None)
+            lines.append([
+                *(of_row.get(name, "") for name in parts), entry.column.measure, entry.reported,
+                ours and ours.mean, ours and ours.std, ours.runs if ours else 0,
+                gain and gain.mean, gain and gain.error, low, high, gain.runs if gain else 0,
+                *(row.protocol.get(name, "") for name in fields),
+            ])  # fmt: skip
+    return csv_text([*parts, *figures, *(f"protocol: {name}" for name in fields)], lines).rstrip("\n")
 
 
-STYLES: dict[str, Callable[[PaperTable, Mapping[Cell, Outcome]], str]] = {
-    "markdown": markdown,
-    "latex": latex,
-    "csv": tidy_csv,
-}
+STYLES: dict[str, Callable[[Sequence[Comparison]], str]] = {"markdown": markdown, "latex": latex, "csv": tidy_csv}
 
 
-def _sheet(
-    table: PaperTable, data: str, outcomes: Mapping[Cell, Outcome]
-) -> tuple[list[str], list[list[str]]]:
-    """Header and rows for one data set: for each measure reported (if ever), ours and Δ, and how many seeds that is."""
-    columns = [COLUMNS[measure] for measure in table.measures]
-    header = [""]
-    for column in columns:
-        header += [f"{column.title} reported", "ours", "Δ"] if table.reports else [column.title, "Δ"]
-    rows: dict[tuple[str, str], list[str]] = {}
-    seeds = Counter((cell.method, cell.organizer) for cell in outcomes if cell.data == data)
-    for entry in entries(table, outcomes):
-        if entry.data == data:
-            column, key = COLUMNS[entry.measure], (entry.method, entry.organizer)
-            row = rows.setdefault(key, [row_name(*key)])
-            if table.reports:
-                row.append(EMPTY if entry.reported is None else number(OverSeeds({0: float(entry.reported)}), column))
-            row += [
-                number(entry.ours, column) if key in seeds else EMPTY,
-                difference(entry.ours, entry.host, column) if entry.ours and entry.host else EMPTY,
-            ]
-    return [*header, "seeds"], [[*row, str(seeds[key] or EMPTY)] for key, row in rows.items()]
+def _sheet(table: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Header and lines: for each column what is reported (if anything) and ours, at last the number of seeds.
+
+    What changed from the host is the line beneath a row, the 95 % interval of that the next, if there are any.
+    """
+    reports = any(entry.reported is not None for row in table.rows for entry in row.entries)
+    header, lines = [""], []
+    for column in table.columns:
+        header += [f"{column.title} reported", "ours"] if reports else [column.title]
+    for row in table.rows:
+        figures, changes, intervals = [row.name], ["Δ"], ["95 %"]
+        for entry in row.entries:
+            if reports:
+                figures.append("" if entry.reported is None else f"{entry.reported:,}")
+                changes.append("")
+                intervals.append("")
+            figures.append(entry.text if row.runs else "")
+            changes.append(entry.change)
+            intervals.append(entry.interval)
+        lines.append([*figures, str(row.runs or "")])
+        if row.runs and row.compared:
+            paired = max(entry.gain.runs if entry.gain else 0 for entry in row.entries)
+            lines.append([*changes, str(paired or "")])
+            lines += [[*intervals, ""]] if paired > 1 else []
+    return [*header, "seeds"], lines
 
 
 def _tex(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import NewkindsError, nearest, unexpected
+from ...errors import NewkindsError, nearest, reason_of
 from ..splits import split_checksum
 from ..table import Skipped, Table, unreadable_rows, without
 from . import BENCHMARKS, Benchmark
@@ -52,7 +52,7 @@ def _check(benchmark: Benchmark, root: str | None) -> Checked:
     try:
         return _look_at(benchmark, root)
     except Exception as error:  # whatever it is, the other data sets are reported on
-        return Checked(benchmark, None, False, [("error", f"{unexpected(error)} (this may be a bug in newkinds)")])
+        return Checked(benchmark, None, False, [("error", f"{reason_of(error)} (this may be a bug in newkinds)")])
 
 
 def _look_at(benchmark: Benchmark, root: str | None) -> Checked:

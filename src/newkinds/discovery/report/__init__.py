@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from PIL import Image
 
-from ...comparison import Comparison, difference, number, verdict
+from ...comparison import Comparison
 from ..figures import FieldOverlays
 
 THUMBNAIL_SIDE = 128  # pixels of the longer side: sharp at 64 CSS pixels on a phone, about 4 kB
@@ -82,16 +82,13 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        data_uri=_data_uri, bar_width=_bar_width, percent=_percent, number=number, difference=difference
-    )
+    environment.filters.update(data_uri=_data_uri, bar_width=_bar_width, percent=_percent)
     html = environment.get_template("page.html").render(
         page=page,
         new=[row for row in page.categories if row.is_new],
         known=[row for row in page.categories if not row.is_new],
         largest=max((row.size for row in page.categories), default=0),
         skipped_shown=SKIPPED_SHOWN,
-        verdict=verdict,
         css=Markup(resources.files(__name__).joinpath("page.css").read_text("utf-8")),
     )
     return _writable(html.strip() + "\n")  # the template begins with its macros

@@ -55,7 +55,7 @@ def page_of(discovery: Discovery, model: Model, table: Table, run: Run) -> Page:
         categories=rows,
         command=f"newkinds discover --recipe {recipe} --out {out}",
         version=__version__,
-        comparison=Comparison(columns=[], rows=[], protocol=describe_protocol(run)),
+        comparison=Comparison(rows=[], protocol=describe_protocol(run)),
         fields=_field_pictures(discovery, model, table),
         skipped=[(s.path, s.reason) for s in discovery.skipped],
     )

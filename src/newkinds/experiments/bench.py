@@ -1,0 +1,183 @@
+"""`newkinds bench`: run the part of a table that is asked for, and print all of it that has been run."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from typing_extensions import Unpack
+
+from ..console import warn
+from ..data import load_table, source_of
+from ..data.published import BENCHMARKS
+from ..data.table import require_judgeable
+from ..encoders.organizers import ORGANIZERS
+from ..errors import NewkindsError, nearest, reason_of
+from ..files import make_folder
+from ..methods import METHODS
+from ..runs.config import resolve
+from ..settings import find_recipe, read_recipe, recipe_names
+from ..verbs.choices import Choices, layers_of
+from .grid import VARIANTS, Cell, Outcome, Settings, comparable, read_outcome, require_run_of, run_all
+from .paper import TABLES, PaperTable, comparisons
+from .styles import STYLES
+
+CELLS_SAY = (("data", "name"), ("data", "path"), ("method", "name"), ("organizer", "name"), ("train", "seed"))
+Sources = Mapping[str, Mapping[str, Any]]  # what a cell calls its data → the settings section `data`
+
+
+class Benched(NamedTuple):
+    """A table, and what of it could not be run."""
+
+    text: str
+    failed: list[str]
+
+
+def bench(
+    table: str,
+    out: str | Path,
+    *,
+    methods: Sequence[str] | None = None,
+    organizers: Sequence[str] | None = None,
+    data: Sequence[str] | None = None,
+    seeds: Sequence[int] = (0,),
+    only_collect: bool = False,
+    style: Literal["markdown", "latex", "csv"] = "markdown",
+    **choices: Unpack[Choices],
+) -> Benched:
+    """Run (or resume) the part of a table that is asked for; the table, with all that has been run in `out`.
+
+    `table`: "fine", "coarse", "ablation", "count" or "cost" of the paper, or "plugin" for any `data`, also folders and
+    CSV files. `methods`, `organizers`, `data`: all of the table's by default. Each cell follows its recipe, if there is
+    one, over which `choices` (backbone, weights, data_root, settings …) win. Cells not run stay empty; one that fails
+    is reported and does not stop the others.
+
+    >>> from newkinds.experiments.bench import bench
+    >>> print(bench("fine", "runs/fine", methods=["simgcd"], data=["cub"], seeds=[0, 1, 2]).text)
+    """
+    (table,) = _chosen("table", [table], TABLES)
+    whole, folder = TABLES[table], Path(out)
+    sources = _sources(whole, data)
+    asked = replace(
+        whole,
+        data=tuple(sources),
+        methods=_chosen("method", methods or whole.methods, METHODS),
+        organizers=_chosen("organizer", organizers or whole.organizers, [*ORGANIZERS, *VARIANTS]),
+    )
+    cells: list[Cell] = []
+    finished: Collection[Cell] = ()
+    if only_collect:
+        if not folder.is_dir():
+            raise NewkindsError(f"there is no folder {folder}: nothing to collect.")
+    else:
+        _refuse_what_cells_say(choices)
+        if not seeds or min(seeds) < 0:
+            raise NewkindsError(f"seeds are whole numbers from 0 on, not {list(seeds)}.")
+        cells = asked.cells(dict.fromkeys(seeds))
+        settings = partial(_settings, sources=sources, choices=choices)
+        finished = run_all(_runnable(cells, settings), make_folder(folder), settings, whole.counted_by)
+    widest = replace(
+        whole,
+        data=_each_once(whole.data, sources),
+        methods=_each_once(whole.methods, METHODS),
+        organizers=_each_once(whole.organizers, ORGANIZERS, VARIANTS),
+    )
+    found = collect(widest.cells(), folder, sources, preferred=finished)
+    wanted = {cell.row for cell in (*whole.cells(), *cells, *found)}
+    shown = comparisons(widest, found, [row for row in widest.cells() if row in wanted])
+    return Benched(STYLES[style](shown), [str(cell) for cell in cells if cell not in finished])
+
+
+def collect(
+    rows: Iterable[Cell], out: Path, sources: Sources | None = None, preferred: Collection[Cell] = ()
+) -> dict[Cell, Outcome]:
+    """The finished runs of some rows, of whatever seeds there are; what does not belong into a table is named.
+
+    Where runs have different settings, those like the `preferred` ones stay.
+    """
+    outcomes = {}
+    for row in rows:
+        beginning = row.folder(out).name.removesuffix("0")
+        for folder in sorted(out.glob(f"{glob.escape(beginning)}*")):
+            seed = folder.name.removeprefix(beginning)
+            if not seed.isdecimal() or seed != str(int(seed)):
+                continue
+            cell = replace(row, seed=int(seed))
+            try:
+                if (outcome := read_outcome(folder)) is not None:
+                    require_run_of(cell, outcome, (sources or {}).get(cell.data, {"name": cell.data}))
+                    outcomes[cell] = outcome
+            except NewkindsError as error:
+                warn(f"{folder} is left out of the table: {error}")
+    return comparable(outcomes, preferred)
+
+
+def _each_once(*names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(chain(*names)))
+
+
+def _chosen(kind: str, names: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
+    """The names, each once; a wrong one is an error before anything is run."""
+    for name in names:
+        if name not in known:
+            said = f"there is no {kind} '{name}'.{nearest(name, known)}" if name else f"no {kind} is named."
+            raise NewkindsError(f"{said} There are: {', '.join(known)}.")
+    return _each_once(names)
+
+
+def _refuse_what_cells_say(choices: Choices) -> None:
+    for layer in layers_of(None, choices):
+        for section, name in CELLS_SAY:
+            if name in layer.get(section, {}):
+                raise NewkindsError(
+                    f"each cell has its own {section}.{name}: leave it out, and choose methods, organizers, data sets "
+                    "and seeds of the table."
+                )
+
+
+def _sources(table: PaperTable, data: Sequence[str] | None) -> dict[str, Mapping[str, Any]]:
+    """What each data set of a table is called, and where it is."""
+    if table.data:
+        return {name: {"name": name} for name in _chosen("data set", data or table.data, BENCHMARKS)}
+    if not data:
+        raise NewkindsError(f"say which data the table {table.name} is for: --data FOLDER, CSV file or name.")
+    sources: dict[str, Mapping[str, Any]] = {}
+    for given in data:
+        source = source_of(given)
+        path = Path(source.get("path", source["name"]))
+        name = path.stem if source["name"] == "csv" else path.name
+        if sources.setdefault(name, source) != source:
+            raise NewkindsError(f"two of the data are called '{name}': rename one, or give each a table of its own.")
+    return sources
+
+
+def _settings(cell: Cell, sources: Sources, choices: Choices) -> list[Mapping[str, Any]]:
+    """The cell's recipe, if there is one, and what the user wants otherwise."""
+    name = f"{cell.method}/{cell.data}"
+    published = name in recipe_names() and "path" not in sources[cell.data]
+    recipe = read_recipe(find_recipe(name)) if published else {}
+    return [recipe, {"data": sources[cell.data]}, *layers_of(None, choices)]
+
+
+def _runnable(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> list[Cell]:
+    """The cells whose settings are right and whose data can be read; what is wrong is said once, before any is run."""
+    wrong: dict[Cell | str, str] = {}  # a row or a data set → what is wrong with it, "" for nothing
+    for row in dict.fromkeys(cell.row for cell in cells):
+        checked: Cell | str = row
+        try:
+            config = resolve(*settings(row), *row.layers())
+            checked = row.data
+            if row.data not in wrong:
+                require_judgeable(load_table(config.data))
+                wrong[row.data] = ""
+        except Exception as error:  # also a folder one may not enter, a bug: the others may still be run
+            about = row.data if checked == row.data else f"{row.title} on {row.data}"
+            wrong[checked] = f"{about} is left out: {reason_of(error)}"
+    for reason in filter(None, wrong.values()):
+        warn(reason)
+    return [cell for cell in cells if not wrong.get(cell.row) and not wrong.get(cell.data)]

@@ -1,0 +1,114 @@
+"""The paper's tables, and one for any data: the runs each needs, what is reported, and our figures beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from itertools import product
+from typing import Any
+
+from ..comparison import Comparison, Entry, OverSeeds, Row, merged, shared_protocol
+from ..verbs.count import COUNT_BY
+from .grid import ACCURACY, COLUMNS, COMPARED, Cell, Outcome
+
+HOSTS = ("simgcd", "legogcd", "cms", "selex")
+FINE = ("cub", "aircraft", "cars")
+COUNTED = ("cifar100", "imagenet100", "cub", "cars")
+ABLATED = ("none", "patches", "cpf", "cpf-without-alpha", "cpf-without-prior", "cpf-without-data")
+COSTS = ("model_parameters", "epoch_seconds", "inference_seconds")
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """One table: a grid, and what is read off its runs."""
+
+    name: str
+    title: str
+    data: tuple[str, ...]  # empty: whatever data is named
+    methods: tuple[str, ...]
+    organizers: tuple[str, ...] = ("none", "cpf")
+    measures: tuple[str, ...] = ACCURACY
+    on_test_images: bool = False  # the paper: on the unlabelled training images
+
+    @property
+    def evaluated(self) -> str:
+        """The images that are judged; empty if the measures are not accuracies."""
+        return "test" if self.on_test_images else "unlabelled" if "all" in self.measures else ""
+
+    @property
+    def reported(self) -> dict[str, Any]:
+        """The paper's figures: data set → method → organizer → measure; empty if it has no such table."""
+        return {} if self.on_test_images else _reported().get(self.name, {})
+
+    def counted_by(self, cell: Cell) -> str | None:
+        """The estimator: where counts are reported that of the method's authors, else one for all."""
+        if "count" not in self.measures:
+            return None
+        return "brent" if self.reported and cell.method == "gcd" else COUNT_BY
+
+    def cells(self, seeds: Iterable[int] = (0,)) -> list[Cell]:
+        """Host by host: alone, then with each organizer."""
+        rows = product(self.data, self.methods, self.organizers)
+        return [Cell(*row, seed) for row in rows for seed in seeds]
+
+
+TABLES = {
+    table.name: table
+    for table in (
+        PaperTable("fine", "Fine-grained data sets", FINE, ("gcd", *HOSTS)),
+        PaperTable("coarse", "Coarse data sets", ("cifar10", "cifar100", "imagenet100"), ("gcd", *HOSTS)),
+        PaperTable("ablation", "What of CPF matters", FINE, ("simgcd",), ABLATED),
+        PaperTable("count", "How many categories", COUNTED, ("gcd", "cms"), measures=("count", "count_error")),
+        PaperTable("cost", "What CPF costs", ("cub",), ("simgcd",), measures=COSTS),
+        PaperTable("plugin", "Hosts and what is plugged into them", (), HOSTS, measures=COMPARED),
+    )
+}
+
+
+@cache
+def _reported() -> dict[str, Any]:
+    return json.loads(resources.files(__package__).joinpath("reported.json").read_text(encoding="utf-8"))
+
+
+def comparisons(
+    table: PaperTable, outcomes: Mapping[Cell, Outcome], rows: Sequence[Cell] | None = None
+) -> list[Comparison]:
+    """The table of each data set, and one more where runs were evaluated on test images too.
+
+    `rows`: those that are shown, whether they were run or not; the table's by default.
+    """
+    tested = {cell: replace(run, figures=run.test) for cell, run in outcomes.items() if run.test is not None}
+    found = []
+    for data in table.data:
+        of_data = [row for row in (table.cells() if rows is None else rows) if row.data == data]
+        found.append(_comparison(table, data, of_data, outcomes))
+        if table.evaluated and any(cell.data == data for cell in tested):
+            on_test = replace(table, on_test_images=True, measures=ACCURACY)
+            found.append(_comparison(on_test, data, of_data, tested))
+    return found
+
+
+def _comparison(
+    table: PaperTable, data: str, cells: Sequence[Cell], outcomes: Mapping[Cell, Outcome]
+) -> Comparison:
+    def figure(row: Cell, measure: str) -> OverSeeds | None:
+        return OverSeeds.of({cell.seed: run.figures[measure] for cell, run in outcomes.items() if cell.row == row})
+
+    silent = set() if table.evaluated else {"evaluated", "metric"}  # of the protocol: what the table does not show
+    silent |= set() if "count" in table.measures else {"counting"}
+    rows = []
+    for cell in cells:
+        paper = table.reported.get(data, {}).get(cell.method, {}).get(cell.organizer, {})
+        protocols = [run.protocol for each, run in outcomes.items() if each.row == cell]
+        entries = []
+        for name in table.measures:
+            base = None if cell == cell.host else figure(cell.host, name)
+            entries.append(Entry(COLUMNS[name], figure(cell, name), base, reported=paper.get(name)))
+        protocol = {name: value for name, value in merged(protocols).items() if name not in silent}
+        parts = {"method": cell.method, "organizer": cell.organizer}
+        rows.append(Row(cell.title, entries, len(protocols), protocol, parts))
+    parts = {"table": table.name, "data": data, "evaluated": table.evaluated}
+    return Comparison(rows, shared_protocol(rows), title=table.title, parts=parts)

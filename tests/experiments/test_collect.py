@@ -1,0 +1,176 @@
+"""Collecting finished runs: what may stand in one table, and what is named and left out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from layouts import lay_out_birds
+from newkinds.evaluation.judge import evaluate
+from newkinds.experiments.bench import bench, collect
+from newkinds.experiments.grid import Cell
+from newkinds.experiments.paper import TABLES
+from newkinds.runs.run import Run
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one finished cell: SimGCD on a small copy of CUB, seed 0."""
+    root = tmp_path_factory.mktemp("grid")
+    lay_out_birds(root / "data")
+    settings = [{"train": {"epochs": 1, "batch_size": 64}}]
+    benched = bench(
+        "fine", root / "runs", data=["cub"], methods=["simgcd"], organizers=["none"], backbone="tiny",
+        data_root=root / "data", settings=settings,
+    )  # fmt: skip
+    assert benched.failed == []
+    return root
+
+
+def test_a_run_with_other_settings_is_not_the_one_that_was_asked_for(one_run: Path, tmp_path: Path) -> None:
+    """Its figures stand in nobody's way: a cell that was run just now stays in the table, and the other is named."""
+    shutil.copytree(one_run / "runs", tmp_path / "runs")
+    options = {"data": ["cub"], "methods": ["simgcd"], "backbone": "tiny", "data_root": one_run / "data"}
+    two_epochs = [{"train": {"epochs": 2, "batch_size": 64}}]
+    benched = bench("fine", tmp_path / "runs", organizers=["none", "patches"], settings=two_epochs, **options)
+    assert benched.failed == ["SimGCD on cub, seed 0"]
+    of_cub = benched.text.split("## aircraft")[0].splitlines()
+    (host,) = [line for line in of_cub if line.startswith("| SimGCD  ")]
+    (patches,) = [line for line in of_cub if line.startswith("| SimGCD + PATCHES ")]
+    assert host.split("|")[3].strip() == "", "one epoch is not two"
+    assert re.fullmatch(r"[\d.]+", patches.split("|")[3].strip())
+
+
+def copied(one_run: Path, tmp_path: Path, **names: str) -> Path:
+    """The same run several times, under these names, with its settings changed to fit: {"none-seed1": "old=new"}."""
+    there = Cell("cub", "simgcd", "none", 0).folder(one_run / "runs")
+    for name, changes in names.items():
+        folder = tmp_path / f"cub-simgcd-{name.replace('_', '-')}"
+        shutil.copytree(there, folder)
+        text = (folder / "config.yaml").read_text()
+        for change in filter(None, changes.split(";")):
+            before, after = change.split(">")
+            assert before in text
+            text = text.replace(before, after)
+        (folder / "config.yaml").write_text(text)
+    return tmp_path
+
+
+def test_runs_with_other_settings_are_not_averaged(
+    one_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = copied(
+        one_run, tmp_path,
+        none_seed0="",
+        none_seed1="\n  seed: 0>\n  seed: 1",
+        none_seed2="\n  seed: 0>\n  seed: 2;memax_weight: 2.0>memax_weight: 9.0",
+        patches_seed0="name: none>name: patches;momentum: 0.9>momentum: 0.8",
+    )  # fmt: skip
+    found = collect(TABLES["ablation"].cells(), runs)
+    assert sorted((cell.organizer, cell.seed) for cell in found) == [("none", 0), ("none", 1)]
+    told = capsys.readouterr().err
+    usual = "has other settings than SimGCD on cub, seed 0"
+    assert f"SimGCD on cub, seed 2 {usual} (method.memax_weight is 9.0, not 2.0)" in told
+    assert f"SimGCD + PATCHES on cub, seed 0 {usual} (train.momentum is 0.8, not 0.9)" in told
+    asked_now = [Cell("cub", "simgcd", "none", 2)]
+    assert list(collect(TABLES["ablation"].cells(), runs, preferred=asked_now)) == asked_now
+
+
+def test_runs_on_other_images_or_weights_are_not_averaged(one_run: Path, tmp_path: Path) -> None:
+    seeds = {f"none_seed{seed}": f"\n  seed: 0>\n  seed: {seed}" for seed in (1, 2, 3)}
+    runs = copied(one_run, tmp_path, none_seed0="", **seeds)
+    for seed, name in ((2, "split"), (3, "weights")):
+        run = Run(runs / f"cub-simgcd-none-seed{seed}")
+        run.write_json("protocol.json", {**run.read_json("protocol.json"), name: "another"})
+    assert sorted(cell.seed for cell in collect(TABLES["fine"].cells(), runs)) == [0, 1]
+
+
+def test_runs_of_versions_without_a_cache_saw_fresh_views(one_run: Path, tmp_path: Path) -> None:
+    runs = copied(one_run, tmp_path, none_seed0="", none_seed1="\n  seed: 0>\n  seed: 1")
+    file = runs / "cub-simgcd-none-seed1" / "config.yaml"
+    lines = [line for line in file.read_text().splitlines() if "cache_" not in line]
+    file.write_text("\n".join(lines))
+    assert Run(file.parent).config().train.cache_views == 0
+    assert len(collect(TABLES["fine"].cells(), runs)) == 2
+
+
+def test_an_evaluation_by_another_truth_does_not_enter_the_table(one_run: Path, tmp_path: Path) -> None:
+    runs = copied(one_run, tmp_path, none_seed0="")
+    folder = runs / "cub-simgcd-none-seed0"
+    before = collect(TABLES["fine"].cells(), runs)
+    with open(folder / "assignments.csv", newline="") as file:
+        lines = [f"{row['path']},{row['category']}\n" for row in csv.DictReader(file) if not row["given_label"]]
+    (tmp_path / "flattering.csv").write_text("path,label\n" + "".join(lines))
+    assert evaluate(folder, tmp_path / "flattering.csv")["metrics"]["acc_all"] == 1.0
+    assert collect(TABLES["fine"].cells(), runs) == {}
+    evaluate(folder)
+    assert collect(TABLES["fine"].cells(), runs) == before
+
+
+def test_a_folder_is_not_believed_by_its_name(
+    one_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = copied(one_run, tmp_path, none_seed0="", none_seed7="", cpf_seed0="")
+    assert list(collect(TABLES["fine"].cells(), runs)) == [Cell("cub", "simgcd", "none", 0)]
+    told = capsys.readouterr().err
+    assert "train.seed is 0 there, not 7" in told
+    assert "organizer.name is 'none' there, not 'cpf'" in told
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("evaluation.json", "{"),
+        ("evaluation.json", "{}"),
+        ("evaluation.json", "[" * 100_000),
+        ("evaluation.json", '{"metrics": {"acc_all": "x", "acc_old": 1, "acc_new": 1}, "protocol": {"a": "b"}}'),
+        ("evaluation.json", '{"metrics": {"acc_all": true, "acc_old": 1, "acc_new": 1}, "protocol": {"a": "b"}}'),
+        ("evaluation.json", '{"metrics": {"acc_all": NaN, "acc_old": 1, "acc_new": 1}, "protocol": {"a": "b"}}'),
+        ("evaluation.json", '{"metrics": {"acc_all": 1, "acc_old": 1, "acc_new": 1}, "protocol": []}'),
+        ("timing.json", "[]"),
+        ("metrics.jsonl", ""),
+        ("metrics.jsonl", "junk\n"),
+        ("protocol.json", None),
+        ("model.safetensors", ""),
+        ("config.yaml", "train: 3"),
+    ],
+)
+def test_a_damaged_run_is_named_and_costs_no_other(
+    file: str, content: str | None, one_run: Path, tmp_path: Path, run_cli: Cli
+) -> None:
+    runs = copied(one_run, tmp_path, none_seed0="", none_seed1="\n  seed: 0>\n  seed: 1")
+    damaged = runs / "cub-simgcd-none-seed1" / file
+    damaged.unlink()
+    if content is not None:
+        damaged.write_text(content)
+    status, text, err = run_cli("bench", "fine", "--out", runs, "--collect")
+    assert status == 0
+    assert "cub-simgcd-none-seed1" in err
+    assert re.search(r"^\| SimGCD +\| +61.2 \| +[\d.]+ \|.* 1 \|$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("damage", ["{}", '{"answer": 1e999, "curve": [], "method": "w", "known": 1, "score_is": "x"}'])
+def test_a_damaged_count_costs_no_accuracy(
+    one_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    runs = copied(one_run, tmp_path, none_seed0="")
+    (runs / "cub-simgcd-none-seed0" / "count.json").write_text(damage)
+    assert len(collect(TABLES["fine"].cells(), runs)) == 1
+    assert "count.json is damaged" in capsys.readouterr().err
+
+
+def test_csv_carries_the_protocol(one_run: Path) -> None:
+    printed = bench("fine", one_run / "runs", only_collect=True, style="csv").text
+    (line, *_) = [line for line in csv.DictReader(io.StringIO(printed)) if line["mean"]]
+    assert line["protocol: split"]
+    assert "sha256" in line["protocol: weights"]
+    assert "memax_weight 2.0" in line["protocol: method"]
+    assert "newkinds" in line["protocol: versions"]

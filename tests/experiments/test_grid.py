@@ -1,0 +1,74 @@
+"""Grids of runs: run, resumed, read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conftest import TINY_TRAINING
+from newkinds.evaluation.judge import evaluate
+from newkinds.experiments.grid import Cell, run_all
+from newkinds.runs.run import Run
+
+CREATURES = {"data": {"name": "creatures"}}
+
+
+def test_a_grid_runs_goes_on_and_tells_of_what_failed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = [Cell("creatures", "simgcd", organizer) for organizer in ("none", "cpf")]
+
+    def settings(cell: Cell) -> list[dict[str, dict[str, object]]]:
+        broken = {"organizer": {"heads": 7}} if cell.organizer == "cpf" else {}
+        return [CREATURES, TINY_TRAINING, broken]
+
+    outcomes = run_all(cells, tmp_path, settings)
+    err = capfd.readouterr().err
+    assert list(outcomes) == [cells[0]]
+    assert "SimGCD + CPF on creatures, seed 0 failed" in err
+    folder = cells[0].folder(tmp_path)
+    figures = outcomes[cells[0]].figures
+    assert figures["all"] == pytest.approx(100 * evaluate(folder)["metrics"]["acc_all"])
+    assert figures["count_error"] == pytest.approx(100 * abs(Run(folder).read_json("count.json")["answer"] - 4) / 4)
+
+
+def test_a_finished_cell_is_read_not_made_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = [Cell("creatures", "simgcd", "none", 0)]
+    outcomes = run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING])
+    folder = cells[0].folder(tmp_path)
+    written = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise AssertionError("what had been done was done again")
+
+    with monkeypatch.context() as patched:
+        readers = ("verbs.train.load_table", "evaluation.judge.load_table", "verbs.count._run_features")
+        for name in (*readers, "training.model.embed"):
+            patched.setattr(f"newkinds.{name}", refuse)
+        capfd.readouterr()
+        assert run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING]) == outcomes
+        assert f"{folder} is finished already" in capfd.readouterr().err
+        as_the_data_set_says = [CREATURES, TINY_TRAINING, {"k": 4}]
+        assert run_all(cells, tmp_path, lambda _: as_the_data_set_says) == outcomes
+        for other in ({"train": {"lr": 0.5}}, {"k": 5}, {"k": "auto"}):
+            assert run_all(cells, tmp_path, lambda _, other=other: [CREATURES, TINY_TRAINING, other]) == {}  # type: ignore[misc]
+            assert "other settings" in capfd.readouterr().err
+    assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == written
+
+    (folder / "count.json").unlink()  # as if it had been stopped there
+    with monkeypatch.context() as patched:
+        patched.setattr("newkinds.training.model.embed", refuse)
+        assert run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING]) == outcomes
+    assert (folder / "count.json").is_file()
+
+
+def test_a_finished_cell_whose_categories_were_estimated(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    cells = [Cell("creatures", "simgcd", "none", 0)]
+    estimated = [CREATURES, TINY_TRAINING, {"train": {"epochs": 1}, "k": "auto"}]
+    outcomes = run_all(cells, tmp_path, lambda _: estimated)
+    capfd.readouterr()
+    assert run_all(cells, tmp_path, lambda _: estimated) == outcomes != {}
+    assert "is finished already" in capfd.readouterr().err
