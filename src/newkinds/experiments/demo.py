@@ -13,10 +13,9 @@ from ..data import load_table
 from ..discovery.figures import fields_figure
 from ..discovery.finished import load
 from ..discovery.report import render
-from ..discovery.report.build import page_of, typical_fields, with_comparison
+from ..discovery.report.build import page_of, typical_fields
 from ..errors import NewkindsError
 from ..files import make_folder, write_whole
-from ..methods import METHODS
 from ..runs.config import resolve
 from .grid import Cell, run_all
 from .paper import TABLES, comparisons
@@ -51,7 +50,8 @@ def demo(
     >>> from newkinds.experiments.demo import demo
     >>> print(demo("plug-in", hosts="all", seeds=[0, 1, 2]))
     """
-    methods = list(METHODS) if hosts == "all" else [hosts] if isinstance(hosts, str) else list(dict.fromkeys(hosts))
+    named = [hosts] if isinstance(hosts, str) else hosts
+    methods = list(HOST_SETTINGS if hosts == "all" else dict.fromkeys(named))
     if seeds is None:
         seeds = SEEDS_OF_SEVERAL if len(methods) > 1 else (0,)
     seeds = list(dict.fromkeys(seeds))  # the same run twice would have no spread
@@ -82,9 +82,9 @@ def _write_page(folder: Path, shown: Cell, comparison: Comparison, command: str)
     loaded = load(shown.folder(folder))
     table = load_table(loaded.run.config().data)
     discovery = loaded.discover(table)
-    page = with_comparison(
+    page = replace(
         page_of(discovery, loaded.model, table, loaded.run),
-        comparison,
+        comparison=comparison,
         title="Does CPF help to discover new kinds?",
         subtitle=f"Hosts with and without CPF on creatures drawn by code; below, what {shown} found",
         command=command,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from dataclasses import replace
 
 from ..._version import __version__
 from ...comparison import Comparison
@@ -59,11 +58,6 @@ def page_of(discovery: Discovery, model: Model, table: Table, run: Run) -> Page:
         fields=_field_pictures(discovery, model, table),
         skipped=[(s.path, s.reason) for s in discovery.skipped],
     )
-
-
-def with_comparison(page: Page, comparison: Comparison, title: str, subtitle: str, command: str) -> Page:
-    """The same page, headed by runs side by side."""
-    return replace(page, comparison=comparison, title=title, subtitle=subtitle, command=command)
 
 
 def _thumbnails(
