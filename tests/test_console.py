@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from conftest import save_image
 from newkinds import console as module
 
 
@@ -38,3 +42,31 @@ def test_a_bar_that_failed_does_not_hide_the_next(terminal: io.StringIO) -> None
 def test_names_of_files_are_no_markup(terminal: io.StringIO) -> None:
     module.warn("[bold]x[/nothing].png")
     assert "[bold]x[/nothing].png" in terminal.getvalue()
+
+
+ORDERS = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08a.png"
+HARMLESS = r"\x1b]0;owned\x07\x1b[2J\u009b31m\x0d\x08a.png"
+
+
+def test_the_terminal_does_not_obey_names_of_files(terminal: io.StringIO) -> None:
+    module.say(ORDERS)
+    module.warn(f"{ORDERS} skipped")
+    assert terminal.getvalue().count(HARMLESS) == 2
+    with module.progress_bar(ORDERS, 1) as bar:
+        bar.advance(ORDERS)
+    assert terminal.getvalue().count(HARMLESS) > 2
+    assert not {"\x07", "\x08", "\x9b"} & set(terminal.getvalue())
+    assert "\x1b[2J" not in terminal.getvalue()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs such names")
+def test_names_of_files_in_errors_and_tables_of_the_command(
+    run_cli: Callable[..., tuple[int, str, str]], trained_run: Path, tmp_path: Path
+) -> None:
+    status, _, err = run_cli("predict", trained_run, tmp_path / ORDERS)
+    assert (status, HARMLESS in err, "\x1b" in err) == (1, True, False)
+    save_image(tmp_path / "photos" / ORDERS)
+    (tmp_path / "photos" / f"b{ORDERS}").write_bytes(b"no image")
+    status, out, err = run_cli("predict", trained_run, tmp_path / "photos")
+    assert (status, HARMLESS in out, HARMLESS in err) == (0, True, True)
+    assert not {"\x07", "\x1b", "\x9b"} & {*out, *err}

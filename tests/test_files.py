@@ -39,7 +39,7 @@ def test_full_disk_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_odd_names_do_not_cost_the_table(tmp_path: Path) -> None:
     name = os.fsdecode(b"\xff.png")  # a file name that is not Unicode
     write_csv(tmp_path / "a.csv", ["path"], [[name], ['x,"y"\nz']])
-    assert (tmp_path / "a.csv").read_text(encoding="utf-8") == 'path\n\\udcff.png\n"x,""y""\nz"\n'
+    assert (tmp_path / "a.csv").read_text(encoding="utf-8") == 'path\n\\xff.png\n"x,""y""\\x0az"\n'
 
 
 def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:

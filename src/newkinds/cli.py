@@ -10,6 +10,7 @@ from typing import Any
 
 from . import process
 from .errors import NewkindsError, reason_of
+from .text import show
 
 EXAMPLES = """examples:
   newkinds demo                                     SimGCD with and without CPF on drawn creatures, as a web page
@@ -245,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.version:
         from ._version import __version__
 
-        print(f"newkinds {__version__}")
+        show(f"newkinds {__version__}")
         return 0
     if options.verb is None:
         parser().print_help()
@@ -255,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return VERBS[options.verb](options)
     except KeyboardInterrupt:
         resumes = options.verb in ("demo", "train", "discover", "bench")
-        print(f"interrupted{'; the same command goes on where this one stopped' if resumes else ''}", file=sys.stderr)
+        show(f"interrupted{'; the same command goes on where this one stopped' if resumes else ''}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # the reader (head, less) has closed: nothing more to say, and nothing to say it to
@@ -264,12 +265,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NewkindsError as error:
         if options.debug:
             raise
-        print(f"error: {error}", file=sys.stderr)
+        show(f"error: {error}", file=sys.stderr)
         return 1
     except Exception as error:
         if options.debug:
             raise
-        print(
+        show(
             f"error: {reason_of(error)}\nThis may be a bug in newkinds: "
             f"newkinds --debug {options.verb} … shows where it happened.",
             file=sys.stderr,
@@ -295,7 +296,7 @@ def _demo(options: argparse.Namespace) -> int:
 
     chosen = {} if options.epochs is None else {"epochs": options.epochs}
     hosts = options.hosts if options.hosts == "all" else [name.strip() for name in options.hosts.split(",")]
-    print(demo(options.out, hosts, options.seeds, **chosen))
+    show(demo(options.out, hosts, options.seeds, **chosen))
     return 0
 
 
@@ -303,7 +304,7 @@ def _train(options: argparse.Namespace) -> int:
     from .verbs.train import train
 
     train(options.data, options.out, **_choices(options))
-    print(f"trained: {options.out} (newkinds eval, newkinds discover and newkinds predict use it)")
+    show(f"trained: {options.out} (newkinds eval, newkinds discover and newkinds predict use it)")
     return 0
 
 
@@ -311,7 +312,7 @@ def _discover(options: argparse.Namespace) -> int:
     from .discovery.categories import summary
     from .verbs.train import discover
 
-    print(summary(discover(options.data, options.out, **_choices(options))))
+    show(summary(discover(options.data, options.out, **_choices(options))))
     return 0
 
 
@@ -321,30 +322,33 @@ def _eval(options: argparse.Namespace) -> int:
     from .evaluation.judge import evaluate, evaluation_table
 
     result = evaluate(options.run, options.truth)
-    print(json.dumps(result, indent=1) if options.json else evaluation_table(result))
+    show(json.dumps(result, indent=1) if options.json else evaluation_table(result))
     return 0
 
 
 def _predict(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from .discovery.finished import load
-    from .files import csv_text, make_folder, write_csv
+    from .discovery.finished import inputs_of, load
+    from .files import csv_text, is_replaceable, make_folder, refuse_inputs, write_csv
 
+    out = Path(options.out or os.devnull)
+    beside = out.with_suffix(".skipped.csv")
     if options.out:
-        make_folder(Path(options.out).parent)  # before the work, not after it
+        make_folder(out.parent)  # before the work, not after it
+        for file in (out, beside):
+            refuse_inputs(file, inputs_of(options.run, options.images))
     predictions, skipped = load(options.run, options.device).predict_or_skip(options.images)
     columns = ("path", "category", "is_new", "confidence")
     rows = [(p.path, p.category, str(p.is_new).lower(), f"{p.confidence:.4f}") for p in predictions]
     if options.out:
-        write_csv(Path(options.out), columns, rows)
-        print(f"{len(rows)} predictions in {options.out}", file=sys.stderr)
-        if skipped:
-            beside = Path(options.out).with_suffix(".skipped.csv")
+        write_csv(out, columns, rows)
+        show(f"{len(rows)} predictions in {options.out}", file=sys.stderr)
+        if skipped and is_replaceable(out):
             write_csv(beside, ("path", "reason"), [(s.path, s.reason) for s in skipped])
-            print(f"{len(skipped)} image(s) passed over, listed in {beside}", file=sys.stderr)
+            show(f"{len(skipped)} image(s) passed over, listed in {beside}", file=sys.stderr)
     else:
-        print(csv_text(columns, rows), end="")
+        show(csv_text(columns, rows), end="")
     return 0 if predictions else 1
 
 
@@ -353,7 +357,7 @@ def _count(options: argparse.Namespace) -> int:
     from dataclasses import asdict
     from pathlib import Path
 
-    from .cluster.count import plot, summary
+    from .cluster.count import summary
     from .files import make_folder
     from .verbs.count import count_categories
 
@@ -365,11 +369,10 @@ def _count(options: argparse.Namespace) -> int:
         largest=options.largest,
         published=options.published,
         truth=options.truth,
+        plot_to=options.plot,
         **_choices(options),
     )
-    print(json.dumps(asdict(counted)) if options.json else summary(counted))
-    if options.plot:
-        plot(counted, options.plot)
+    show(json.dumps(asdict(counted)) if options.json else summary(counted))
     return 0
 
 
@@ -377,7 +380,7 @@ def _data(options: argparse.Namespace) -> int:
     from .data.published.check import check
 
     checked = check(options.names, options.data_root)
-    print("\n\n".join(report.text() for report in checked))
+    show("\n\n".join(report.text() for report in checked))
     usable = [report.usable for report in checked]
     return 0 if (all(usable) if options.names else any(usable)) else 1
 
@@ -388,9 +391,9 @@ def _cache(options: argparse.Namespace) -> int:
     if options.action == "clear":
         if bool(options.keys) == options.all:
             raise NewkindsError("name the caches to delete (newkinds cache list shows them), or say --all.")
-        print(listing(clear_caches(options.keys), f"deleted from {cache_root()}"))
+        show(listing(clear_caches(options.keys), f"deleted from {cache_root()}"))
     else:
-        print(listing(list_caches(), f"in {cache_root()}"))
+        show(listing(list_caches(), f"in {cache_root()}"))
     return 0
 
 
@@ -411,16 +414,16 @@ def _bench(options: argparse.Namespace) -> int:
         style=options.style,
         **_choices(options),
     )
-    print(benched.text)
+    show(benched.text)
     if benched.failed:
-        print(f"{len(benched.failed)} of the runs asked for could not be finished: see above", file=sys.stderr)
+        show(f"{len(benched.failed)} of the runs asked for could not be finished: see above", file=sys.stderr)
     return 1 if benched.failed else 0
 
 
 def _list(options: argparse.Namespace) -> int:
     from .verbs.listing import listing
 
-    print(listing(options.kind))
+    show(listing(options.kind))
     return 0
 
 

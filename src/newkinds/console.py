@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from .text import visible
+
 T = TypeVar("T")
 
 # soft_wrap: a path in a message must stay in one piece; width is the terminal's business
@@ -19,11 +21,11 @@ _bar_shown = False
 
 def say(message: str) -> None:
     """A plain line; never markup, for names of files end up in messages."""
-    console.print(Text(message))
+    console.print(Text(visible(message)))
 
 
 def warn(message: str) -> None:
-    console.print(Text.assemble(("warning: ", "yellow"), message))
+    console.print(Text.assemble(("warning: ", "yellow"), visible(message)))
 
 
 @contextmanager
@@ -42,7 +44,7 @@ def progress_bar(description: str, total: int, done: int = 0) -> Iterator[Progre
     _bar_shown = _bar_shown or shown
     try:
         with Progress(*columns, console=console, disable=not shown) as progress:
-            task = progress.add_task(description, total=total, completed=done, note="")
+            task = progress.add_task(visible(description), total=total, completed=done, note="")
             yield ProgressBar(progress, task)
     finally:
         if shown:
@@ -57,7 +59,7 @@ class ProgressBar:
         self._task = task
 
     def advance(self, note: str = "") -> None:
-        self._progress.update(self._task, advance=1, note=note)  # type: ignore[arg-type]
+        self._progress.update(self._task, advance=1, note=visible(note))  # type: ignore[arg-type]
 
 
 def track(items: Iterable[T], description: str, total: int) -> Iterator[T]:

@@ -6,19 +6,32 @@ import csv
 import hashlib
 import io
 import os
+import re
 import secrets
+import stat
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from .errors import NewkindsError
+from .text import escaped
+
+# names for what the process has open already, which may be a file in the middle
+OPEN_STREAM = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
-    """Replace `path` by `content` in one step; after a crash or on a full disk the old file is still there."""
+    """Replace `path` by `content` in one step; after a crash or on a full disk the old file is still there.
+
+    Where `path` is a link, what it leads to is replaced. Devices and pipes are written to, not replaced.
+    """
     # backslashreplace: a file name that is not valid Unicode must not cost the user the whole table
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+    if not is_replaceable(path):
+        _write_through(path, data)
+        return
+    path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(temporary, "xb") as file:
@@ -37,17 +50,36 @@ def write_whole(path: Path, content: bytes | str) -> None:
     _sync_folder(path.parent)
 
 
+def is_replaceable(path: Path) -> bool:
+    """Whether a file is or can be at `path`; else there is a device, a pipe, a folder or an open stream."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode) and not OPEN_STREAM.fullmatch(os.path.abspath(path))
+    except OSError:
+        return True
+
+
+def refuse_inputs(output: Path, inputs: Iterable[Path]) -> None:
+    """An output must not replace a file that is read, under whatever name or link."""
+    if not (output.exists() and is_replaceable(output)):
+        return
+    replaced = output.stat()
+    for file in inputs:
+        with suppress(OSError):
+            if os.path.samestat(replaced, file.stat()):
+                raise NewkindsError(f"{output} would be replaced, but it is an input ({file}): choose another name.")
+
+
 def checksum(path: Path) -> str:
     """Of a file's content; short, to stand beside results."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A CSV table with a header line."""
+    """A CSV table with a header line; a row stays one line, whatever the names of files are."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(rows)
+    writer.writerows([escaped(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     return text.getvalue()
 
 
@@ -69,6 +101,16 @@ def remove_leftovers(folder: Path) -> None:
     """Delete the temporary files that a killed process left in `folder`."""
     for leftover in folder.glob(".*.tmp"):
         leftover.unlink(missing_ok=True)
+
+
+def _write_through(path: Path, data: bytes) -> None:
+    try:
+        with open(path, "ab") as stream:
+            stream.write(data)
+    except BrokenPipeError:  # the reader has closed
+        raise
+    except OSError as error:
+        raise NewkindsError(f"cannot write {path}: {error.strerror or error}.") from error
 
 
 def _sync_folder(folder: Path) -> None:

@@ -2,7 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import TextIO
+
+# control characters, what separates lines or turns the direction of writing, and bytes that are not UTF-8
+CONTROL = r"\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+
+
+def escaped(text: str) -> str:
+    r"""Text for one cell of a table, whatever a file is called; `unescaped` gives back the same text.
+
+    \x0d is a control character or a byte that is not UTF-8, \u2028 another character that is not to be printed.
+    A backslash is doubled only before what could be read as one of these.
+
+    >>> escaped("Icon\r")
+    'Icon\\x0d'
+    """
+    return re.sub(rf"\\(?=[\\xu{CONTROL}])|[{CONTROL}]", _code, text)
+
+
+def unescaped(text: str) -> str:
+    def plain(match: re.Match[str]) -> str:
+        code = int(match[1] or match[2] or "5c", 16)
+        return chr(0xDC00 + code if match[1] and code > 0x7F else code)
+
+    return re.sub(r"\\(?:\\|x([0-9a-f]{2})|u([0-9a-f]{4}))", plain, text)
+
+
+def visible(text: str) -> str:
+    """Text for a terminal, which must not obey what stands in a file's name; lines and tabs stay."""
+    return re.sub(rf"(?![\n\t])[{CONTROL}]", _code, text)
+
+
+def show(text: object, end: str = "\n", file: TextIO | None = None) -> None:
+    """Print what may hold names of files."""
+    print(visible(str(text)), end=end, file=file)
+
+
+def _code(match: re.Match[str]) -> str:
+    character, code = match[0], ord(match[0])
+    if character == "\\":
+        return r"\\"
+    if code < 0x80 or 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code & 0xFF:02x}"
+    return f"\\u{code:04x}"
 
 
 def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

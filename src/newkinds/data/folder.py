@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
 from ..console import warn
 from ..errors import NewkindsError, nearest
+from ..text import unescaped
 from .images import open_image
 from .splits import as_benchmark
 from .table import DATASETS, Skipped, Table
@@ -44,15 +46,14 @@ def read_folder(
         inside = file.relative_to(root)
         top = inside.parts[0] if len(inside.parts) > 1 else None
         names.append(str(inside))
-        labels.append(None if top is None or top.lower() in UNLABELLED_FOLDERS else _printable(top))
+        labels.append(None if top is None or top.lower() in UNLABELLED_FOLDERS else top)
     if not names:
         raise NewkindsError(f"there is no file in the folder {root}.")
     classes = {entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")}
-    for name in sorted({_printable(name) for name in classes} - set(labels)):
+    for name in sorted(classes - set(labels)):
         if name.lower() not in UNLABELLED_FOLDERS:
             warn(f"the class folder '{name}' is empty and is not counted as a known class.")
-    paths = [_printable(name) for name in names]
-    table = Table(paths=paths, labels=labels, open=partial(open_below, root, names), skipped=closed)
+    table = table_below(root, names, labels, skipped=closed)
     return as_benchmark(table, known, fraction, split_seed, tune)
 
 
@@ -95,6 +96,8 @@ def read_csv(
             continue
         name = row.get("path", "").strip()
         label = row.get("label", "").strip() or None
+        if (named := unescaped(name)) != name and not (file.parent / name).exists():
+            name = named  # the list was made from a table of ours
         if not name:
             skipped.append(Skipped(f"{file.name} line {line}", "the path is empty"))
             continue
@@ -112,24 +115,35 @@ def read_csv(
         truth.append(row.get("truth", "").strip() or None)
     if not names:
         raise NewkindsError(f"{file} lists no image.")
-    table = Table(
-        paths=names,
-        labels=labels,
-        open=partial(open_below, file.parent, names),
-        truth=truth if "truth" in header else None,
-        skipped=skipped,
-    )
+    table = table_below(file.parent, names, labels, truth=truth if "truth" in header else None, skipped=skipped)
     return as_benchmark(table, known, fraction, split_seed, tune)
 
 
-def open_below(root: Path, names: list[str], row: int) -> Image.Image:
-    """The image of a row, whose name is a path below `root`."""
-    return open_image(root / names[row])
+def table_below(root: Path, names: list[str], labels: Sequence[str | None], **others: Any) -> Table:
+    """A table of files, whose names are paths below `root`."""
+    file = partial(_file_below, root, names)
+    return Table(paths=names, labels=list(labels), open=partial(_open_file, file), file=file, **others)
 
 
-def _printable(name: str) -> str:
-    """A file name as text that can be written anywhere: bytes that are not UTF-8 become \\xff."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
+def _file_below(root: Path, names: Sequence[str], row: int) -> Path:
+    return root / names[row]
+
+
+def _open_file(file: Callable[[int], Path], row: int) -> Image.Image:
+    return open_image(file(row))
+
+
+def files_of(entries: Iterable[str | Path]) -> list[Path]:
+    """Files as they are, folders as the files below them; each once."""
+    found: dict[Path, None] = {}
+    for path in map(Path, entries):
+        inside = list(files_below(path, [])) if path.is_dir() else [path]
+        if not path.exists():
+            raise NewkindsError(f"there is no file or folder {path}.")
+        if not inside:
+            raise NewkindsError(f"there is no file in the folder {path}.")
+        found |= dict.fromkeys(inside)
+    return list(found)
 
 
 def files_below(root: Path, closed: list[Skipped], follow_links: bool = True) -> Iterator[Path]:

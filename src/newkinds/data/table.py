@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image
@@ -15,6 +17,8 @@ from ..console import track, warn
 from ..errors import NewkindsError
 from ..registry import Registry
 from .images import BadImage, content_digest
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Table:
     paths: list[str]  # the name of each image in all results; unique
     labels: list[str | None]  # None = unlabelled
     open: Callable[[int], Image.Image]  # row → RGB image, or BadImage
+    file: Callable[[int], Path] | None = None  # row → the file it is opened from, where each has its own
     truth: list[str | None] | None = None  # true classes, for evaluation only; training never reads them
     skipped: list[Skipped] = field(default_factory=list)
     known_first: list[str] | None = None  # order of the known classes where a benchmark fixes it
@@ -57,6 +62,10 @@ class Table:
         position = {name: i for i, name in enumerate(self.known)}
         return np.array([-1 if label is None else position[label] for label in self.labels], dtype=np.int64)
 
+    def files(self) -> list[Path]:
+        """The files that the images are opened from, where each has its own."""
+        return [] if self.file is None else [self.file(row) for row in range(len(self))]
+
     def rows(self, keep: Sequence[int]) -> Table:
         """The table of some rows only."""
         kept = list(keep)
@@ -66,7 +75,8 @@ class Table:
             labels=[self.labels[i] for i in kept],
             truth=None if self.truth is None else [self.truth[i] for i in kept],
             contents=None if self.contents is None else [self.contents[i] for i in kept],
-            open=partial(_open_kept, self.open, kept),
+            open=partial(_of_kept, self.open, kept),
+            file=None if self.file is None else partial(_of_kept, self.file, kept),
         )
 
     def fingerprint(self) -> str:
@@ -77,8 +87,8 @@ class Table:
         return digest.hexdigest()
 
 
-def _open_kept(opener: Callable[[int], Image.Image], kept: list[int], row: int) -> Image.Image:
-    return opener(kept[row])
+def _of_kept(of_row: Callable[[int], T], kept: list[int], row: int) -> T:
+    return of_row(kept[row])
 
 
 DATASETS: Registry[Callable[..., Table]] = Registry("data set")

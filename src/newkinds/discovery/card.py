@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ..runs.protocol import describe_protocol
 from ..runs.run import Run
+from ..text import visible
 from .categories import Discovery
 
 
@@ -41,4 +42,4 @@ def run_card(run: Run, known: Sequence[str], discovery: Discovery | None) -> str
 
 def _cell(text: str) -> str:
     """Names come from files: in Markdown they are text and nothing else, neither table nor link nor tag."""
-    return re.sub(r"([\\`*_{}\[\]()<>#!|&~:])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\`*_{}\[\]()<>#!|&~:])", r"\\\1", visible(" ".join(text.split())))

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
-from PIL import Image
 from safetensors.torch import save
 
 from ..console import warn
-from ..data.folder import read_folder
-from ..data.images import open_image
+from ..data.folder import files_of, table_below
 from ..data.table import Skipped, Table
-from ..errors import NewkindsError
 from ..files import write_whole
 from ..methods import Assignment
 from ..runs.run import Run
@@ -59,7 +55,8 @@ class LoadedRun:
         self, images: str | Path | Iterable[str | Path]
     ) -> tuple[list[Prediction], list[Skipped]]:
         """Predictions, and the images that could not be read with the reason."""
-        table = _table_of([images] if isinstance(images, (str, Path)) else images)
+        files = files_of([images] if isinstance(images, (str, Path)) else images)
+        table = table_below(Path(), list(map(str, files)), [None] * len(files))
         embedded = embed(self.model.encoder, table, self.model.device)
         for skipped in embedded.skipped:
             warn(f"{skipped.path} passed over: {skipped.reason}")
@@ -93,6 +90,13 @@ def load(run: str | Path, device: str = "auto") -> LoadedRun:
     return LoadedRun(opened, load_model(opened.config(), opened.model_file, choose_device(device)))
 
 
+def inputs_of(run: str | Path, images: Sequence[str | Path]) -> list[Path]:
+    """The files that a prediction reads, which its output must not replace."""
+    named = [Path(entry) for entry in images]
+    inside = [file for file in files_of(named) if file.suffix.lower() != ".csv"]  # an earlier output is no image
+    return [*named, *inside, *(file for file in Path(run).glob("*") if file.is_file())]
+
+
 def predict(run: str | Path, images: str | Path | Iterable[str | Path]) -> list[Prediction]:
     """Categories of images never seen, by a finished run."""
     return load(run).predict(images)
@@ -102,22 +106,3 @@ def predict(run: str | Path, images: str | Path | Iterable[str | Path]) -> list[
 def assign(model: Model, embedded: Embedded) -> Assignment:
     """The categories of embedded images."""
     return model.method.assign(embedded.features.to(model.device))
-
-
-def _table_of(images: Iterable[str | Path]) -> Table:
-    """Files as they are, folders as the files below them; each once."""
-    openers: dict[str, Callable[[], Image.Image]] = {}
-    for entry in images:
-        path = Path(entry)
-        if path.is_dir():
-            inside = read_folder(str(path))
-            openers |= {str(path / name): partial(inside.open, row) for row, name in enumerate(inside.paths)}
-        elif path.exists():
-            openers[str(path)] = partial(open_image, path)
-        else:
-            raise NewkindsError(f"there is no file or folder {path}.")
-    return Table(list(openers), [None] * len(openers), open=partial(_open_one, list(openers.values())))
-
-
-def _open_one(openers: list[Callable[[], Image.Image]], row: int) -> Image.Image:
-    return openers[row]()

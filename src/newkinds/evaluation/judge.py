@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -136,11 +135,9 @@ def score_unlabelled(model: Model, table: Table, cache: TokenCache | None = None
 
 def assignments(run: Run) -> list[dict[str, str]]:
     """The rows of `assignments.csv`, which is made first where training has just ended."""
-    file = run.path("assignments.csv")
-    if not file.is_file():
+    if not run.path("assignments.csv").is_file():
         load(run.folder).discover(readable(load_table(run.config().data)))
-    with open(file, encoding="utf-8", newline="") as text:
-        return list(csv.DictReader(text))
+    return run.read_table("assignments.csv")
 
 
 def table_with_truth(config: Config, truth: str | Path | None) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from filelock import FileLock, Timeout
 from ..errors import NewkindsError
 from ..files import make_folder, remove_leftovers, write_csv, write_whole
 from ..settings import read_recipe
+from ..text import unescaped
 from .config import Config, resolve
 
 # settings that may change between two parts of one run, for they do not change its result
@@ -138,6 +140,15 @@ class Run:
 
     def write_table(self, name: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
         write_csv(self.path(name), columns, rows)
+
+    def read_table(self, name: str) -> list[dict[str, str]]:
+        """The rows of a table that `write_table` wrote."""
+        try:
+            with open(self.path(name), encoding="utf-8", newline="") as text:
+                rows = list(csv.DictReader(text, strict=True))
+            return [{column: unescaped(cell) for column, cell in row.items()} for row in rows]
+        except (OSError, ValueError, TypeError, csv.Error) as error:  # a cell too few is None, too many are a list
+            raise NewkindsError(f"{self.path(name)} is damaged ({error}): delete it to have it made again.") from None
 
     def write_json(self, name: str, content: Any) -> None:
         write_whole(self.path(name), json.dumps(content, indent=1, ensure_ascii=False) + "\n")

@@ -24,6 +24,7 @@ from ..encoders.encoder import Encoder
 from ..encoders.organizers import ORGANIZERS
 from ..errors import NewkindsError
 from ..evaluation.judge import all_true, assignments, table_with_truth
+from ..files import refuse_inputs
 from ..runs.config import Config, resolve
 from ..runs.run import Run
 from ..training.device import choose_device
@@ -41,6 +42,7 @@ def count_categories(
     largest: int | None = None,
     published: bool = False,
     truth: str | Path | None = None,
+    plot_to: str | Path | None = None,
     **choices: Unpack[Choices],
 ) -> Count:
     """How many categories there are, and the curve that says so.
@@ -49,6 +51,7 @@ def count_categories(
     beside them), or data as in `train`, seen by the backbone alone. Only labelled images judge.
     `by`: "ward", "brent" or "binary" (`newkinds.count`); `largest`: the most categories a search tries.
     `published=True` scores "ward" as the published CMS code does, which needs the true classes of all images.
+    `plot_to`: a PNG file for the curve.
 
     >>> newkinds.count_categories("photos/", backbone="vit_small_patch14_dinov2").answer
     >>> newkinds.count_categories("runs/photos").answer
@@ -69,10 +72,18 @@ def count_categories(
         _refuse_choices(run, choices)
     config = resolve(*layers_of(source, choices)) if run is None else run.config()
     with_truth = table_with_truth(config, truth) if published else None  # what is missing is said before the work
+    if run is None:
+        table = load_table(config.data)
+        read = table.files()
+    else:
+        read = [file for file in run.folder.iterdir() if file.suffix != ".png"]
+    if plot_to is not None:
+        named = (source, truth, choices.get("recipe"), config.backbone["weights"])
+        refuse_inputs(Path(plot_to), [*read, *(Path(file) for file in named if file is not None)])
     if run is not None:
         features, paths, labels, known = _run_features(run)
     else:
-        table = readable(load_table(config.data))
+        table = readable(table)
         require_discoverable(table)
         features, rows = backbone_features(config, table)
         paths, labels = [table.paths[row] for row in rows], [table.labels[row] for row in rows]
@@ -82,6 +93,8 @@ def count_categories(
     number = {name: i for i, name in enumerate(known)}
     y = np.array([UNLABELLED if label is None else number[label] for label in labels])
     counted = counter(features, y, **options)
+    if plot_to is not None:
+        plot(counted, plot_to)
     if run is not None:
         write_count(counted, run, "count_published" if published else "count")
     return counted

@@ -14,6 +14,7 @@ from PIL import Image
 
 from ...console import warn
 from ...errors import NewkindsError, nearest
+from ..folder import table_below
 from ..images import BadImage, open_image
 from ..splits import for_tuning, hide_labels, split_checksum
 from ..table import DATASETS, Table, all_caveats
@@ -219,7 +220,8 @@ def listed_files(folder: Path, rows: Sequence[tuple[str, str, str]]) -> Table:
         if path in first:
             raise NewkindsError(f"{folder}: {origin} names {path}, as {first[path]} does already.")
         first[path] = origin
-    return Table(paths=list(first), labels=[label for _, label, _ in rows], open=partial(_open_listed, folder, rows))
+    table = table_below(folder, list(first), [label for _, label, _ in rows])
+    return replace(table, open=partial(_open_listed, folder, rows))
 
 
 def index_lines(file: Path) -> Iterator[tuple[int, str, str]]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from ...errors import NewkindsError
-from ..folder import files_below, open_below
+from ..folder import files_below, table_below
 from ..table import Skipped, Table
 from .base import Listing, Part
 from .classes import read_class_list
@@ -60,4 +59,4 @@ def _class_folders(folder: Path, inside: str, classes: Sequence[str]) -> Table:
                 labels.append(name)
     if closed:
         raise NewkindsError(f"{folder / inside}: {closed[0].path}: {closed[0].reason}.")
-    return Table(paths=paths, labels=labels, open=partial(open_below, folder, paths))
+    return table_below(folder, paths, labels)
