@@ -23,13 +23,22 @@ def code_after(mark: str) -> str:
     return found.group(1)
 
 
-def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_example_finds_new_categories_and_prints_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     monkeypatch.chdir(tmp_path)
     example = code_after("<!-- example: python -->")
     assert len([line for line in example.splitlines() if line and not line.startswith("#")]) <= 10
     exec(compile(example, "README.md", "exec"), {})
     assert (tmp_path / "runs" / "example" / "report.html").is_file()
+    *categories, accuracy, predicted = capsys.readouterr().out.splitlines()
+    found = [line.split(maxsplit=3)[:3] for line in categories]  # "new" or "known", name, size
+    assert [kind for kind, _, _ in found] == ["known"] * 3 + ["new"] * 3
+    assert any(kind == "new" and int(size) > 0 for kind, _, size in found)
+    assert sum(int(size) for _, _, size in found) == 6 * 12
+    assert 0 < float(accuracy) <= 1
+    assert predicted in [name for _, name, _ in found]
 
 
 def test_the_example_method_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
