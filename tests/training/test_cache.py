@@ -587,7 +587,7 @@ def test_networks_that_do_not_divide_are_told_and_auto_leaves_them_alone(table: 
 
 @pytest.mark.parametrize("views", [1, -1, 1000, 10**12])
 def test_a_number_of_views_that_makes_no_sense(views: int, tmp_path: Path) -> None:
-    with pytest.raises(NewkindsError, match=r"from 2 .* to 999"):
+    with pytest.raises(NewkindsError, match="from 2 to 999"):
         newkinds.train("creatures", tmp_path / "run", settings={"train": {"cache_views": views}})
 
 
