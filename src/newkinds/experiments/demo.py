@@ -51,7 +51,7 @@ def demo(
     >>> print(demo("plug-in", hosts="all", seeds=[0, 1, 2]))
     """
     named = [hosts] if isinstance(hosts, str) else hosts
-    methods = list(HOST_SETTINGS if hosts == "all" else dict.fromkeys(named))
+    methods = list(HOST_SETTINGS if list(named) == ["all"] else dict.fromkeys(named))
     if seeds is None:
         seeds = SEEDS_OF_SEVERAL if len(methods) > 1 else (0,)
     seeds = list(dict.fromkeys(seeds))  # the same run twice would have no spread

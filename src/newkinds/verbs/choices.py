@@ -1,50 +1,82 @@
-"""What a user may choose for a run, and the layers of settings this becomes."""
+"""What a run may be told. Each choice is written down once, here: it is an argument of `train`, `discover` and the
+other verbs, an option of their commands, and short for a setting. This module is imported before torch is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, get_args, get_type_hints
 
-from ..data import source_of
 from ..errors import NewkindsError, nearest
-from ..settings import find_recipe, read_recipe
+
+CACHE_VIEWS = (
+    "compute the frozen part of the backbone only once, for V fixed random views of each image; 0: never "
+    "(default: auto, which is 8 if there is no GPU and training is long enough)"
+)
+
+
+class Option(NamedTuple):
+    """How the command line shows a choice; its type and name are those of the argument."""
+
+    setting: str | None  # what it is short for; None: it holds settings itself
+    metavar: str
+    help: str
+    flag: str = ""  # if it is not the argument's name
+
+
+Name = str | None
+File = str | Path | None
+Number = int | None
+NumberOrAuto = int | Literal["auto"] | None
 
 
 class Choices(TypedDict, total=False):
-    """What `train` and `discover` may be told beside data and out; each has the command-line option's name."""
+    """What `train` and `discover` may be told beside data and out; None is the same as leaving it out."""
 
-    k: int | Literal["auto"] | None  # categories in all, known and new
-    method: str | None
-    organizer: str | None
-    backbone: str | None
-    weights: str | Path | None  # weight file of the backbone
-    data_root: str | Path | None  # where the data sets are, if not in $NEWKINDS_DATA
-    recipe: str | Path | None  # YAML file with settings, or the name of one that comes with newkinds
-    settings: Mapping[str, Any] | Sequence[Mapping[str, Any]]  # {"train": {"epochs": 20}}, later ones win
+    recipe: Annotated[File, Option(None, "FILE|NAME", "YAML file with settings, or a bundled recipe: simgcd/cub")]
+    k: Annotated[NumberOrAuto, Option("k", "N", "number of categories in total, known and new; auto: estimate it")]
+    method: Annotated[Name, Option("method.name", "NAME", "discovery method (default: simgcd)")]
+    organizer: Annotated[Name, Option("organizer.name", "NAME", "token organizer: none, patches, cpf (default: none)")]
+    backbone: Annotated[Name, Option("backbone.name", "NAME", "tiny (bundled, the default) or any timm model")]
+    weights: Annotated[File, Option("backbone.weights", "FILE", "weights of the backbone: .safetensors or .pth")]
+    data_root: Annotated[File, Option("data.root", "FOLDER", "where the data sets are (default: $NEWKINDS_DATA)")]
+    seed: Annotated[Number, Option("train.seed", "N", "seed of everything random (default: 0)")]
+    epochs: Annotated[Number, Option("train.epochs", "N", "epochs of training")]
+    device: Annotated[Name, Option("train.device", "NAME", "auto, cpu, cuda, mps (default: auto)")]
+    cache_views: Annotated[NumberOrAuto, Option("train.cache_views", "V", CACHE_VIEWS)]
+    # {"train": {"epochs": 20}} or several of these: later ones win, and over all of the above
+    settings: Annotated[
+        Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        Option(None, "A.B=C", "any setting, e.g. method.memax_weight=2; may be repeated", flag="--set"),
+    ]
+
+
+def options() -> dict[str, tuple[Any, Option]]:
+    """Name of each choice → its type, and how the command line shows it."""
+    hints = get_type_hints(Choices, include_extras=True)
+    return {name: (get_args(hint)[0], get_args(hint)[1]) for name, hint in hints.items()}
 
 
 def layers_of(data: str | Path | None, choices: Choices) -> list[Mapping[str, Any]]:
     """What the user chose as layers of settings, later ones win."""
-    for argument in choices:  # the types are not there when a program runs
-        if argument not in Choices.__annotations__:
-            raise NewkindsError(
-                f"there is no argument '{argument}'.{nearest(argument, Choices.__annotations__)} "
-                f"There are: {', '.join(Choices.__annotations__)}."
-            )
+    from ..data import source_of
+    from ..settings import find_recipe, read_recipe
+
+    known = options()
+    for argument in choices:  # the types are not checked when a program runs
+        if argument not in known:
+            hint = nearest(argument, known)
+            raise NewkindsError(f"there is no argument '{argument}'.{hint} There are: {', '.join(known)}.")
     layers: list[Mapping[str, Any]] = []
     if (recipe := choices.get("recipe")) is not None:
         layers.append(read_recipe(find_recipe(recipe)))
     if data is not None:
         layers.append({"data": source_of(data)})
-    if (root := choices.get("data_root")) is not None:
-        layers.append({"data": {"root": str(root)}})
-    for section in ("method", "organizer", "backbone"):
-        if (name := choices.get(section)) is not None:
-            layers.append({section: {"name": name}})
-    if (weights := choices.get("weights")) is not None:
-        layers.append({"backbone": {"weights": str(weights)}})
-    if (k := choices.get("k")) is not None:
-        layers.append({"k": k})
+    for name, (_, option) in known.items():
+        value = choices.get(name)
+        if value is not None and option.setting is not None:
+            section, _, setting = option.setting.partition(".")
+            value = str(value) if isinstance(value, Path) else value
+            layers.append({section: {setting: value} if setting else value})
     settings = choices.get("settings", {})
     return [*layers, settings] if isinstance(settings, Mapping) else [*layers, *settings]

@@ -104,7 +104,7 @@ def _refuse_choices(run: Run, choices: Choices) -> None:
     """A run has its features; other settings than its own would not be what is counted."""
     settings = choices.get("settings", {})
     layers = [settings] if isinstance(settings, Mapping) else settings
-    given = [name for name, value in choices.items() if name != "settings" and value is not None]
+    given = [name for name, value in choices.items() if name not in ("settings", "device") and value is not None]
     given += [
         f"{section}.{name}"
         for layer in layers
