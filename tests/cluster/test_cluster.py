@@ -137,7 +137,9 @@ def test_mean_shift_published(arrays):
     )
 
 
-def test_ward_published(arrays):
+@pytest.mark.parametrize("points_for_scipy", [1, 96])
+def test_ward_published(arrays, monkeypatch, points_for_scipy):
+    monkeypatch.setattr(ward, "POINTS_FOR_SCIPY", points_for_scipy)
     tree = Ward(n_clusters=8).fit(arrays["ward/X"])
     theirs = arrays["ward/linkage"]
     np.testing.assert_array_equal(tree.linkage_[:, [0, 1, 3]], theirs[:, [0, 1, 3]])

@@ -17,12 +17,11 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 
 from newkinds import count as counting
-from newkinds.cluster import Ward
 from newkinds.cluster.count import COUNTERS, Count, binary, brent, brent_maximum, halving_maximum, plot, ward
-from newkinds.cluster.metrics import clustering_accuracy
 from newkinds.errors import NewkindsError
 
 DATA = Path(__file__).parents[1] / "numbers"
@@ -98,13 +97,46 @@ def test_ward_with_the_truth_gives_the_published_answer() -> None:
     assert count.score == pytest.approx(EXPECTED["ward"]["old_accuracy"], abs=1e-12)
 
 
-def test_published_curve_is_old_accuracy_until_fifty_in_a_row_are_no_better() -> None:
-    features, truth, y = published_points()
-    tree = linkage(features.astype(np.float64), "ward")
-    scores = [clustering_accuracy(truth, fcluster(tree, k, "maxclust"), range(4)).old for k in range(5, 97)]
-    count = ward(features, y, published_truth=truth)
-    stop = scores.index(max(scores)) + 51
-    assert count.curve == list(zip(range(5, 97), scores[:stop], strict=False))
+def old_accuracy(truth: NDArray, cluster: NDArray, known: int) -> float:
+    size = max(truth.max(), cluster.max()) + 1
+    counts = np.zeros((size, size), dtype=int)
+    np.add.at(counts, (cluster, truth), 1)
+    match = dict(zip(*linear_sum_assignment(counts.max() - counts), strict=True))
+    return float(np.mean([match[c] == t for c, t in zip(cluster, truth, strict=True) if t < known]))
+
+
+def published_search(features: NDArray, truth: NDArray, known: int) -> tuple[int, list[tuple[int, float]], bool]:
+    """The answer, the K that were tried with their scores, and whether other numbers of the clusters change one."""
+    tree = linkage(features, "ward")
+    answer, best, waited, tried, numbers_decide = 0, 0.0, 0, {}, False
+    for j in range(len(features) - 2 - known, -1, -1):
+        cluster = fcluster(tree, tree[j, 2], "distance")
+        k, score = len(set(cluster)), old_accuracy(truth, cluster, known)
+        tried[k] = score
+        numbers_decide |= score != old_accuracy(truth, k - cluster, known)
+        if score > best:
+            answer, best, waited = k, score, 0
+        else:
+            waited += 1
+        if waited == 50:
+            break
+    return answer, list(tried.items()), numbers_decide
+
+
+@pytest.mark.parametrize("whole", [False, True])  # whole numbers: some merges are equally high
+def test_published_search_numbers_clusters_as_scipy_does(whole: bool) -> None:
+    decided = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        truth = rng.permutation(np.arange(70) % 7)
+        features = rng.normal(size=(7, 3))[truth] + rng.normal(size=(70, 3))
+        features = (2 * features).round() if whole else features
+        y = np.where((truth < 3) & (np.arange(70) % 5 > 0), truth, -1)
+        answer, tried, numbers_decide = published_search(features, truth, known=3)
+        count = ward(features, y, published_truth=truth)
+        assert (count.answer, count.curve) == (answer, tried)
+        decided += numbers_decide
+    assert decided > 0
 
 
 def test_without_the_truth_the_score_is_another() -> None:
@@ -183,17 +215,6 @@ def test_class_numbers_and_kinds_of_array_do_not_matter(name: str) -> None:
     features, y = blobs(classes=6, known=3, each=8, noise=0.6)
     other = torch.from_numpy(np.where(y >= 0, 5 * y + 7, -1))
     assert COUNTERS[name](features, y) == COUNTERS[name](torch.from_numpy(features), other)
-
-
-def test_without_labels_to_split_the_score_stays() -> None:
-    """The shortcut past splits of unlabelled images agrees with the match at every K."""
-    features, y = blobs(classes=8, known=3, each=6, noise=0.8, labelled=0.2)
-    tree = Ward().fit(features)
-    for k, score in ward(features, y, patience=len(y)).curve:
-        cluster = tree.labels_at(k)[y >= 0]
-        counts = np.zeros((k, 3))
-        np.add.at(counts, (cluster, y[y >= 0]), 1)
-        assert score == counting.matched_share(counts)
 
 
 def test_copies_of_images_are_not_taken_for_categories() -> None:
@@ -297,12 +318,18 @@ def test_upper_ends_out_of_range(counter: Callable[..., Count], largest: Any, me
         ({"patience": 0}, "patience is a whole number"),
         ({"ties": "last"}, "'gap' or 'first'"),
         ({"published_truth": [0, 1]}, "published_truth"),
+        ({"published_truth": [0] * 48}, "published_truth and the labels disagree"),
     ],
 )
 def test_ward_refuses_options_it_does_not_know(options: dict[str, Any], message: str) -> None:
     features, y = blobs(classes=3, known=2)
     with pytest.raises(NewkindsError, match=message):
         ward(features, y, **options)
+
+
+def test_published_search_needs_a_number_to_try() -> None:
+    with pytest.raises(NewkindsError, match="two images more"):
+        ward(np.eye(3), [0, 1, -1], published_truth=[0, 1, 2])
 
 
 def test_unknown_way_of_counting_suggests_the_nearest() -> None:

@@ -13,6 +13,25 @@ from newkinds.cluster import (
 from newkinds.errors import NewkindsError
 
 
+@pytest.fixture
+def without_scipy(monkeypatch):
+    """Few points as many are treated."""
+    monkeypatch.setattr(ward, "POINTS_FOR_SCIPY", 1)
+
+
+@pytest.mark.parametrize("kind", ["grid", "whole numbers", "duplicates"])
+def test_merges_of_the_same_height_come_in_scipys_order(kind):
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = {
+            "grid": rng.permutation(np.stack(np.meshgrid(range(7), range(6)), axis=-1).reshape(-1, 2)),
+            "whole numbers": rng.integers(0, 4, size=(60, 3)),
+            "duplicates": rng.normal(size=(15, 3))[rng.integers(0, 15, 60)],
+        }[kind].astype(np.float64)
+        np.testing.assert_array_equal(Ward().fit(X).linkage_, linkage(X, "ward"))
+
+
+@pytest.mark.usefixtures("without_scipy")
 @pytest.mark.parametrize(("n", "dim"), [(2, 1), (3, 2), (60, 3), (500, 2), (700, 40)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_ward_equals_scipy(n, dim, dtype):
@@ -31,6 +50,7 @@ def ward_distances(X, groups):
     return distances
 
 
+@pytest.mark.usefixtures("without_scipy")
 @pytest.mark.parametrize("kind", ["tight groups", "line", "outlier"])
 def test_ward_tells_close_points_apart_in_float32(kind):
     """Products of float32 round to about 1e-7 ‖x‖², which is more than these squared distances."""
@@ -50,6 +70,7 @@ def test_ward_tells_close_points_apart_in_float32(kind):
         assert same_partition(tree.labels_at(k), fcluster(expected, k, "maxclust"))
 
 
+@pytest.mark.usefixtures("without_scipy")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_ward_of_points_at_equal_or_growing_distances_has_scipys_heights(dtype):
     for X in (np.eye(100), np.concatenate([np.zeros((1, 60)), np.eye(60)]), 1.5 ** np.arange(25)[:, None]):
@@ -57,6 +78,7 @@ def test_ward_of_points_at_equal_or_growing_distances_has_scipys_heights(dtype):
         np.testing.assert_allclose(heights, linkage(X.astype(dtype), "ward")[:, 2], rtol=1e-5)
 
 
+@pytest.mark.usefixtures("without_scipy")
 @pytest.mark.parametrize("kind", ["grid", "duplicates", "star", "constant"])
 def test_ward_with_ties_always_joins_a_nearest_pair(kind):
     rng = np.random.default_rng(0)
@@ -77,6 +99,7 @@ def test_ward_with_ties_always_joins_a_nearest_pair(kind):
         assert len(groups[len(X) + i]) == size
 
 
+@pytest.mark.usefixtures("without_scipy")
 def test_ward_searches_stay_few_when_all_have_the_same_nearest(monkeypatch):
     searched = []
     search = ward._Clusters.search

@@ -17,12 +17,12 @@ import io
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.cluster.hierarchy import fcluster
 from scipy.optimize import linear_sum_assignment, minimize_scalar
 from sklearn.cluster import KMeans
 from torch import Tensor
@@ -65,17 +65,14 @@ class Count:
 COUNTERS: Registry[Callable[..., Count]] = Registry("way of counting")
 
 Score = Callable[[int], float]
+Search = Callable[[Score, int, int], int]
+Given = ArrayLike | Tensor  # (n,) classes, -1 where there is none
 Labels = NDArray[np.int64]
 
 
 @COUNTERS.register("brent")
 def brent(
-    features: Features,
-    y: ArrayLike | Tensor,
-    largest: int | None = None,
-    *,
-    n_init: int = 10,
-    random_state: int = 0,
+    features: Features, y: Given, largest: int | None = None, *, n_init: int = 10, random_state: int = 0
 ) -> Count:
     """Brent's search for the K whose k-means clusters fit the labelled images best (Vaze et al., CVPR 2022).
 
@@ -90,12 +87,7 @@ def brent(
 
 @COUNTERS.register("binary")
 def binary(
-    features: Features,
-    y: ArrayLike | Tensor,
-    largest: int | None = None,
-    *,
-    n_init: int = 10,
-    random_state: int = 0,
+    features: Features, y: Given, largest: int | None = None, *, n_init: int = 10, random_state: int = 0
 ) -> Count:
     """As `brent`, by halving the range: the other search of the published GCD code, which needs fewer K."""
     return _count_by_kmeans("binary", halving_maximum, features, y, largest, n_init, random_state)
@@ -104,7 +96,7 @@ def binary(
 @COUNTERS.register("ward")
 def ward(
     features: Features,
-    y: ArrayLike | Tensor,
+    y: Given,
     patience: int = 50,
     *,
     ties: Literal["gap", "first"] = "gap",
@@ -120,37 +112,28 @@ def ward(
     missed beside large ones: the answer is then too small.
 
     `published_truth` (n,) gives the score of the published code, with the true class of every image: Old
-    accuracy under a match that new classes take part in. That needs to know the answer: it is there to
-    reproduce published figures. The first of the best is then taken, whatever `ties` says.
+    accuracy under a match that new classes take part in, with SciPy's numbers of the clusters, which decide
+    between matches that are equally good. That needs to know the answer: it is there to reproduce published
+    figures. The first of the best is then taken, whatever `ties` says.
     """
     points, labels, known, differing = _checked(features, y)
     patience = whole_number("patience", patience)
     if ties not in ("gap", "first"):
         raise NewkindsError(f"ties is 'gap' or 'first', not {ties!r}.")
-    if published_truth is not None and np.shape(published_truth) != labels.shape:
-        raise NewkindsError(
-            f"published_truth is one class an image: shape {labels.shape}, not {np.shape(published_truth)}."
-        )
     if published_truth is not None:
-        labelled = labels != UNLABELLED
-        true = np.unique(np.asarray(published_truth)[labelled], return_inverse=True)[1]
-        pairs = np.unique(np.stack([true, labels[labelled]]), axis=1)
-        if not pairs.shape[1] == pairs[0].max() + 1 == known:
-            raise NewkindsError("published_truth and the labels disagree about which labelled images are of one class.")
+        truth = _checked_truth(published_truth, labels)
+        curve = _until_no_better(_published_scores(Ward().fit(points).linkage_, truth, labels), patience)
+        best = max(curve, key=lambda point: point[1])  # the first of them
+        return Count(best[0], curve, "ward", known, "Old accuracy, with the true class of every image")
     tree = Ward().fit(points)
-    scores: Iterable[tuple[int, float]]
-    if published_truth is None:
-        scores = islice(labelled_scores(tree.linkage_, labels, known), differing - known)  # copies stay together
-    else:
-        scores = _published_scores(tree, np.asarray(published_truth), labels, known)
-        ties = "first"
-    curve = list(_until_no_better(scores, patience))
-    best = max(score for _, score in curve)
-    tied = [k for k, score in curve if score == best]
+    labelled = labels != UNLABELLED
+    ks = range(known + 1, differing + 1)  # copies stay together
+    scores = ((k, matched_share(tree.labels_at(k)[labelled], labels[labelled])) for k in ks)
+    curve = _until_no_better(scores, patience)
+    best_score = max(score for _, score in curve)
+    tied = [k for k, score in curve if score == best_score]
     answer = tied[0] if ties == "first" else _widest_gap(tree.linkage_[:, 2], tied)
-    if published_truth is None:
-        return Count(answer, curve, "ward", known)
-    return Count(answer, curve, "ward", known, "Old accuracy, with the true class of every image")
+    return Count(answer, curve, "ward", known)
 
 
 def brent_maximum(score: Score, smallest: int, largest: int) -> int:
@@ -178,38 +161,11 @@ def halving_maximum(score: Score, smallest: int, largest: int) -> int:
     return max((low, middle, high), key=ends.__getitem__)
 
 
-def labelled_scores(linkage: NDArray, labels: Labels, known: int) -> Iterator[tuple[int, float]]:
-    """K and the share of labelled images that fit the tree's K clusters, for K = known + 1, known + 2, …
-
-    `labels` (n,) are 0..known-1, or -1. From one K to the next a single cluster is split.
-    """
-    points = len(labels)
-    children = linkage[:, :2].astype(np.int64)  # (n - 1, 2), node n + i is merge i
-    counts = np.zeros((2 * points - 1, known), dtype=np.int32)  # labelled images of a class below a node
-    labelled = np.flatnonzero(labels != UNLABELLED)
-    counts[labelled, labels[labelled]] = 1
-    for node, (left, right) in enumerate(children, start=points):
-        counts[node] = counts[left] + counts[right]
-
-    cut = np.empty(points, dtype=np.int64)  # the first k are the nodes that are clusters at present
-    place = {2 * points - 2: 0}  # of each in `cut`: there is only the root
-    score = math.nan
-    for k in range(2, points + 1):
-        highest = 2 * points - k  # merges are sorted by height
-        left, right = children[highest - points].tolist()
-        place[left], place[right] = place.pop(highest), k - 1
-        cut[place[left]], cut[k - 1] = left, right
-        if k <= known:
-            continue
-        if k == known + 1 or (counts[left].any() and counts[right].any()):  # else no labelled image moves
-            score = matched_share(counts[cut[:k]])
-        yield k, score
-
-
-def matched_share(counts: NDArray) -> float:
-    """Share of the images that fit, of `counts` (clusters, classes), under the best one-to-one match."""
-    cluster, of_class = linear_sum_assignment(counts, maximize=True)
-    return float(counts[cluster, of_class].sum() / counts.sum())
+def matched_share(cluster: Labels, of_class: Labels) -> float:
+    """Share of images whose cluster is that of their class: (n,) each, under the best one-to-one match."""
+    classes = of_class.max() + 1
+    counts = np.bincount(cluster * classes + of_class, minlength=(cluster.max() + 1) * classes).reshape(-1, classes)
+    return float(counts[linear_sum_assignment(counts, maximize=True)].sum() / len(cluster))
 
 
 def summary(count: Count) -> str:
@@ -267,13 +223,7 @@ def plot(count: Count, path: str | Path | None = None) -> bytes:
 
 
 def _count_by_kmeans(
-    method: str,
-    search: Callable[[Score, int, int], int],
-    features: Features,
-    y: ArrayLike | Tensor,
-    largest: int | None,
-    n_init: int,
-    random_state: int,
+    method: str, search: Search, features: Features, y: Given, largest: int | None, n_init: int, random_state: int
 ) -> Count:
     points, labels, known, differing = _checked(features, y)
     if largest is None:
@@ -290,16 +240,15 @@ def _count_by_kmeans(
 
     def score(k: int) -> float:
         if k not in curve:
-            cluster = KMeans(k, n_init=n_init, random_state=random_state).fit(rows).labels_[labelled]
-            pairs = np.bincount(cluster * known + labels[labelled], minlength=k * known)
-            curve[k] = matched_share(pairs.reshape(k, known))
+            found = KMeans(k, n_init=n_init, random_state=random_state).fit(rows)
+            curve[k] = matched_share(found.labels_[labelled].astype(np.int64), labels[labelled])
         return curve[k]
 
     answer = search(score, known, largest)
     return Count(answer, list(curve.items()), method, known)
 
 
-def _checked(features: Features, y: ArrayLike | Tensor) -> tuple[Tensor, Labels, int, int]:
+def _checked(features: Features, y: Given) -> tuple[Tensor, Labels, int, int]:
     """Features (n, D), labels (n,) as 0..C-1 or -1, C, and how many rows differ; or what is missing to count by."""
     points = as_features(features)
     labels = as_labels(y, len(points))
@@ -322,20 +271,37 @@ def _checked(features: Features, y: ArrayLike | Tensor) -> tuple[Tensor, Labels,
     return points, labels, len(classes), differing
 
 
-def _published_scores(tree: Ward, truth: NDArray, labels: Labels, known: int) -> Iterator[tuple[int, float]]:
+def _checked_truth(truth: ArrayLike, labels: Labels) -> NDArray:
+    """The true class of every image (n,), if labelled images (label not -1) are of the same classes in both."""
+    classes, labelled = np.asarray(truth), labels != UNLABELLED
+    if classes.shape != labels.shape:
+        raise NewkindsError(f"published_truth is one class an image: shape {labels.shape}, not {classes.shape}.")
+    pairs = np.unique(np.stack([np.unique(classes[labelled], return_inverse=True)[1], labels[labelled]]), axis=1)
+    if not pairs.shape[1] == pairs[0].max() + 1 == pairs[1].max() + 1:
+        raise NewkindsError("published_truth and the labels disagree about which labelled images are of one class.")
+    if len(labels) < pairs.shape[1] + 2:
+        raise NewkindsError("the published search needs two images more than there are known classes: add some.")
+    return classes
+
+
+def _published_scores(linkage: NDArray, truth: NDArray, labels: Labels) -> Iterator[tuple[int, float]]:
+    """K and Old accuracy of cuts at each height. SciPy's numbers of the clusters decide between equal matches."""
     known_classes = np.unique(truth[labels != UNLABELLED])
-    for k in range(known + 1, len(labels) + 1):
-        yield k, clustering_accuracy(truth, tree.labels_at(k), known_classes).old
+    for height in linkage[: -len(known_classes), 2][::-1]:
+        cluster = fcluster(linkage, height, "distance")
+        yield int(cluster.max()), clustering_accuracy(truth, cluster, known_classes).old
 
 
-def _until_no_better(scores: Iterable[tuple[int, float]], patience: int) -> Iterator[tuple[int, float]]:
-    """The scores up to the `patience`-th in a row that is not above all before."""
+def _until_no_better(scores: Iterable[tuple[int, float]], patience: int) -> list[tuple[int, float]]:
+    """The scores up to the `patience`-th in a row that is not above all before, each K once."""
+    curve: dict[int, float] = {}
     best, waited = -math.inf, 0
     for k, score in scores:
-        yield k, score
+        curve[k] = score
         best, waited = (score, 0) if score > best else (best, waited + 1)
         if waited == patience:
-            return
+            break
+    return list(curve.items())
 
 
 def _widest_gap(heights: NDArray, ks: list[int]) -> int:
