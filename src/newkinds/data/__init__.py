@@ -35,8 +35,7 @@ def source_of(data: str | Path) -> dict[str, Any]:
             return {"name": "csv", "path": str(path.resolve())}
         raise NewkindsError(f"{path} is neither a folder nor a CSV file.")
     raise NewkindsError(
-        f"there is no folder, CSV file or data set '{data}'.{nearest(str(data), own)} "
-        f"Data sets: {', '.join(own)}."
+        f"there is no folder, CSV file or data set '{data}'.{nearest(str(data), own)} Data sets: {', '.join(own)}."
     )
 
 

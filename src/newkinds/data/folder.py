@@ -1,4 +1,4 @@
-"""Images of one's own: a folder with one sub-folder a class, or a CSV file with the columns path and label."""
+"""Images of one's own: a folder with one sub-folder per class, or a CSV file with the columns path and label."""
 
 from __future__ import annotations
 
@@ -24,19 +24,26 @@ LITTER = {"thumbs.db", "desktop.ini"}  # what desktops leave in photo folders
 COLUMNS = ("path", "label", "truth")
 
 
-@DATASETS.register("folder")
-def read_folder(
-    path: str,
-    known: float | list[str] | None = None,
-    fraction: float = 0.5,
-    split_seed: int = 0,
-    tune: bool = False,
-) -> Table:
-    """`<class>/…` are labelled images; `unlabeled/…` and loose files are not. Sub-folders are searched.
+def _or_benchmark(read: Callable[[Path], Table]) -> Callable[..., Table]:
+    """With `known` (names of classes, or their share) what is read becomes a benchmark: see `as_benchmark`."""
 
-    With `known` (names of classes, or their share) a sorted folder becomes a benchmark: see `as_benchmark`.
-    """
-    root = Path(path)
+    def read_and_split(
+        path: str,
+        known: float | list[str] | None = None,
+        fraction: float = 0.5,
+        split_seed: int = 0,
+        tune: bool = False,
+    ) -> Table:
+        return as_benchmark(read(Path(path)), known, fraction, split_seed, tune)
+
+    read_and_split.__doc__ = read.__doc__
+    return read_and_split
+
+
+@DATASETS.register("folder")
+@_or_benchmark
+def read_folder(root: Path) -> Table:
+    """`<class>/…` are labelled images; `unlabeled/…` and loose files are not. Sub-folders are searched."""
     if not root.is_dir():
         raise NewkindsError(f"there is no folder {root}.")
     names: list[str] = []
@@ -53,36 +60,25 @@ def read_folder(
     for name in sorted(classes - set(labels)):
         if name.lower() not in UNLABELLED_FOLDERS:
             warn(f"the class folder '{name}' is empty and is not counted as a known class.")
-    table = table_below(root, names, labels, skipped=closed)
-    return as_benchmark(table, known, fraction, split_seed, tune)
+    return table_below(root, names, labels, skipped=closed)
 
 
 @DATASETS.register("csv")
-def read_csv(
-    path: str,
-    known: float | list[str] | None = None,
-    fraction: float = 0.5,
-    split_seed: int = 0,
-    tune: bool = False,
-) -> Table:
+@_or_benchmark
+def read_csv(file: Path) -> Table:
     """Columns path and label (empty = unlabelled), optionally truth (read by `eval` only).
 
-    Paths are relative to the CSV file's folder. With `known` (names of classes, or their share) a labelled list
-    becomes a benchmark: see `as_benchmark`.
+    Paths are relative to the CSV file's folder.
     """
-    file = Path(path)
     header, rows = _csv_rows(file)
-    if "path" not in header:
-        raise NewkindsError(
-            f"{file} has no column 'path' (it has: {', '.join(header)}).{nearest('path', header)} "
-            "The first line must name the columns path and label."
-        )
     unknown = [name for name in header if name not in COLUMNS]
-    if "label" not in header:
-        raise NewkindsError(
-            f"{file} has no column 'label' (it has: {', '.join(header)}).{nearest('label', unknown)} "
-            "Leave the label empty where an image has none."
-        )
+    for column, advice in (
+        ("path", "The first line must name the columns path and label."),
+        ("label", "Leave the label empty where an image has none."),
+    ):
+        if column not in header:
+            it_has = f"(it has: {', '.join(header)}).{nearest(column, unknown)}"
+            raise NewkindsError(f"{file} has no column '{column}' {it_has} {advice}")
     if unknown:
         warn(f"{file}: ignoring the columns {', '.join(unknown)} (known: {', '.join(COLUMNS)}).")
     names: list[str] = []
@@ -91,16 +87,13 @@ def read_csv(
     skipped: list[Skipped] = []
     first_row: dict[str, tuple[int, str | None]] = {}
     for line, row in rows:
-        if row is None:
-            skipped.append(Skipped(f"{file.name} line {line}", "more fields than columns: quote a text with commas"))
+        name, label, true = ((row or {}).get(column, "").strip() or None for column in COLUMNS)
+        if name is None:
+            reason = "the path is empty" if row else "more fields than columns: quote a text with commas"
+            skipped.append(Skipped(f"{file.name} line {line}", reason))
             continue
-        name = row.get("path", "").strip()
-        label = row.get("label", "").strip() or None
         if (named := unescaped(name)) != name and not (file.parent / name).exists():
             name = named  # the list was made from a table of ours
-        if not name:
-            skipped.append(Skipped(f"{file.name} line {line}", "the path is empty"))
-            continue
         same_file = os.path.normpath(name)
         if same_file in first_row:
             earlier, label_there = first_row[same_file]
@@ -112,11 +105,10 @@ def read_csv(
         first_row[same_file] = (line, label)
         names.append(name)
         labels.append(label)
-        truth.append(row.get("truth", "").strip() or None)
+        truth.append(true)
     if not names:
         raise NewkindsError(f"{file} lists no image.")
-    table = table_below(file.parent, names, labels, truth=truth if "truth" in header else None, skipped=skipped)
-    return as_benchmark(table, known, fraction, split_seed, tune)
+    return table_below(file.parent, names, labels, truth=truth if "truth" in header else None, skipped=skipped)
 
 
 def table_below(root: Path, names: list[str], labels: Sequence[str | None], **others: Any) -> Table:
@@ -171,11 +163,11 @@ def files_below(root: Path, closed: list[Skipped], follow_links: bool = True) ->
             continue
         entered.add(real)
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        links = [name for name in subfolders if follow_links and Path(folder, name).is_symlink()]
-        for name in links:
-            if leads_back(Path(folder, name)):
+        for name in list(subfolders) if follow_links else []:
+            link = Path(folder, name)
+            if link.is_symlink() and leads_back(link):
                 subfolders.remove(name)
-                closed.append(Skipped(os.path.relpath(Path(folder, name), root), "a link back into the same folders"))
+                closed.append(Skipped(os.path.relpath(link, root), "a link back into the same folders"))
         for name in sorted(files):
             if not name.startswith(".") and name.lower() not in LITTER:
                 yield Path(folder) / name
@@ -187,8 +179,7 @@ def _csv_rows(file: Path) -> tuple[list[str], list[tuple[int, dict[str, str] | N
     A row with more fields than there are columns is None: which of them is which cannot be told.
     """
     text = _decoded(file)
-    first_line = text.split("\n", 1)[0]
-    delimiter = max(",;\t", key=first_line.count)
+    delimiter = max(",;\t", key=text.split("\n", 1)[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         header = [name.strip().lower() for name in next(reader, [])]
@@ -211,11 +202,8 @@ def _decoded(file: Path) -> str:
         data = file.read_bytes()
     except OSError as error:
         raise NewkindsError(f"cannot read {file}: {error.strerror}.") from None
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        encodings = ["utf-16"]
-    else:
-        encodings = ["utf-8-sig", "cp1252"]
-    for encoding in encodings:
+    is_utf_16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    for encoding in ["utf-16"] if is_utf_16 else ["utf-8-sig", "cp1252"]:
         try:
             text = data.decode(encoding)
         except UnicodeDecodeError:

@@ -13,6 +13,14 @@ LONGEST_SHAPE = 50  # sides' ratio; the shorter side is resized to ~256, so a sl
 ENOUGH = 2048  # px; no network here sees more
 MOST_PIXELS = 178_956_970  # Pillow's own limit against decompression bombs
 
+REASONS: dict[type[Exception], str] = {
+    FileNotFoundError: "file not found",
+    Image.UnidentifiedImageError: "not an image, or of a kind that cannot be read",
+    Image.DecompressionBombError: f"more than {MOST_PIXELS / 1e6:.0f} megapixels: make it smaller",
+    MemoryError: "too large for the memory: make it smaller",
+    PermissionError: "no permission to read the file",
+}
+
 
 class BadImage(Exception):
     """Why an image cannot be used, in a few words for `skipped.csv`."""
@@ -35,18 +43,9 @@ def open_image(path: str | Path) -> Image.Image:
             return _as_rgb(image)
     except BadImage:
         raise
-    except FileNotFoundError:
-        raise BadImage("file not found") from None
-    except Image.UnidentifiedImageError:
-        raise BadImage("not an image, or of a kind that cannot be read") from None
-    except Image.DecompressionBombError:
-        raise BadImage(f"more than {MOST_PIXELS / 1e6:.0f} megapixels: make it smaller") from None
-    except MemoryError:
-        raise BadImage("too large for the memory: make it smaller") from None
-    except PermissionError:
-        raise BadImage("no permission to read the file") from None
     except Exception as error:  # decoders raise nearly anything on damaged data
-        raise BadImage(f"damaged: {_one_line(error)}") from None
+        damaged = f"damaged: {' '.join(str(error).split())[:120] or type(error).__name__}"
+        raise BadImage(next((why for kind, why in REASONS.items() if isinstance(error, kind)), damaged)) from None
 
 
 def open_pixels(images: np.ndarray, row: int) -> Image.Image:
@@ -71,26 +70,18 @@ def _check_shape(width: int, height: int) -> None:
 def _as_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F" or image.mode.startswith("I"):
         return _scaled_to_8_bit(image).convert("RGB")
-    if image.mode == "RGB" and "transparency" not in image.info:
-        return image
     if "A" in image.getbands() or "transparency" in image.info:
-        image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")
-        return Image.alpha_composite(white, image).convert("RGB")
-    return image.convert("RGB")
+        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _scaled_to_8_bit(image: Image.Image) -> Image.Image:
     """Greys of 16 or more bits: the full range of 16-bit files, or the image's own range where that is wider."""
-    values = np.asarray(image, dtype=np.float64)
-    values = np.nan_to_num(values, posinf=0.0, neginf=0.0)
+    values = np.nan_to_num(np.asarray(image, dtype=np.float64), posinf=0.0, neginf=0.0)
     low, high = min(values.min(), 0.0), values.max()
     if image.mode == "F" or low < 0 or high > 65535:
         scale = 255 / (high - low) if high > low else 0.0
     else:
         scale = 255 / 65535 if high > 255 else 1.0
     return Image.fromarray(np.clip((values - low) * scale, 0, 255).round().astype(np.uint8))
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:120] or type(error).__name__

@@ -191,9 +191,7 @@ class ViewStore(Protocol):
 class StoredBatches:
     """What `TrainingBatches` gives, with views taken from a store instead of made."""
 
-    def __init__(
-        self, table: Table, store: ViewStore, batch_size: int, seed: int, draw: str = "half_labelled"
-    ) -> None:
+    def __init__(self, table: Table, store: ViewStore, batch_size: int, seed: int, draw: str = "half_labelled") -> None:
         self.targets = table.targets
         self.rows = store.rows_of(table)
         self.store = store
@@ -262,6 +260,4 @@ def evaluation_batches(
     table: Table, preprocessing: Preprocessing, batch_size: int, workers: int
 ) -> DataLoader[tuple[int, Tensor | str]]:
     """All rows in order, as lists of (row, view or reason)."""
-    return DataLoader(
-        CentreViews(table, preprocessing), batch_size=batch_size, num_workers=workers, collate_fn=list
-    )
+    return DataLoader(CentreViews(table, preprocessing), batch_size=batch_size, num_workers=workers, collate_fn=list)

@@ -39,9 +39,7 @@ def gcd_split(
             "are they written in the same way?"
         )
     # The legacy generator, because the published splits were drawn with it.
-    drawn = np.random.RandomState(seed).choice(
-        len(candidates), size=int(fraction * len(candidates)), replace=False
-    )
+    drawn = np.random.RandomState(seed).choice(len(candidates), size=int(fraction * len(candidates)), replace=False)
     keeps_label = np.zeros(len(classes), dtype=bool)
     keeps_label[candidates[drawn]] = True
     return np.flatnonzero(keeps_label), np.flatnonzero(~keeps_label)
@@ -92,20 +90,20 @@ def as_benchmark(
     `known`: the names of the known classes, or their share, counted from the first in sorted order. Where a
     table has a truth beside its labels, the truth is split. `tune`: only what is labelled then, see `for_tuning`.
     """
-    split = _as_benchmark(table, known, fraction, split_seed)
-    return for_tuning(split) if tune else split
+    if known is not None:
+        truth = table.truth or [None] * len(table)
+        full = [label if true is None else true for label, true in zip(table.labels, truth, strict=True)]
+        table = hide_labels(replace(table, labels=full), _known_names(known, full), fraction, split_seed)
+    elif fraction != 0.5 or split_seed != 0:
+        raise NewkindsError(
+            "data.fraction and data.split_seed say how a labelled table is split: "
+            "say also which classes are known, e.g. --set data.known=0.5 or --set 'data.known=[cat, dog]'."
+        )
+    return for_tuning(table) if tune else table
 
 
-def _as_benchmark(table: Table, known: float | list[str] | None, fraction: float, split_seed: int) -> Table:
-    if known is None:
-        if fraction != 0.5 or split_seed != 0:
-            raise NewkindsError(
-                "data.fraction and data.split_seed say how a labelled table is split: "
-                "say also which classes are known, e.g. --set data.known=0.5 or --set 'data.known=[cat, dog]'."
-            )
-        return table
-    full = [label if true is None else true for label, true in zip(table.labels, _truth(table), strict=True)]
-    classes = sorted({name for name in full if name is not None})
+def _known_names(known: float | list[str], labels: Sequence[str | None]) -> list[str]:
+    classes = sorted({name for name in labels if name is not None})
     if isinstance(known, list):
         names = known
         for name in names:
@@ -122,13 +120,9 @@ def _as_benchmark(table: Table, known: float | list[str] | None, fraction: float
             f"of the {len(classes)} classes {len(names)} would be known with data.known={known}, but some must be "
             "known and some new: give a share between 0 and 1 or a list of names."
         )
-    return hide_labels(replace(table, labels=full), names, fraction, split_seed)
+    return names
 
 
 def split_checksum(table: Table) -> str:
     """Short, to stand beside results: the same images with the same labels give the same one."""
     return table.fingerprint()[:16]
-
-
-def _truth(table: Table) -> list[str | None]:
-    return table.truth if table.truth is not None else [None] * len(table)

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Skipped:
-    """An image that was passed over, and why."""
+    """An image that was skipped, and why."""
 
     path: str
     reason: str
@@ -125,7 +125,7 @@ def readable(table: Table, contents: bool = False) -> Table:
     table = without(table, {row: image for row, image in enumerate(seen) if isinstance(image, Skipped)})
     if table.skipped:
         first = table.skipped[0]
-        warn(f"{len(table.skipped)} file(s) passed over; the first is {first.path}: {first.reason}")
+        warn(f"{len(table.skipped)} file(s) skipped; the first is {first.path}: {first.reason}")
     return table
 
 
@@ -133,12 +133,9 @@ def without(table: Table, bad: dict[int, Skipped]) -> Table:
     """The table without these rows, listed in `skipped`; a published split with holes is not the published one."""
     if not bad:
         return table
-    caveat = table.caveat
-    if table.class_list is not None:
-        holes = f"{len(bad):,} of {len(table):,} images cannot be read"
-        caveat = f"{caveat}; {holes}" if caveat else holes
+    holes = f"{len(bad):,} of {len(table):,} images cannot be read" if table.class_list is not None else ""
     kept = table.rows([row for row in range(len(table)) if row not in bad])
-    return replace(kept, skipped=[*table.skipped, *bad.values()], caveat=caveat)
+    return replace(kept, skipped=[*table.skipped, *bad.values()], caveat=all_caveats(table.caveat, holes))
 
 
 def all_caveats(*caveats: str) -> str:
