@@ -30,6 +30,7 @@ PALETTE = (
     "#6900b4", "#d2d269", "#5a2d4b", "#d20fc3", "#c33c1e", "#c3f0a5", "#ff78d2", "#ff3c78",
 )  # fmt: skip
 
+PALETTE_RGB = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in PALETTE], dtype=np.float64)
 PICTURE_SIDE = 224  # pixels of the longer side: small images get smooth maps, large ones small files
 FULL_OPACITY = 0.85  # some of the image stays visible below the strongest colour
 EVEN_TOLERANCE = 1e-3  # a share must exceed 1/M by this fraction to count: half precision alone makes 4e-4
@@ -94,24 +95,21 @@ class FieldOverlays:
     def describe(self) -> str:
         """What the colours mean and how much the shares differ, in plain words."""
         even = f"1/{len(self.primitives)} = {self.share(self.even)}"
+        low, high, full = self.share(self.low), self.share(self.high), self.share(self.full)
+        text = (
+            f"Shares run from {low} to {high}; an even share is {even}. "
+            f"A primitive has no colour up to its even share, and full colour from {full} on."
+        )
         if self.is_even:
             text = f"The fields are even: no primitive exceeds its share of {even}; nothing is coloured."
-        else:
-            low, high, full = self.share(self.low), self.share(self.high), self.share(self.full)
-            text = (
-                f"Shares run from {low} to {high}; an even share is {even}. "
-                f"A primitive has no colour up to its even share, and full colour from {full} on."
-            )
-            if self.high < 1.5 * self.even:
-                text += " These fields are nearly even: full colour still means a small difference."
+        elif self.high < 1.5 * self.even:
+            text += " These fields are nearly even: full colour still means a small difference."
         if self.broken:
             text += f" {self.broken} patches have no finite value and are left uncoloured."
         return text
 
 
-def field_overlays(
-    images: Sequence[np.ndarray], fields: Sequence[np.ndarray], grid: tuple[int, int]
-) -> FieldOverlays:
+def field_overlays(images: Sequence[np.ndarray], fields: Sequence[np.ndarray], grid: tuple[int, int]) -> FieldOverlays:
     """Draw the field of each image over it: the winner of each patch, and maps of the strongest primitives.
 
     `images` are (H, W, 3) uint8, exactly the views the encoder saw (its crop, not the whole file), or the
@@ -123,7 +121,10 @@ def field_overlays(
     """
     if len(images) == 0 or len(images) != len(fields):
         raise ValueError(f"each image needs one field: got {len(images)} images and {len(fields)} fields")
-    shares = np.stack([_checked_field(field, grid) for field in fields])  # (n, N, M)
+    for field in fields:
+        if field.ndim != 2 or field.shape[0] != grid[0] * grid[1] or field.shape[1] == 0:
+            raise ValueError(f"a field on the grid {grid} has the shape (rows · columns, M), not {field.shape}")
+    shares: np.ndarray = np.stack(fields).astype(np.float64)  # (n, N, M)
     count = shares.shape[2]
     finite = np.isfinite(shares).all(axis=2)  # (n, N)
     shares = np.where(finite[:, :, None], shares, 1 / count)
@@ -134,7 +135,6 @@ def field_overlays(
     mean_won, mean_share = won.mean(axis=0), shares.mean(axis=(0, 1))  # (M,), (M,)
     ranking = np.lexsort((-mean_share, -mean_won))  # the last key counts first
     primitives = [Primitive(int(m), PALETTE[m % len(PALETTE)], float(mean_won[m])) for m in ranking]
-    mapped = primitives[:MAPS]
 
     winning_shares = shares.max(axis=2)[winners != NO_WINNER]  # (patches with a winner,)
     full = float(np.quantile(winning_shares, FULL_QUANTILE)) if winning_shares.size else threshold
@@ -144,37 +144,18 @@ def field_overlays(
     for image, share, strong, winner, won_here in zip(images, shares, strength, winners, won, strict=True):
         picture = _at_picture_size(image)
         grey = _greyed(picture)
-        overlays.append(
-            FieldOverlay(
-                image=picture,
-                winners=_winner_picture(grey, winner.reshape(grid), strong.max(axis=1).reshape(grid)),
-                maps=[
-                    _tinted(grey, _smooth(strong[:, one.index].reshape(grid), grey), one.colour)
-                    for one in mapped
-                ],
-                low=float(share.min()),
-                high=float(share.max()),
-                leaders=[(int(m), float(won_here[m])) for m in np.argsort(-won_here) if won_here[m] > 0],
-            )
-        )
-    return FieldOverlays(
-        overlays=overlays,
-        primitives=primitives,
-        mapped=mapped,
-        low=float(shares.min()),
-        high=float(shares.max()),
-        full=full,
-        broken=int((~finite).sum()),
-    )
+        drawn = _winner_picture(grey, winner.reshape(grid), strong.max(axis=1).reshape(grid))
+        maps = [_tinted(grey, _smooth(strong[:, m].reshape(grid), grey), _colour(m)) for m in ranking[:MAPS]]
+        leaders = [(int(m), float(won_here[m])) for m in np.argsort(-won_here) if won_here[m] > 0]
+        overlays.append(FieldOverlay(picture, drawn, maps, float(share.min()), float(share.max()), leaders))
+    low, high, broken = float(shares.min()), float(shares.max()), int((~finite).sum())
+    return FieldOverlays(overlays, primitives, primitives[:MAPS], low, high, full, broken)
 
 
 def fields_figure(
-    images: Sequence[np.ndarray],
-    fields: Sequence[np.ndarray],
-    grid: tuple[int, int],
-    path: Path | None = None,
+    images: Sequence[np.ndarray], fields: Sequence[np.ndarray], grid: tuple[int, int], path: Path | None = None
 ) -> bytes:
-    """One PNG, a row an image: the image, the winner of each patch, the four strongest primitives.
+    """One PNG, one row per image: the image, the winner of each patch, the four strongest primitives.
 
     Written to `path` where one is given; arguments as for `field_overlays`.
     """
@@ -227,13 +208,6 @@ def fields_figure(
     return png.getvalue()
 
 
-def _checked_field(field: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
-    shares = np.asarray(field, dtype=np.float64)  # (N, M)
-    if shares.ndim != 2 or shares.shape[0] != grid[0] * grid[1] or shares.shape[1] == 0:
-        raise ValueError(f"a field on the grid {grid} has the shape (rows · columns, M), not {shares.shape}")
-    return shares
-
-
 def _at_picture_size(image: np.ndarray) -> np.ndarray:
     """(H, W, 3) uint8 → the same with the longer side at PICTURE_SIDE."""
     height, width = image.shape[:2]
@@ -255,11 +229,10 @@ def _smooth(patches: np.ndarray, picture: np.ndarray) -> np.ndarray:
     return np.clip(np.asarray(resized, dtype=np.float64), 0, 1)
 
 
-def _tinted(grey: np.ndarray, strength: np.ndarray, colour: str | np.ndarray) -> np.ndarray:
-    """(h, w, 3) below, strength (h, w) in 0…1, one colour or (h, w, 3) colours → (h, w, 3) uint8."""
-    above = _rgb(colour) if isinstance(colour, str) else colour
+def _tinted(grey: np.ndarray, strength: np.ndarray, colour: np.ndarray) -> np.ndarray:
+    """(h, w, 3) below, strength (h, w) in 0…1, one colour (3,) or (h, w, 3) colours → (h, w, 3) uint8."""
     opacity = FULL_OPACITY * strength[:, :, None]
-    return np.round(grey * (1 - opacity) + above * opacity).astype(np.uint8)
+    return np.round(grey * (1 - opacity) + colour * opacity).astype(np.uint8)
 
 
 def _winner_picture(grey: np.ndarray, winner: np.ndarray, strength: np.ndarray) -> np.ndarray:
@@ -267,10 +240,9 @@ def _winner_picture(grey: np.ndarray, winner: np.ndarray, strength: np.ndarray) 
     height, width = grey.shape[:2]
     row = np.arange(height) * winner.shape[0] // height  # the grid row of each pixel row
     column = np.arange(width) * winner.shape[1] // width
-    colours = np.array([_rgb(colour) for colour in PALETTE])[winner % len(PALETTE)]  # (rows, columns, 3)
     blocks = np.ix_(row, column)
-    drawn = _tinted(grey, np.where(winner == NO_WINNER, 0, strength)[blocks], colours[blocks])
-    pixel_winner = winner[blocks]
+    pixel_winner = winner[blocks]  # (h, w)
+    drawn = _tinted(grey, np.where(winner == NO_WINNER, 0, strength)[blocks], _colour(pixel_winner))
     # A thin pale line where the winner changes: borders stay visible where two colours look alike.
     border = np.zeros((height, width), dtype=bool)
     border[1:] |= pixel_winner[1:] != pixel_winner[:-1]
@@ -279,5 +251,6 @@ def _winner_picture(grey: np.ndarray, winner: np.ndarray, strength: np.ndarray) 
     return drawn
 
 
-def _rgb(colour: str) -> np.ndarray:
-    return np.array([int(colour[start : start + 2], 16) for start in (1, 3, 5)], dtype=np.float64)
+def _colour(primitive: int | np.ndarray) -> np.ndarray:
+    """RGB (…, 3) of one primitive, or of each in an array."""
+    return PALETTE_RGB[primitive % len(PALETTE)]

@@ -29,19 +29,14 @@ def page_of(discovery: Discovery, model: Model, table: Table, run: Run) -> Page:
     truths = _majority_truths(discovery, table)
     rows = [
         CategoryRow(
-            name=category.name,
-            is_new=category.is_new,
-            size=category.size,
-            confidence=category.confidence,
-            thumbnails=_thumbnails(category, member_of, table, row_of),
-            truth=truths.get(category.name),
+            c.name, c.is_new, c.size, c.confidence, _thumbnails(c, member_of, row_of, table), truths.get(c.name)
         )
-        for category in shown
+        for c in shown
     ]
     summary = [
         ("images in", f"{len(discovery.members) + len(discovery.skipped):,}"),
         ("assigned", f"{len(discovery.members):,}"),
-        ("passed over", f"{len(discovery.skipped):,}"),
+        ("skipped", f"{len(discovery.skipped):,}"),
         ("known categories", str(len(discovery.known))),
         ("new categories", str(len(discovery.new))),
         ("images in new categories", f"{sum(c.size for c in discovery.new):,}"),
@@ -60,12 +55,10 @@ def page_of(discovery: Discovery, model: Model, table: Table, run: Run) -> Page:
     )
 
 
-def _thumbnails(
-    category: Category, member_of: dict[str, Member], table: Table, row_of: dict[str, int]
-) -> list[Thumbnail]:
+def _thumbnails(c: Category, member_of: dict[str, Member], row_of: dict[str, int], table: Table) -> list[Thumbnail]:
     """The category's most typical images; one that has vanished since it was embedded is left out."""
     thumbnails = []
-    for path in category.exemplars[:THUMBNAILS]:
+    for path in c.exemplars[:THUMBNAILS]:
         member = member_of[path]
         try:
             image = table.open(row_of[path])
