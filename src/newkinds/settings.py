@@ -159,6 +159,19 @@ def merged(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
+def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings by their full names.
+
+    >>> flat({"train": {"lr": 0.1}, "k": 3})
+    {'train.lr': 0.1, 'k': 3}
+    """
+    return {
+        f"{section}.{name}" if name else section: value
+        for section, values in settings.items()
+        for name, value in (values.items() if isinstance(values, Mapping) else [("", values)])
+    }
+
+
 def name_of(merged: dict[str, Any], section: str, default: str | None) -> str:
     name = merged[section].pop("name", default)
     if name is None:

@@ -16,6 +16,7 @@ from ..errors import NewkindsError, reason_of
 from ..evaluation.judge import evaluate
 from ..methods import METHODS
 from ..runs.run import FREE_TO_CHANGE, Run
+from ..settings import flat
 from ..verbs.count import COUNT_BY, count_categories, read_count
 from ..verbs.train import discover, require_same_settings
 
@@ -44,11 +45,9 @@ class Cell:
     @property
     def title(self) -> str:
         """`SimGCD`, `SimGCD + CPF`, `SimGCD + CPF without prior`."""
-        host, organizer = METHODS[self.method].__name__, self.organizer.upper()
-        if self.organizer in VARIANTS:
-            base, *variant = self.organizer.split("-")
-            organizer = " ".join([base.upper(), *variant])
-        return host if self.organizer == "none" else f"{host} + {organizer}"
+        host = METHODS[self.method].__name__
+        name, *variant = self.organizer.split("-") if self.organizer in VARIANTS else [self.organizer]
+        return host if name == "none" else f"{host} + {' '.join([name.upper(), *variant])}"
 
     def folder(self, out: Path) -> Path:
         return out / f"{self.data}-{self.method}-{self.organizer}-seed{self.seed}"
@@ -181,9 +180,8 @@ def _outcome(run: Run, evaluation: dict[str, Any]) -> Outcome:
         raise ValueError("its protocol is missing")
     if count is not None:
         protocol["counting"] = f"{count.method} on the trained features, by {count.score_is}"
-    settings = {"split": record["split"], "weights": record["weights"], **_flat(run.config().as_dict())}
-    for section, name in FREE_TO_CHANGE:
-        settings.pop(f"{section}.{name}", None)
+    settings = {"split": record["split"], "weights": record["weights"], **flat(run.config().as_dict())}
+    settings = {name: value for name, value in settings.items() if name not in FREE_TO_CHANGE}
     return Outcome(figures, protocol, settings, None if test is None else _accuracies(test["metrics"]))
 
 
@@ -201,7 +199,7 @@ def _count_of(run: Run) -> Count | None:
 def require_run_of(cell: Cell, outcome: Outcome, source: Mapping[str, Any]) -> None:
     """A folder's name is not believed: what was run is in its settings."""
     for layer in [{"data": source}, *cell.layers()]:
-        for name, value in _flat(layer).items():
+        for name, value in flat(layer).items():
             there = outcome.settings.get(name)
             if there != value:
                 raise NewkindsError(f"it holds another run ({name} is {there!r} there, not {value!r}).")
@@ -232,15 +230,6 @@ def comparable(outcomes: Mapping[Cell, Outcome], preferred: Collection[Cell] = (
                     warn(f"{cell} has other settings than {model} ({said}): it is left out of the table.")
                     del kept[cell]
     return kept
-
-
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"train": {"lr": 0.1}, "k": 3}` → `{"train.lr": 0.1, "k": 3}`."""
-    return {
-        f"{section}.{name}" if name else section: value
-        for section, values in settings.items()
-        for name, value in (values.items() if isinstance(values, Mapping) else [("", values)])
-    }
 
 
 def _accuracies(metrics: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -15,13 +15,13 @@ from filelock import FileLock, Timeout
 
 from ..errors import NewkindsError
 from ..files import make_folder, remove_leftovers, write_csv, write_whole
-from ..settings import read_recipe
+from ..settings import flat, read_recipe
 from ..text import unescaped
 from .config import Config, resolve
 
 # settings that may change between two parts of one run, for they do not change its result
 # (images that moved are compared with those the run was begun with)
-FREE_TO_CHANGE = {("train", "device"), ("train", "workers"), ("data", "root")}
+FREE_TO_CHANGE = {"train.device", "train.workers", "data.root"}
 # methods that had a switch published_… for each thing that as_published stands for now
 ONCE_SWITCHED = ("cms", "gcd", "legogcd", "selex")
 
@@ -90,17 +90,13 @@ class Run:
         """What is there already must be the same run."""
         if not self.path("config.yaml").is_file():
             return
-        there, here = self.config().as_dict(), config.as_dict()
-        for section, values in here.items():
-            pairs = values.items() if isinstance(values, dict) else [("", values)]
-            for name, value in pairs:
-                before = there[section].get(name) if isinstance(values, dict) else there[section]
-                if value != before and (section, name) not in FREE_TO_CHANGE:
-                    setting = f"{section}.{name}" if name else section
-                    raise NewkindsError(
-                        f"{self.folder} holds a run with other settings ({setting} is {before!r} there and "
-                        f"{value!r} here): choose another --out, or delete the folder to start anew."
-                    )
+        there = flat(self.config().as_dict())
+        for name, value in flat(config.as_dict()).items():
+            if value != there.get(name) and name not in FREE_TO_CHANGE:
+                raise NewkindsError(
+                    f"{self.folder} holds a run with other settings ({name} is {there.get(name)!r} there and "
+                    f"{value!r} here): choose another --out, or delete the folder to start anew."
+                )
 
     # -- training ------------------------------------------------------------------------------------------
 
