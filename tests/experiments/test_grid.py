@@ -12,6 +12,7 @@ from newkinds.experiments.grid import Cell, run_all
 from newkinds.runs.run import Run
 
 CREATURES = {"data": {"name": "creatures"}}
+EMBEDDERS = ("discovery.finished.embed", "evaluation.judge.embed", "verbs.count.embed", "training.loop.embed")
 
 
 def test_a_grid_runs_goes_on_and_tells_of_what_failed(
@@ -45,8 +46,7 @@ def test_a_finished_cell_is_read_not_made_again(
         raise AssertionError("what had been done was done again")
 
     with monkeypatch.context() as patched:
-        readers = ("verbs.train.load_table", "evaluation.judge.load_table", "verbs.count._run_features")
-        for name in (*readers, "training.model.embed"):
+        for name in ("verbs.train.load_table", "evaluation.judge.load_table", "verbs.count._run_features", *EMBEDDERS):
             patched.setattr(f"newkinds.{name}", refuse)
         capfd.readouterr()
         assert run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING]) == outcomes
@@ -60,7 +60,8 @@ def test_a_finished_cell_is_read_not_made_again(
 
     (folder / "count.json").unlink()  # as if it had been stopped there
     with monkeypatch.context() as patched:
-        patched.setattr("newkinds.training.model.embed", refuse)
+        for name in EMBEDDERS:
+            patched.setattr(f"newkinds.{name}", refuse)
         assert run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING]) == outcomes
     assert (folder / "count.json").is_file()
 
