@@ -9,9 +9,9 @@ import pytest
 
 import newkinds
 from newkinds import losses
+from newkinds.assigners.prototypes import PrototypeClassifier
 from newkinds.encoders.backbones import weights_file
-from newkinds.methods import METHODS, Assignment, Method
-from newkinds.methods.heads import PrototypeClassifier
+from newkinds.methods import METHODS, Method
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -46,7 +46,7 @@ def test_the_example_method_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))  # registered for this test only
     scope = {
-        "METHODS": METHODS, "Method": Method, "Assignment": Assignment, "dataclass": dataclass,
+        "METHODS": METHODS, "Method": Method, "dataclass": dataclass,
         "PrototypeClassifier": PrototypeClassifier, "losses": losses,
     }  # fmt: skip
     exec(compile(code_after("## Adding a method"), "README.md", "exec"), scope)

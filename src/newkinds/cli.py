@@ -70,6 +70,9 @@ def choices(*names: str) -> list[Argument]:
         number = number_or_auto if Literal["auto"] in kinds else int
         how = {"action": "append"} if name == "settings" else {"type": number if int in kinds else str}
         flag = option.flag or f"--{name.replace('_', '-')}"
+        if option.stands_for is not None:
+            made.append(switch(flag, name, option.help))
+            continue
         made.append(argument(flag, option.metavar, option.help, dest=name, **how))
     return made
 
@@ -94,7 +97,7 @@ JSON = switch("--json", "as_json", "print JSON")
 TRAINING = (
     argument("data", "DATA", "folder, CSV file (path,label) or name of a data set", nargs="?"),
     argument("--out", "RUN", "run directory to write", required=True),
-    *choices("k", "method", "organizer", "seed", "epochs", "cache_views"),
+    *choices("k", "method", "organizer", "assigner", "whiten", "seed", "epochs", "cache_views"),
     *choices("backbone", "weights", "data_root", "recipe", "device", "settings"),
 )
 
@@ -299,7 +302,7 @@ def _bench(table: str, out: str, **chosen: Any) -> int:
     return 1 if benched.failed else 0
 
 
-KINDS = ("methods", "organizers", "backbones", "datasets", "counters", "recipes")
+KINDS = ("methods", "organizers", "assigners", "backbones", "datasets", "counters", "recipes")
 
 
 @verb(argument("kind", "KIND", ", ".join(KINDS), nargs="?", choices=KINDS, default=None))

@@ -9,11 +9,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from assigning import assign, fit
 from newkinds import losses, metrics
+from newkinds.assigners import images as module
+from newkinds.assigners.images import best_clusters, mean_shift_rounds
+from newkinds.cluster.metrics import match_known
 from newkinds.errors import NewkindsError
 from newkinds.methods import METHODS, Batch, Progress
-from newkinds.methods import cms as module
-from newkinds.methods.cms import best_clusters, decoupled_contrastive, mean_shift_rounds, name_after_known
+from newkinds.methods.cms import decoupled_contrastive
 from newkinds.runs.config import resolve
 
 DATA = Path(__file__).parents[1] / "numbers"
@@ -154,7 +157,8 @@ def test_the_bank_holds_both_views_of_every_image():
 def test_clusters_are_named_after_the_classes_they_match():
     cluster = np.array([3, 3, 3, 0, 0, 1, 1, 1, 2, 2, 3])
     labels = np.array([0, 0, 1, 1, 1, -1, -1, -1, -1, -1, -1])
-    category, accuracy = name_after_known(cluster, labels, known=2, categories=4)
+    number, accuracy = match_known(cluster, labels, known=2, categories=4)
+    category = number[cluster]
     assert category.tolist() == [0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 0]  # the larger of the new ones comes first
     assert accuracy == pytest.approx(4 / 5)
 
@@ -184,7 +188,7 @@ def test_all_training_images_move_in_the_end_as_asked(monkeypatch, published):
         return torch.arange(200) % 4
 
     monkeypatch.setattr(module, "best_clusters", spy)
-    cms.on_fit_end(features, labels)
+    fit(cms, features, labels)
 
     order = torch.cat([(labels >= 0).nonzero()[:, 0], (labels < 0).nonzero()[:, 0]])
     assert torch.equal(seen["labels"], labels[order])
@@ -257,16 +261,16 @@ def test_categories_are_found_kept_and_predicted():
         for weight in cms.head.projection.parameters():
             weight.mul_(20)  # away from the start, where all features look alike
     with pytest.raises(NewkindsError, match="after the last epoch"):
-        cms.assign(features)
-    cms.on_fit_end(features, labels)
-    found = cms.assign(features)
+        assign(cms, features)
+    fit(cms, features, labels)
+    found = assign(cms, features)
     old = truth < 2
     assert torch.equal(found.category[old], truth[old])
     new = set(zip(truth[~old].tolist(), found.category[~old].tolist(), strict=True))
     assert new in ({(2, 2), (3, 3)}, {(2, 3), (3, 2)})
     loaded = method()
     loaded.load_state_dict(cms.state_dict())
-    assert torch.equal(loaded.assign(features).category, found.category)
+    assert torch.equal(assign(loaded, features).category, found.category)
 
 
 def test_settings_without_a_meaning_are_refused():

@@ -8,9 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from assigning import assign, fit
+from newkinds.assigners.centres import LabelledKMeans
 from newkinds.errors import NewkindsError
 from newkinds.methods import METHODS, Batch, Progress
-from newkinds.methods.heads import CentreClassifier, UnitProjectionHead
+from newkinds.methods.heads import UnitProjectionHead
 from newkinds.runs.config import resolve
 
 DATA = Path(__file__).parents[1] / "numbers"
@@ -104,10 +106,10 @@ def test_categories_are_clusters_with_known_classes_first():
     features, labels, truth = blobs()
     gcd = method()
     with pytest.raises(NewkindsError, match="after the last epoch"):
-        gcd.assign(features)
+        assign(gcd, features)
     lengths = torch.logspace(-2, 2, len(features))[:, None]  # which do not matter
-    gcd.on_fit_end(features * lengths, labels)
-    found = gcd.assign(features / lengths)
+    fit(gcd, features * lengths, labels)
+    found = assign(gcd, features / lengths)
     old = truth < 2
     assert torch.equal(found.category[old], truth[old])
     new = found.category[~old]
@@ -116,24 +118,26 @@ def test_categories_are_clusters_with_known_classes_first():
 
     loaded = method()
     loaded.load_state_dict(gcd.state_dict())
-    assert torch.equal(loaded.assign(features).category, found.category)
+    assert torch.equal(assign(loaded, features).category, found.category)
 
 
 def test_a_known_class_without_labels_does_not_move_the_others():
     features, labels, truth = blobs()
     gcd = method(known=3)
-    gcd.on_fit_end(features, torch.where(labels >= 0, labels + 1, -1))  # of class 0 there is none
-    category = gcd.assign(features).category
+    fit(gcd, features, torch.where(labels >= 0, labels + 1, -1))  # of class 0 there is none
+    category = assign(gcd, features).category
     assert (category[truth == 0] == 1).all()
     assert (category[truth == 1] == 2).all()
     assert set(category[truth > 1].tolist()) == {0, 3}
 
 
 def test_k_means_is_set_up_as_asked():
-    estimator = method(kmeans_restarts=3, kmeans_iterations=7, as_published=True).clustering()
-    assert (estimator.n_clusters, estimator.n_init, estimator.max_iter) == (4, 3, 7)
+    asked = method(kmeans_restarts=3, kmeans_iterations=7, as_published=True).assigner()
+    assert (asked.known, asked.categories, asked.restarts, asked.iterations, asked.as_published) == (2, 4, 3, 7, True)
+    estimator = asked.clustering(5, 6, 7)
+    assert (estimator.n_clusters, estimator.n_init, estimator.random_state, estimator.max_iter) == (5, 6, 7, 7)
     assert estimator.published_behaviour
-    assert not method().clustering().published_behaviour
+    assert not method().assigner().clustering(5, 6, 7).published_behaviour
 
 
 def test_the_same_seed_finds_the_same_centres():
@@ -142,21 +146,21 @@ def test_the_same_seed_finds_the_same_centres():
     for seed in (7, 7):
         gcd = method()
         torch.manual_seed(seed)
-        gcd.on_fit_end(features, labels)
+        fit(gcd, features, labels)
         centres.append(gcd.classifier.centres)
     assert torch.equal(*centres)
 
 
 def test_the_nearest_centre_wins_by_loops():
     generator = torch.Generator().manual_seed(3)
-    classifier = CentreClassifier(5, categories=6)
+    classifier = LabelledKMeans(5, 2, 6)
     centres, x = torch.randn(6, 5, generator=generator), torch.randn(20, 5, generator=generator)
-    classifier.keep(centres)
+    classifier.centres.copy_(centres)
     nearest = [min(range(6), key=lambda k: math.dist(row, centres[k].tolist())) for row in x.tolist()]
     assert classifier(x).argmax(dim=1).tolist() == nearest
 
     centres[2] = torch.nan  # a cluster without points, as the published k-means leaves it
-    classifier.keep(centres)
+    classifier.centres.copy_(centres)
     among = [k for k in range(6) if k != 2]
     nearest = [min(among, key=lambda k: math.dist(row, centres[k].tolist())) for row in x.tolist()]
     assert classifier(x).argmax(dim=1).tolist() == nearest

@@ -6,8 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from newkinds.assigners.images import WardClusters
 from newkinds.errors import NewkindsError
-from newkinds.methods.heads import NearestImage, ProjectionHead, PrototypeClassifier
+from newkinds.methods.heads import ProjectionHead, PrototypeClassifier
 
 DATA = Path(__file__).parents[1] / "numbers"
 
@@ -30,7 +31,7 @@ def test_published_weights_give_published_outputs(published):
 
     projection = ProjectionHead(16, hidden=32, out=8).double()
     projection.load_state_dict({k.removeprefix("mlp."): v for k, v in state.items() if k.startswith("mlp.")})
-    classifier = PrototypeClassifier(16, categories=5).double()
+    classifier = PrototypeClassifier(16, 3, 5).double()
     classifier.load_state_dict({"prototypes": state["last_layer.weight_v"]})
 
     torch.testing.assert_close(projection(published["x"]), published["proj"], rtol=0, atol=1e-9)
@@ -38,7 +39,7 @@ def test_published_weights_give_published_outputs(published):
 
 
 def test_size_is_the_published_one():
-    heads = torch.nn.ModuleList([ProjectionHead(768), PrototypeClassifier(768, categories=200)])
+    heads = torch.nn.ModuleList([ProjectionHead(768), PrototypeClassifier(768, 100, 200)])
     assert sum(p.numel() for p in heads.parameters()) == 6_295_808 + 768 * 200
 
 
@@ -50,14 +51,14 @@ def test_projection_starts_small_and_truncated():
 
 
 def test_prototypes_start_as_a_linear_layer():
-    prototypes = PrototypeClassifier(64, 500).prototypes
+    prototypes = PrototypeClassifier(64, 0, 500).prototypes
     assert prototypes.abs().max().item() <= 1 / 8
     assert prototypes.std().item() == pytest.approx(1 / 8 / math.sqrt(3), rel=0.05)
 
 
 def test_logits_are_cosines_whatever_the_lengths():
     torch.manual_seed(0)
-    head = PrototypeClassifier(6, 4).double()
+    head = PrototypeClassifier(6, 2, 4).double()
     x = torch.randn(3, 6, dtype=torch.float64)
     by_hand = [
         [
@@ -76,7 +77,7 @@ def test_logits_are_cosines_whatever_the_lengths():
 
 def test_cosines_keep_their_precision_under_autocast():
     torch.manual_seed(0)
-    head, x = PrototypeClassifier(64, 10), torch.randn(8, 64)
+    head, x = PrototypeClassifier(64, 5, 10), torch.randn(8, 64)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logits = head(x)
     assert torch.equal(logits, head(x))
@@ -86,7 +87,7 @@ def test_nearest_image_gives_remembered_images_their_category_and_others_the_nea
     generator = torch.Generator().manual_seed(0)
     rows = F.normalize(torch.randn(40, 6, generator=generator), dim=1)
     category = torch.arange(40) % 5
-    classifier = NearestImage(6, categories=7)
+    classifier = WardClusters(6, 3, 7)
     with pytest.raises(NewkindsError, match="finish the training"):
         classifier(rows)
     classifier.keep(rows, category)
@@ -100,6 +101,6 @@ def test_nearest_image_gives_remembered_images_their_category_and_others_the_nea
         for c in range(5):
             assert found[c] == pytest.approx(max(float(row @ other) for other in rows[category == c]), abs=1e-6)
 
-    other = NearestImage(6, categories=7)
+    other = WardClusters(6, 3, 7)
     other.load_state_dict(classifier.state_dict())  # which has more rows than a new one
     assert torch.equal(other(unseen), logits)

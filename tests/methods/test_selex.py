@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.exceptions import ConvergenceWarning
 
+from assigning import assign, fit
 from newkinds.errors import NewkindsError
 from newkinds.methods import METHODS, Batch, Progress
 from newkinds.methods import selex as module
@@ -269,15 +270,12 @@ def test_images_that_are_all_copies_of_known_ones_leave_no_new_group():
 @pytest.mark.parametrize("balanced", [True, False])
 def test_k_means_is_set_up_as_asked(balanced):
     settings = {"kmeans_restarts": 3, "kmeans_iterations": 7, "as_published": True, "balanced": balanced}
-    selex = method(**settings)
-    estimator = selex.clustering()
-    assert (estimator.n_clusters, estimator.n_init, estimator.max_iter) == (8, 3, 7)
+    asked = method(**settings).assigner()
+    assert (asked.known, asked.categories, asked.restarts) == (4, 8, 3)
+    estimator = asked.clustering(5, 6, 7)
+    assert (estimator.n_clusters, estimator.n_init, estimator.random_state, estimator.max_iter) == (5, 6, 7, 7)
     assert estimator.cluster_size == ("even" if balanced else None)
     assert estimator.published_behaviour
-    torch.manual_seed(1)
-    seed = selex.clustering().random_state
-    torch.manual_seed(1)
-    assert seed == selex.clustering().random_state is not None
 
 
 def test_every_epoch_starts_with_a_hierarchy_of_view_0():
@@ -321,14 +319,14 @@ def test_every_batch_has_a_finite_loss_and_gradients(labels):
 def test_categories_are_found_kept_and_predicted(balanced):
     features, labels, truth = blobs(noise=0.1)
     selex = method(dim=8, balanced=balanced)
-    selex.on_fit_end(features, labels)
-    found = selex.assign(features)
+    fit(selex, features, labels)
+    found = assign(selex, features)
     old = truth < 4
     assert torch.equal(found.category[old], truth[old])
     assert len(set(zip(truth.tolist(), found.category.tolist(), strict=True))) == 8
     loaded = method(dim=8)
     loaded.load_state_dict(selex.state_dict())
-    assert torch.equal(loaded.assign(features).category, found.category)
+    assert torch.equal(assign(loaded, features).category, found.category)
 
 
 def test_settings_without_a_meaning_are_refused():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from assigning import assign
 from newkinds import losses
 from newkinds.errors import NewkindsError
 from newkinds.methods import METHODS, Batch, Progress
@@ -93,7 +94,7 @@ def test_assign_picks_the_nearest_prototype():
     simgcd = method()
     with torch.no_grad():
         simgcd.classifier.prototypes.copy_(torch.eye(5, 12))
-    found = simgcd.assign(torch.eye(5, 12)[[3, 0, 4]] * 7)
+    found = assign(simgcd, torch.eye(5, 12)[[3, 0, 4]] * 7)
     assert found.category.tolist() == [3, 0, 4]
     certain = 1 / (1 + 4 * math.exp(-10))  # cosine 1 against four of 0, at temperature 0.1
     assert found.confidence.tolist() == pytest.approx([certain] * 3)
@@ -118,4 +119,4 @@ def test_training_on_separable_features_finds_the_new_category():
         optimiser.zero_grad()
         simgcd.loss(batch(labels.tolist()), features, Progress(epoch, 40))["loss"].backward()
         optimiser.step()
-    assert simgcd.assign(torch.eye(3, 6)[truth]).category.tolist() == truth.tolist()
+    assert assign(simgcd, torch.eye(3, 6)[truth]).category.tolist() == truth.tolist()

@@ -1,1 +1,6 @@
-"""From features to categories."""
+"""Assigners: from embedded images to categories, one file per idea."""
+
+from . import centres, images, pim, prototypes  # noqa: F401  (registers the assigners)
+from .base import ASSIGNERS, Assigner, Assignment
+
+__all__ = ["ASSIGNERS", "Assigner", "Assignment"]

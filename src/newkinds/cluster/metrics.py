@@ -47,6 +47,27 @@ def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> A
     return _accuracy(*_prepare(y_true, y_pred, known))
 
 
+def match_known(
+    cluster: NDArray[Any], labels: NDArray[Any], known: int, categories: int
+) -> tuple[NDArray[np.int64], float]:
+    """The category (K,) of each cluster, such that 0..known-1 are the classes they match, and the share that matches.
+
+    The match is one to one, over labelled points (`labels`, -1: none); other clusters follow, largest first.
+
+    >>> match_known(np.array([0, 0, 1, 1, 2]), np.array([-1, -1, 0, -1, -1]), known=1, categories=3)
+    (array([1, 0, 2]), 1.0)
+    """
+    labelled = labels >= 0
+    pairs = cluster[labelled] * known + labels[labelled]
+    counts = np.bincount(pairs, minlength=categories * known).reshape(categories, known)
+    matched, classes = linear_sum_assignment(counts, maximize=True)  # (known,) each
+    largest_first = np.argsort(-np.bincount(cluster, minlength=categories), kind="stable")
+    number = np.empty(categories, dtype=np.int64)
+    number[matched] = classes
+    number[largest_first[~np.isin(largest_first, matched)]] = np.arange(known, categories)
+    return number, float(counts[matched, classes].sum() / max(labelled.sum(), 1))
+
+
 def clustering_accuracy_v1(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> Accuracy:
     """Old and New are matched separately ("v1", of early papers): one category may count for both.
 

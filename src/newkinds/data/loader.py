@@ -24,7 +24,10 @@ from .views import Preprocessing
 Key = tuple[int, int, int]  # row of the table, epoch, position in the epoch
 Sample = tuple[Tensor | str, int, int]  # views or why there are none, class or -1, row of the table
 
-PURPOSES = ("rows of an epoch", "organizer", "head", "training", "categories", "cached views", "cached views of all")
+PURPOSES = (
+    "rows of an epoch", "organizer", "head", "training", "categories", "cached views", "cached views of all",
+    "whitening",
+)  # fmt: skip
 
 
 def seed_for(purpose: str, seed: int, epoch: int = 0) -> int:

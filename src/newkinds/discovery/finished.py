@@ -7,18 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from safetensors.torch import save
 
 from ..console import warn
 from ..data.folder import files_of, table_below
 from ..data.table import Skipped, Table
 from ..files import write_whole
-from ..methods import Assignment
 from ..runs.run import Run
 from ..training.cache import TokenCache
 from ..training.device import choose_device
-from ..training.embedding import Embedded, embed
+from ..training.embedding import embed
 from ..training.model import Model, load_model
 from .card import run_card
 from .categories import Discovery, gather, read_names, write
@@ -60,7 +58,7 @@ class LoadedRun:
         embedded = embed(self.model.encoder, table, self.model.device)
         for skipped in embedded.skipped:
             warn(f"{skipped.path} passed over: {skipped.reason}")
-        assignment = assign(self.model, embedded)
+        assignment = self.model.assign(embedded.features)
         return [
             Prediction(table.paths[row], self.names[c], c >= len(self.model.known), round(p, 4))
             for row, c, p in zip(
@@ -76,7 +74,8 @@ class LoadedRun:
         started = time.perf_counter()
         embedded = embed(self.model.encoder, table, self.model.device, cache=cache)
         self.run.write_json("timing.json", {"embedding_seconds": time.perf_counter() - started, "images": len(table)})
-        found = gather(self.run, table, embedded, assign(self.model, embedded), self.names, len(self.model.known))
+        assignment = self.model.assign(embedded.features)
+        found = gather(self.run, table, embedded, assignment, self.names, len(self.model.known))
         write_whole(self.run.path("features.safetensors"), save({"features": embedded.features}))
         write(found, self.run)
         write_whole(self.run.path("report.html"), render(page_of(found, self.model, table, self.run)))
@@ -100,9 +99,3 @@ def inputs_of(run: str | Path, images: Sequence[str | Path]) -> list[Path]:
 def predict(run: str | Path, images: str | Path | Iterable[str | Path]) -> list[Prediction]:
     """Categories of images never seen, by a finished run."""
     return load(run).predict(images)
-
-
-@torch.inference_mode()
-def assign(model: Model, embedded: Embedded) -> Assignment:
-    """The categories of embedded images."""
-    return model.method.assign(embedded.features.to(model.device))

@@ -15,7 +15,7 @@ from ..data import load_table, source_of
 from ..data.published import BENCHMARKS, held_out
 from ..data.splits import split_checksum
 from ..data.table import Table, readable
-from ..discovery.finished import assign, load
+from ..discovery.finished import load
 from ..errors import NewkindsError
 from ..files import checksum
 from ..runs.config import Config
@@ -108,7 +108,7 @@ def _judged(model: Model, table: Table, cache: TokenCache | None = None) -> tupl
     """The images of a table that could be read, and all metrics of their assignment against the table's truth."""
     embedded = embed(model.encoder, table, model.device, cache=cache)
     true = [str((table.truth or [])[row]) for row in embedded.rows]
-    return embedded, score(true, assign(model, embedded).category.tolist(), table.known)
+    return embedded, score(true, model.assign(embedded.features).category.tolist(), table.known)
 
 
 def score(

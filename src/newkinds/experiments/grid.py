@@ -172,7 +172,7 @@ def _outcome(run: Run, evaluation: dict[str, Any]) -> Outcome:
         "parameters": (sizes["backbone"] + sizes["organizer"]) / 1e6,
         "model_parameters": sum(sizes.values()) / 1e6,
         "seconds": sum(seconds),
-        "epoch_seconds": sum(seconds) / len(seconds),
+        "epoch_seconds": sum(seconds) / len(seconds) if seconds else None,
         "inference_seconds": run.read_json("timing.json")["embedding_seconds"],
     }
     protocol = {str(name): str(value) for name, value in evaluation["protocol"].items()}

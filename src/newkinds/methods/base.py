@@ -1,4 +1,4 @@
-"""What a discovery method is: a loss over features, and a way to assign features to categories."""
+"""What a discovery method is: a loss over features, and an assigner of its own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..assigners.base import Assigner
+from ..assigners.base import Assignment as Assignment
 from ..data.batch import Batch
 from ..encoders.tokens import Encoded
 from ..registry import Registry
@@ -38,20 +40,6 @@ class Step:
     progress: Progress
 
 
-@dataclass(frozen=True)
-class Assignment:
-    """The category of each image: 0..C-1 are the known classes, the rest are new."""
-
-    category: Tensor  # (n,) int64
-    confidence: Tensor  # (n,) in [0, 1]
-
-    @classmethod
-    def of_logits(cls, logits: Tensor, temperature: float = 0.1) -> Assignment:
-        """The largest of the logits (n, K); its share in their softmax is the confidence."""
-        shares = (logits / temperature).softmax(dim=1)
-        return cls(category=logits.argmax(dim=1), confidence=shares.amax(dim=1))
-
-
 class Method(nn.Module, ABC):
     """A discovery head with its loss. It sees features only: nothing here knows how they were made."""
 
@@ -63,6 +51,7 @@ class Method(nn.Module, ABC):
             given = {field.name: getattr(self, field.name) for field in fields(self) if field.init}
             vars(self).update(section_of("method", type(self), given))
 
+    trains: ClassVar[bool] = True  # False: there is no loss, and train.epochs is always 0
     # What the method's authors train with, where it differs from TrainConfig's defaults.
     train_defaults: ClassVar[dict[str, Any]] = {}
     backbone_defaults: ClassVar[dict[str, Any]] = {}  # likewise, the backbone's
@@ -73,6 +62,7 @@ class Method(nn.Module, ABC):
         self.config = config
         self.known = known
         self.categories = categories
+        self.embedding_dim = dim  # of the rows of `embedding`
 
     @abstractmethod
     def loss(self, step: Step) -> dict[str, Tensor]:
@@ -85,19 +75,16 @@ class Method(nn.Module, ABC):
         torch's generator has just been seeded by (seed, epoch), with the same random numbers.
         """
 
-    def on_fit_end(self, features: Tensor, labels: Tensor) -> None:
-        """After training: features (n, D) of the training images' evaluation views, labels (n,; -1: none).
-
-        Methods that find categories by clustering do so here, and keep what `assign` needs in buffers.
-        """
-
     def embedding(self, features: Tensor) -> Tensor:
         """Unit rows (n, P) of features (n, D): the space in which the method compares and clusters images."""
         return F.normalize(features.float(), dim=1)
 
     @abstractmethod
-    def assign(self, features: Tensor) -> Assignment:
-        """Categories for features (n, D), of training images and of images never seen alike."""
+    def assigner(self) -> Assigner:
+        """The module of this method that assigns embedded images to categories.
+
+        It is fitted to all training images after the last epoch, unless the loss has learnt it already.
+        """
 
 
 METHODS: Registry[type[Method]] = Registry("method")

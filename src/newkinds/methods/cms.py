@@ -6,22 +6,19 @@ CVPR 2024.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from ..cluster import Ward, mean_shift_step
+from ..assigners.base import Assigner
+from ..assigners.images import MeanShift
 from ..precision import full_precision
 from ..settings import Count, Positive, Share
 from . import losses
-from .base import METHODS, Assignment, Embed, Method, Step
-from .heads import NearestImage, UnitProjectionHead
+from .base import METHODS, Embed, Method, Step
+from .heads import UnitProjectionHead
 
 ROWS_AT_ONCE = 4096  # whose hidden activations are held when the whole training set is embedded
 
@@ -67,7 +64,17 @@ class CMS(Method):
         self.head = UnitProjectionHead(
             dim, config.projection_hidden, config.projection_dim, config.output_dim
         )
-        self.classifier = NearestImage(config.output_dim, categories)
+        self.embedding_dim = config.output_dim
+        self.classifier = MeanShift(
+            config.output_dim,
+            known,
+            categories,
+            config.shift,
+            config.neighbours,
+            config.max_rounds,
+            config.patience,
+            config.as_published,
+        )
         # (2n, P) unit rows, view-major, of the current epoch; gathered anew when training is resumed
         self.register_buffer("bank", torch.empty(0, config.output_dim), persistent=False)
 
@@ -106,24 +113,8 @@ class CMS(Method):
         loss = config.sup_weight * supervised + (1 - config.sup_weight) * unsupervised
         return {"loss": loss, "supervised_contrastive": supervised, "shifted_contrastive": unsupervised}
 
-    def on_fit_end(self, features: Tensor, labels: Tensor) -> None:
-        config = self.config
-        # Where batches find each other's rows moved, their order matters: there labelled images come first.
-        order = (labels < 0).argsort(stable=True)
-        embedding = self.embedding(features[order])  # (n, P)
-        rounds = mean_shift_rounds(
-            embedding,
-            config.max_rounds,
-            min(config.neighbours, len(embedding) - 1),
-            config.shift,
-            overwrite_every=128 if config.as_published else None,
-        )
-        category = best_clusters(rounds, labels[order], self.known, self.categories, config.patience)
-        self.classifier.keep(embedding, category)
-
-    @torch.no_grad()
-    def assign(self, features: Tensor) -> Assignment:
-        return Assignment.of_logits(self.classifier(self.embedding(features)))
+    def assigner(self) -> Assigner:
+        return self.classifier
 
     @torch.no_grad()
     def embedding(self, features: Tensor) -> Tensor:
@@ -147,52 +138,3 @@ def decoupled_contrastive(z: Tensor, temperature: float) -> Tensor:
         same_image = (row[:, None] == row) | (partner[:, None] == row)
         others = logits.masked_fill(same_image, float("-inf")).logsumexp(dim=1)  # (2B,)
         return (others - logits[row, partner]).mean()
-
-
-def mean_shift_rounds(
-    rows: Tensor, rounds: int, neighbours: int = 8, shift: float = 0.5, overwrite_every: int | None = None
-) -> Iterator[Tensor]:
-    """Unit rows (n, P) as they are, then after one step of mean-shift, two, …: `rounds` in all."""
-    yield rows
-    for step in range(1, rounds):
-        overwrite = overwrite_every if step > 1 else None  # the first published step still writes to a copy
-        rows = mean_shift_step(rows, neighbours, shift, overwrite_every=overwrite)
-        yield rows
-
-
-def best_clusters(
-    rounds: Iterable[Tensor], labels: Tensor, known: int, categories: int, patience: int = 2
-) -> Tensor:
-    """(n,) categories: Ward's clusters in the round of mean-shift that serves the labelled images best.
-
-    Rounds go on until the clustering accuracy of the labelled images alone (`labels`, -1: none) has not
-    risen for `patience` of them; the last of the best rounds counts.
-    """
-    best, waited = -1.0, 0
-    for rows in rounds:
-        cluster = Ward().fit(rows).labels_at(categories)
-        found, accuracy = name_after_known(cluster, labels.cpu().numpy(), known, categories)
-        waited = 0 if accuracy > best else waited + 1
-        if accuracy >= best:
-            best, category = accuracy, torch.from_numpy(found).to(rows.device)
-        if waited == patience:
-            break
-    return category
-
-
-def name_after_known(
-    cluster: NDArray, labels: NDArray, known: int, categories: int
-) -> tuple[NDArray[np.int64], float]:
-    """Clusters (n,) renumbered such that 0..known-1 are the classes they match, and the share that matches.
-
-    The match is one to one, over labelled images (Hungarian algorithm); other clusters follow, largest first.
-    """
-    labelled = labels >= 0
-    pairs = cluster[labelled] * known + labels[labelled]
-    counts = np.bincount(pairs, minlength=categories * known).reshape(categories, known)
-    matched, classes = linear_sum_assignment(counts, maximize=True)  # (known,) each
-    largest_first = np.argsort(-np.bincount(cluster, minlength=categories), kind="stable")
-    number = np.empty(categories, dtype=np.int64)
-    number[matched] = classes
-    number[largest_first[~np.isin(largest_first, matched)]] = np.arange(known, categories)
-    return number[cluster], float(counts[matched, classes].sum() / max(labelled.sum(), 1))

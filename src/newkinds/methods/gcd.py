@@ -8,15 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from ..cluster import SemiSupervisedKMeans
+from ..assigners.base import Assigner
+from ..assigners.centres import LabelledKMeans
 from ..settings import Count, Positive, Share
 from . import losses
-from .base import METHODS, Assignment, Method, Step
-from .heads import CentreClassifier, UnitProjectionHead
+from .base import METHODS, Method, Step
+from .heads import UnitProjectionHead
 
 
 class KMeansMethod(Method):
@@ -45,28 +44,17 @@ class KMeansMethod(Method):
         self.head = UnitProjectionHead(
             dim, config.projection_hidden, config.projection_dim, config.output_dim
         )
-        self.classifier = CentreClassifier(dim, categories)
+        self.classifier = self.kmeans(dim)
 
-    def clustering(self) -> SemiSupervisedKMeans:
-        """What finds the categories; its random numbers come from torch's generator."""
-        return SemiSupervisedKMeans(
-            self.categories,
-            self.config.kmeans_restarts,
-            int(torch.randint(2**31, ())),
-            max_iter=self.config.kmeans_iterations,
-            published_behaviour=self.config.as_published,
+    def kmeans(self, dim: int) -> LabelledKMeans:
+        """What finds the categories."""
+        config = self.config
+        return LabelledKMeans(
+            dim, self.known, self.categories, config.kmeans_restarts, config.kmeans_iterations, config.as_published
         )
 
-    def on_fit_end(self, features: Tensor, labels: Tensor) -> None:
-        found = self.clustering().fit(self.embedding(features), labels)
-        # Clusters of classes come first. A known class of which no image has a label takes a new cluster.
-        others = np.setdiff1d(np.arange(self.categories), found.classes_)
-        cluster_of = np.argsort(np.concatenate([found.classes_, others]))  # (K,)
-        self.classifier.keep(torch.from_numpy(found.cluster_centers_[cluster_of]))
-
-    @torch.no_grad()
-    def assign(self, features: Tensor) -> Assignment:
-        return Assignment.of_logits(self.classifier(self.embedding(features)))
+    def assigner(self) -> Assigner:
+        return self.classifier
 
 
 @METHODS.register("gcd")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-from ..cluster import BalancedSemiSupervisedKMeans
+from ..assigners.centres import BalancedKMeans
 from ..precision import full_precision
 from ..settings import Count, Share
 from . import losses
@@ -71,7 +71,7 @@ class SelEx(KMeansMethod):
 
     def hierarchy(self, unit: Tensor, labels: NDArray, random: np.random.RandomState) -> list[Level]:
         """Levels of unit features (n, D) with labels (n,; -1: none), finest first. They are not nested."""
-        found = self._balanced_kmeans(self.categories, 1, random).fit(unit, labels)
+        found = self.classifier.clustering(self.categories, 1, random).fit(unit, labels)
         known, new = len(found.classes_), self.categories - len(found.classes_)
         finest, known_centres = found.labels_, found.cluster_centers_[:known]
         is_known = finest < known  # clusters of known classes come first
@@ -81,7 +81,7 @@ class SelEx(KMeansMethod):
             known, new = known // 2, min(max(new // 2, 1), look_new)
             group = KMeans(known, n_init=10, random_state=0).fit_predict(known_centres)
             coarse = np.where(is_known, group[finest.clip(max=len(group) - 1)], -1)
-            found = self._balanced_kmeans(known + new, 1, random).fit(unit, coarse)
+            found = self.classifier.clustering(known + new, 1, random).fit(unit, coarse)
             cluster = found.labels_
             if self.config.as_published:
                 cluster = _published_order(cluster, is_known, labels >= 0)
@@ -95,20 +95,16 @@ class SelEx(KMeansMethod):
         centres = [torch.from_numpy(centres).to(device) for _, centres in levels]
         self.centres, self.radius = torch.cat(centres), torch.cat([_radius(c) for c in centres])
 
-    def clustering(self) -> BalancedSemiSupervisedKMeans:
-        seed = int(torch.randint(2**31, ()))
-        return self._balanced_kmeans(self.categories, self.config.kmeans_restarts, seed)
-
-    def _balanced_kmeans(
-        self, clusters: int, restarts: int, random: int | np.random.RandomState
-    ) -> BalancedSemiSupervisedKMeans:
-        return BalancedSemiSupervisedKMeans(
-            clusters,
-            restarts,
-            random,
-            cluster_size="even" if self.config.balanced else None,
-            max_iter=self.config.kmeans_iterations,
-            published_behaviour=self.config.as_published,
+    def kmeans(self, dim: int) -> BalancedKMeans:
+        config = self.config
+        return BalancedKMeans(
+            dim,
+            self.known,
+            self.categories,
+            config.kmeans_restarts,
+            config.kmeans_iterations,
+            config.balanced,
+            config.as_published,
         )
 
     def loss(self, step: Step) -> dict[str, Tensor]:

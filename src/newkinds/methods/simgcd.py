@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..assigners.base import Assigner
+from ..assigners.prototypes import PrototypeClassifier
 from ..precision import full_precision
 from ..settings import Count, NonNegative, Positive, Share, WholeNumber
 from . import losses
-from .base import METHODS, Assignment, Method, Progress, Step
-from .heads import ProjectionHead, PrototypeClassifier
+from .base import METHODS, Method, Progress, Step
+from .heads import ProjectionHead
 from .schedules import linear_then_constant
 
 
@@ -48,7 +49,7 @@ class SimGCD(Method):
     def __init__(self, config: Config, dim: int, known: int, categories: int) -> None:
         super().__init__(config, dim, known, categories)
         self.projection = ProjectionHead(dim, config.projection_hidden, config.projection_dim)
-        self.classifier = PrototypeClassifier(dim, categories)
+        self.classifier = PrototypeClassifier(dim, known, categories, config.student_temp)
 
     def loss(self, step: Step) -> dict[str, Tensor]:
         features = step.encoded.feature  # (2B, D)
@@ -83,6 +84,5 @@ class SimGCD(Method):
         loss = config.sup_weight * supervised + (1 - config.sup_weight) * unsupervised
         return {"loss": loss, **terms}
 
-    @torch.no_grad()
-    def assign(self, features: Tensor) -> Assignment:
-        return Assignment.of_logits(self.classifier(features), self.config.student_temp)
+    def assigner(self) -> Assigner:
+        return self.classifier

@@ -9,13 +9,16 @@ from typing import Annotated, Any, Literal
 
 import yaml
 
+from ..assigners import ASSIGNERS
 from ..data import DATASETS
 from ..data.published.base import data_root
 from ..encoders.backbones import build_backbone
 from ..encoders.organizers import ORGANIZERS
+from ..errors import NewkindsError
 from ..methods import METHODS
 from ..settings import Count, NonNegative, Range, WholeNumber, chosen, coerced, merged, name_of, section_of
 
+OWN = "own"  # the method's own assigner
 MOST_VIEWS = 999  # a cache numbers its files with three digits
 
 
@@ -46,6 +49,14 @@ class TrainConfig:
     cache_seed: WholeNumber = 0  # of the fixed views; runs with other seeds share them
 
 
+@dataclass
+class EmbeddingConfig:
+    """The space in which images are compared and assigned, beside what the method makes of it."""
+
+    # by the covariance of labelled images within their classes, shrunk by this share; auto: chosen on labelled images
+    whiten: Annotated[float, Range(above=0, most=1)] | Literal["none", "auto"] = "none"
+
+
 @dataclass(frozen=True)
 class Config:
     """All settings of a run, resolved and checked; written to `config.yaml`."""
@@ -54,6 +65,8 @@ class Config:
     backbone: dict[str, Any]
     organizer: dict[str, Any]
     method: dict[str, Any]
+    embedding: dict[str, Any]
+    assigner: dict[str, Any]  # its name, or "own", and its settings
     train: TrainConfig
     k: int | Literal["auto"] | None  # categories in all, known and new; in a run directory always a number
 
@@ -75,8 +88,13 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     data_name = name_of(given, "data", None)
     organizer_name = name_of(given, "organizer", "none")
     method_name = name_of(given, "method", "simgcd")
+    assigner_name = name_of(given, "assigner", OWN)
     method = METHODS[method_name]
     train = {**method.train_defaults, **given["train"]}
+    if not method.trains:
+        train["epochs"] = 0  # a table gives all its rows the same number
+    if train.get("epochs") == 0:
+        train["cache_views"] = 0  # no step would read them
     k = coerced(given["k"], int | Literal["auto"] | None, "k")
     data = {"name": data_name, **section_of("data", DATASETS[data_name], given["data"])}
     if "root" in data and (root := data_root(data["root"])) is not None:
@@ -89,6 +107,21 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
         backbone=backbone,
         organizer={"name": organizer_name, **chosen("organizer", ORGANIZERS, organizer_name, given["organizer"])},
         method={"name": method_name, **section_of("method", method.Config, given["method"])},
+        embedding=section_of("embedding", EmbeddingConfig, given["embedding"]),
+        assigner={"name": assigner_name, **_assigner_settings(assigner_name, given["assigner"])},
         train=TrainConfig(**section_of("train", TrainConfig, train)),
         k=k,
     )
+
+
+def _assigner_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    if name != OWN:
+        if ASSIGNERS[name].learnt:
+            raise NewkindsError(
+                f"'{name}' is learnt by a method and cannot take the place of another assigner: choose --assigner own."
+            )
+        return chosen("assigner", ASSIGNERS, name, given)
+    if plain := [setting for setting, value in given.items() if not isinstance(value, Mapping)]:
+        raise NewkindsError(f"assigner.{plain[0]} belongs to an assigner that is not chosen: name one by --assigner.")
+    return {}
+

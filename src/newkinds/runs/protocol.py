@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from .._version import __version__
+from ..assigners import ASSIGNERS
 from ..data.splits import split_checksum
 from ..data.table import Table
 from ..encoders.backbones import weights_file
@@ -19,7 +20,7 @@ from ..errors import NewkindsError
 from ..files import checksum
 from ..methods import METHODS
 from ..settings import settings_of
-from .config import Config, TrainConfig
+from .config import OWN, Config, TrainConfig
 from .run import Run
 
 PACKAGES = ("torch", "timm", "scikit-learn", "numpy")
@@ -101,20 +102,34 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
     said = ("epochs", "batch_size", "lr", "seed", "device", "workers", "cache_views", "cache_precision")
     unsaid = {name: value for name, value in vars(train).items() if name not in said}
     others = _set_otherwise({"name": "", **unsaid}, TrainConfig)
+    how = f"{train.epochs} epochs, batch {train.batch_size}, lr {train.lr:g}, {_views(train)}"
     return [
         *rows,
         ("selection", SELECTION),
         ("method", _set_otherwise(config.method, METHODS[config.method["name"]].Config)),
+        *_replaced(run, config),
         ("organizer", organizer),
         ("backbone", f"{config.backbone['name']}, {size}last {config.backbone['train_blocks']} block(s) trained"),
         ("weights", record["weights"]),
-        ("training", f"{train.epochs} epochs, batch {train.batch_size}, lr {train.lr:g}, {_views(train)}{others}"),
+        ("training", f"{how}{others}" if train.epochs else "none"),
         *([("trains", "; ".join(record["trains"]))] if record.get("trains") else []),
         ("seed", str(train.seed)),
         ("versions", record["versions"]),
         ("machine", record["device"]),
         ("date", record["date"]),
     ]
+
+
+def _replaced(run: Run, config: Config) -> list[tuple[str, str]]:
+    """Rows for whitening and for an assigner that is not the method's own, with what these chose."""
+    found = run.about_model().get("found", {})
+    whiten, name = config.embedding["whiten"], config.assigner["name"]
+    said = {
+        "embedding": "" if whiten == "none" else f"whitened within classes ({whiten})",
+        "assigner": "" if name == OWN else _set_otherwise(config.assigner, ASSIGNERS[name]),
+    }
+    rows = [(part, ", ".join(filter(None, [setting, found.get(part, "")]))) for part, setting in said.items()]
+    return [(part, text) for part, text in rows if text]
 
 
 def _set_otherwise(section: Mapping[str, Any], build: Callable[..., Any]) -> str:

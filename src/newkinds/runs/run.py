@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError, safe_open
 
 from ..errors import NewkindsError
 from ..files import make_folder, remove_leftovers, write_csv, write_whole
@@ -97,6 +98,16 @@ class Run:
                     f"{self.folder} holds a run with other settings ({name} is {there.get(name)!r} there and "
                     f"{value!r} here): choose another --out, or delete the folder to start anew."
                 )
+
+    def about_model(self) -> dict[str, Any]:
+        """What the model's file says of itself: known classes, k, what was chosen; empty before it is there."""
+        if not self.model_file.is_file():
+            return {}
+        try:
+            with safe_open(self.model_file, framework="np") as file:
+                return dict(json.loads((file.metadata() or {})["newkinds"]))
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            raise NewkindsError(f"{self.model_file} is damaged or not a newkinds model: {error}.") from None
 
     # -- training ------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from ..data.batch import Batch
 from ..data.loader import StoredBatches, TrainingBatches, no_longer_readable, seed_for
 from ..data.table import Table
 from ..errors import NewkindsError
-from ..methods.base import Embed, Method, Progress
+from ..methods.base import Embed, Progress
 from ..methods.schedules import cosine_lr
 from ..runs.config import TrainConfig
 from ..runs.run import Run
@@ -49,6 +49,10 @@ def fit(
     groups = parameter_groups(model, config)
     for line in describe_groups(groups, config.lr):
         say(f"training {line}")
+    if not config.epochs:
+        say("nothing is trained (train.epochs=0): categories are found in the features as they are")
+        run.write_metrics([])
+        return _finished(model, table, config, run, cache)
     optimizer = SGD(groups, lr=config.lr, momentum=config.momentum)
     first_epoch = _restore(model, optimizer, run)
     batches = batches_of(model, table, config, device, cache)
@@ -84,7 +88,13 @@ def fit(
             _report(row, config.epochs)
             run.write_metrics(rows)
             run.save_state(_state(model, optimizer, epoch + 1))
+    return _finished(model, table, config, run, cache)
+
+
+def _finished(model: Model, table: Table, config: TrainConfig, run: Run, cache: TokenCache | None) -> Model:
     find_categories(model, table, config, cache)
+    for part, note in model.found().items():
+        say(f"{part}: {note}")
     model.save(run.model_file)
     return model.eval()
 
@@ -100,15 +110,13 @@ def batches_of(
 
 
 def find_categories(model: Model, table: Table, config: TrainConfig, cache: TokenCache | None) -> None:
-    """Let a method that finds its categories by clustering do so, on the training images as they are now."""
-    if type(model.method).on_fit_end is Method.on_fit_end:
+    """Let whitening and assigner be fitted to the training images as they are now."""
+    if model.whitening is None and model.chosen_assigner.learnt:
         return  # nothing would look at the features
     embedded = embed(model.encoder, table, model.device, config.batch_size, config.workers, cache)
     if embedded.skipped:
         raise no_longer_readable(embedded.skipped[0])
-    torch.manual_seed(seed_for("categories", config.seed))
-    labels = torch.from_numpy(table.targets)
-    model.method.on_fit_end(embedded.features.to(model.device), labels.to(model.device))
+    model.find_categories(embedded.features, torch.from_numpy(table.targets), config.seed)
 
 
 def gatherer(model: Model, table: Table, batches: TrainingBatches | StoredBatches, epoch: int) -> Embed:

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from ..assigners import ASSIGNERS, Assigner, Assignment
+from ..assigners.whitening import Whitening
 from ..data.batch import Batch
 from ..data.loader import seed_for
 from ..encoders.backbones import build_backbone
@@ -20,17 +23,32 @@ from ..encoders.organizers import ORGANIZERS
 from ..errors import NewkindsError
 from ..files import write_whole
 from ..methods import METHODS, Method, Progress, Step
-from ..runs.config import Config
+from ..runs.config import OWN, Config
 from .precision import MixedPrecision
 
 
 class Model(nn.Module):
     """A trained (or trainable) discoverer. Categories 0..C-1 are the known classes, the others are new."""
 
-    def __init__(self, encoder: Encoder, method: Method, known: list[str], k: int) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        method: Method,
+        known: list[str],
+        k: int,
+        assigner: Assigner | None = None,
+        whitening: Whitening | None = None,
+        frozen: bool = False,
+    ) -> None:
+        """`assigner`: in the place of the method's own. `frozen`: nothing is trained, the method's head included."""
         super().__init__()
         self.encoder = encoder
         self.method = method
+        self.assigner = assigner
+        self.whitening = whitening
+        self.frozen = frozen
+        if frozen:
+            self.requires_grad_(False)
         self.known = known
         self.k = k
         self.precision = MixedPrecision("float32", torch.device("cpu"))  # of the encoder in training
@@ -52,6 +70,40 @@ class Model(nn.Module):
         total = losses["loss"] + sum(value.float() for value in encoded.losses.values())
         return {**losses, **encoded.losses, "loss": total}
 
+    def embedding(self, features: Tensor) -> Tensor:
+        """Unit rows (n, P) of features (n, D): the space in which categories are found and counted."""
+        rows = F.normalize(features.float(), dim=1) if self.frozen else self.method.embedding(features)
+        return rows if self.whitening is None else self.whitening(rows)
+
+    @property
+    def chosen_assigner(self) -> Assigner:
+        return self.method.assigner() if self.assigner is None else self.assigner
+
+    @torch.no_grad()
+    def find_categories(self, features: Tensor, labels: Tensor, seed: int) -> None:
+        """Fit whitening and assigner to the features (n, D) of all training images with labels (n,; -1: none)."""
+        features, labels = features.to(self.device), labels.to(self.device)
+        with torch.random.fork_rng(devices=[]):
+            if self.whitening is not None:
+                whitening, self.whitening = self.whitening, None
+                torch.default_generator.manual_seed(seed_for("whitening", seed))
+                whitening.fit(self.embedding(features), labels)
+                self.whitening = whitening
+            if not self.chosen_assigner.learnt:
+                torch.default_generator.manual_seed(seed_for("categories", seed))
+                self.chosen_assigner.fit(self.embedding(features), labels)
+
+    def found(self) -> dict[str, str]:
+        """What was chosen when the categories were found, for the protocol; kept in the model's file."""
+        notes = {"embedding": self.whitening.note if self.whitening else "", "assigner": self.chosen_assigner.note}
+        return {part: note for part, note in notes.items() if note}
+
+    @torch.inference_mode()
+    def assign(self, features: Tensor) -> Assignment:
+        """Categories for features (n, D), of training images and of images never seen alike."""
+        assigner = self.chosen_assigner
+        return Assignment.of_logits(assigner(self.embedding(features.to(self.device))), assigner.temperature)
+
     def changing_state(self) -> dict[str, Tensor]:
         """All of the state but the frozen weights, which come from their file again."""
         frozen = {
@@ -65,8 +117,11 @@ class Model(nn.Module):
         """All weights, frozen ones too: a run needs no other file to be used."""
         # clone: safetensors refuses tensors that share memory, as tied weights do
         tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in self.state_dict().items()}
+        about: dict[str, Any] = {"known": self.known, "k": self.k}
+        if found := self.found():
+            about["found"] = found
         # one entry: safetensors writes several in a random order, and equal models must be equal files
-        write_whole(path, save(tensors, {"newkinds": json.dumps({"known": self.known, "k": self.k})}))
+        write_whole(path, save(tensors, {"newkinds": json.dumps(about)}))
 
 
 def build_model(config: Config, known: list[str], k: int, load_weights: bool = True) -> Model:
@@ -83,7 +138,27 @@ def build_model(config: Config, known: list[str], k: int, load_weights: bool = T
         torch.default_generator.manual_seed(seed_for("head", seed))
         method_class = METHODS[config.method["name"]]
         method = method_class(method_class.Config(**_settings(config.method)), backbone.dim, len(known), k)
-    return Model(Encoder(backbone, organizer), method, known, k)
+    encoder = Encoder(backbone, organizer)
+    return Model(encoder, method, known, k, *_replaced(config, method, backbone.dim), frozen=not config.train.epochs)
+
+
+def _replaced(config: Config, method: Method, feature_dim: int) -> tuple[Assigner | None, Whitening | None]:
+    """What a config puts in the place of the method's own assigner, and in front of it."""
+    frozen, name, own = not config.train.epochs, config.assigner["name"], method.assigner()
+    dim = feature_dim if frozen else method.embedding_dim
+    assigner: Assigner | None = None
+    if name != OWN:
+        assigner = ASSIGNERS[name](dim, method.known, method.categories, **_settings(config.assigner))
+    elif frozen and own.learnt:
+        assigner = ASSIGNERS["sskmeans"](dim, method.known, method.categories)
+        assigner.note = "sskmeans in the place of prototypes that nothing has taught"
+    whiten = config.embedding["whiten"]
+    if whiten != "none" and assigner is None and own.learnt:
+        raise NewkindsError(
+            f"the prototypes of {config.method['name']} are learnt in the embedding as it is, which cannot be whitened "
+            "afterwards: choose an assigner that is fitted to it, such as --assigner sskmeans, or leave out --whiten."
+        )
+    return assigner, None if whiten == "none" else Whitening(whiten)
 
 
 def load_model(config: Config, path: Path, device: torch.device) -> Model:

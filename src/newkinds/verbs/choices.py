@@ -13,6 +13,7 @@ CACHE_VIEWS = (
     "compute the frozen part of the backbone only once, for V fixed random views of each image; 0: never "
     "(default: auto, which is 8 if there is no GPU and training is long enough)"
 )
+WHITEN = "whiten the embedding within classes, if that helps on labelled images (embedding.whiten=auto)"
 
 
 class Option(NamedTuple):
@@ -22,6 +23,7 @@ class Option(NamedTuple):
     metavar: str
     help: str
     flag: str = ""  # if it is not the argument's name
+    stands_for: str | None = None  # the value of the setting, if the option is a switch
 
 
 Name = str | None
@@ -37,6 +39,8 @@ class Choices(TypedDict, total=False):
     k: Annotated[NumberOrAuto, Option("k", "N", "number of categories in total, known and new; auto: estimate it")]
     method: Annotated[Name, Option("method.name", "NAME", "discovery method (default: simgcd)")]
     organizer: Annotated[Name, Option("organizer.name", "NAME", "token organizer: none, patches, cpf (default: none)")]
+    assigner: Annotated[Name, Option("assigner.name", "NAME", "what finds the categories (default: own, the method's)")]
+    whiten: Annotated[bool | None, Option("embedding.whiten", "", WHITEN, stands_for="auto")]
     backbone: Annotated[Name, Option("backbone.name", "NAME", "tiny (bundled, the default) or any timm model")]
     weights: Annotated[File, Option("backbone.weights", "FILE", "weights of the backbone: .safetensors or .pth")]
     data_root: Annotated[File, Option("data.root", "FOLDER", "where the data sets are (default: $NEWKINDS_DATA)")]
@@ -74,6 +78,8 @@ def layers_of(data: str | Path | None, choices: Choices) -> list[Mapping[str, An
         layers.append({"data": source_of(data)})
     for name, (_, option) in known.items():
         value = choices.get(name)
+        if option.stands_for is not None:
+            value = option.stands_for if value else None
         if value is not None and option.setting is not None:
             section, _, setting = option.setting.partition(".")
             value = str(value) if isinstance(value, Path) else value

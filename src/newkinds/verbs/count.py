@@ -135,7 +135,7 @@ def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], 
         features = load_file(file)["features"]
         model = load_model(run.config(), run.model_file, torch.device("cpu"))
         with torch.inference_mode():
-            embedding = model.method.embedding(features)
+            embedding = model.embedding(features)
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
         raise NewkindsError(f"{file} is damaged ({error}): run newkinds discover again.") from None
     if len(features) != len(rows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..assigners import ASSIGNERS
 from ..cluster.count import COUNTERS
 from ..data import DATASETS
 from ..encoders.backbones import known_backbones
@@ -18,6 +19,7 @@ def listing(kind: str | None = None) -> str:
     sections = {
         "methods": _described(METHODS),
         "organizers": _described(ORGANIZERS),
+        "assigners": _described(ASSIGNERS),
         "backbones": known_backbones(),
         "datasets": _described(DATASETS),
         "counters": _described(COUNTERS),

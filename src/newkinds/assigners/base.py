@@ -1,0 +1,83 @@
+"""What an assigner is: fitted once to all training images, it gives every image a category."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import NewkindsError
+from ..registry import Registry
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The category of each image: 0..C-1 are the known classes, the rest are new."""
+
+    category: Tensor  # (n,) int64
+    confidence: Tensor  # (n,) in [0, 1]
+
+    @classmethod
+    def of_logits(cls, logits: Tensor, temperature: float = 0.1) -> Assignment:
+        """The largest of the logits (n, K); its share in their softmax is the confidence."""
+        shares = (logits / temperature).softmax(dim=1)
+        return cls(category=logits.argmax(dim=1), confidence=shares.amax(dim=1))
+
+
+class SizedByState(nn.Module):
+    """A module whose buffers get their size when they are fitted, or when a saved state is loaded."""
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name, buffer in list(self.named_buffers(recurse=False)):
+            if (saved := state.get(prefix + name)) is not None:
+                setattr(self, name, torch.empty_like(saved, device=buffer.device))
+        super()._load_from_state_dict(state, prefix, *rest)
+
+
+class Assigner(nn.Module, ABC):
+    """Built as `Assigner(dim, known, categories, **settings)`; the three are given by position alone, and every
+    keyword argument is a setting (`--set assigner.name=value`).
+
+    >>> assigner = ASSIGNERS["sskmeans"](384, 100, 200, restarts=5)
+    >>> assigner.fit(embedding, labels)                # (n, 384) unit rows, (n,) classes, -1: none
+    >>> Assignment.of_logits(assigner(embedding), assigner.temperature).category
+    """
+
+    learnt: ClassVar[bool] = False  # by a method's loss: nothing is left to fit
+    temperature: float = 0.1  # of the softmax that turns logits into a confidence
+    note: str = ""  # what `fit` chose, for the protocol
+
+    def __init__(self, dim: int, known: int, categories: int, /) -> None:
+        """`dim` of the embedding, `known` classes with labels, `categories` in all (known and new)."""
+        super().__init__()
+        self.known = known
+        self.categories = categories
+
+    @abstractmethod
+    def fit(self, embedding: Tensor, labels: Tensor) -> None:
+        """Find the categories of all training images: unit rows (n, P), labels (n,; -1: none).
+
+        What `forward` needs is kept in buffers, and so is saved. Random numbers come from torch's generator.
+        """
+
+    @abstractmethod
+    def forward(self, embedding: Tensor) -> Tensor:
+        """Logits (n, K) of unit rows (n, P), of training images and of images never seen alike."""
+
+    def require_fitted(self, fitted: bool) -> None:
+        if not fitted:
+            raise NewkindsError(
+                "the categories are found by clustering after the last epoch, which has not happened yet: "
+                "finish the training first."
+            )
+
+
+def drawn_seed() -> int:
+    """A seed for scikit-learn's generators, from torch's."""
+    return int(torch.randint(2**31, ()))
+
+
+ASSIGNERS: Registry[type[Assigner]] = Registry("assigner")

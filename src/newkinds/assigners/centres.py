@@ -1,0 +1,125 @@
+"""Categories as the centres of clusters: an image belongs to the nearest one."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..cluster import BalancedSemiSupervisedKMeans, KMeans, SemiSupervisedKMeans
+from ..cluster.metrics import match_known
+from ..precision import full_precision
+from ..settings import Count
+from .base import ASSIGNERS, Assigner, drawn_seed
+
+
+class CentreClassifier(Assigner):
+    """Categories as fixed centres that clustering has found: a row belongs to the nearest one."""
+
+    centres: Tensor
+
+    def __init__(self, dim: int, known: int, categories: int, /) -> None:
+        super().__init__(dim, known, categories)
+        self.register_buffer("centres", torch.zeros(categories, dim))  # (K, P); all zero: not found yet
+
+    def fit(self, embedding: Tensor, labels: Tensor) -> None:
+        self.centres.copy_(self.find(embedding, labels))
+
+    @abstractmethod
+    def find(self, embedding: Tensor, labels: Tensor) -> Tensor:
+        """(K, P) the centre of each category."""
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        """(n, K) minus half the squared distances, up to a constant per row; for unit vectors, cosines.
+
+        A cluster that ended up empty (in the published way) has no centre, and nothing belongs to it: -inf.
+        """
+        self.require_fitted(bool(self.centres.any()))
+        with full_precision(embedding) as x:
+            centres = self.centres.to(x.dtype)
+            logits = x @ centres.T - centres.square().sum(dim=1) / 2
+            return logits.where(centres.isfinite().all(dim=1), -torch.inf)
+
+
+def centres_of_classes(clustering: SemiSupervisedKMeans, embedding: Tensor, labels: Tensor) -> Tensor:
+    """(K, P) the centres of a clustering that knows the labels, those of known classes under their numbers.
+
+    Clusters of classes come first. A known class of which no image has a label takes a new cluster.
+    """
+    found = clustering.fit(embedding, labels)
+    others = np.setdiff1d(np.arange(found.n_clusters), found.classes_)
+    cluster_of = np.argsort(np.concatenate([found.classes_, others]))  # (K,)
+    return torch.from_numpy(found.cluster_centers_[cluster_of])
+
+
+@ASSIGNERS.register("kmeans")
+class PlainKMeans(CentreClassifier):
+    """k-means on all images without their labels; clusters are named after known classes afterwards."""
+
+    def __init__(
+        self, dim: int, known: int, categories: int, /, restarts: Count = 10, iterations: Count = 200
+    ) -> None:
+        super().__init__(dim, known, categories)
+        self.restarts, self.iterations = restarts, iterations
+
+    def find(self, embedding: Tensor, labels: Tensor) -> Tensor:
+        found = KMeans(self.categories, self.restarts, drawn_seed(), max_iter=self.iterations).fit(embedding)
+        number, _ = match_known(found.labels_, labels.cpu().numpy(), self.known, self.categories)
+        return torch.from_numpy(found.cluster_centers_[np.argsort(number)])
+
+
+@ASSIGNERS.register("sskmeans")
+class LabelledKMeans(CentreClassifier):
+    """Semi-supervised k-means: labelled images stay in the cluster of their class (GCD's assigner)."""
+
+    def __init__(
+        self,
+        dim: int,
+        known: int,
+        categories: int,
+        /,
+        restarts: Count = 10,
+        iterations: Count = 200,
+        as_published: bool = False,  # an emptied cluster takes in every unlabelled image, not a far one
+    ) -> None:
+        super().__init__(dim, known, categories)
+        self.restarts, self.iterations, self.as_published = restarts, iterations, as_published
+
+    def clustering(self, clusters: int, restarts: int, random: int | np.random.RandomState) -> SemiSupervisedKMeans:
+        return SemiSupervisedKMeans(
+            clusters, restarts, random, max_iter=self.iterations, published_behaviour=self.as_published
+        )
+
+    def find(self, embedding: Tensor, labels: Tensor) -> Tensor:
+        return centres_of_classes(self.clustering(self.categories, self.restarts, drawn_seed()), embedding, labels)
+
+
+@ASSIGNERS.register("balanced")
+class BalancedKMeans(LabelledKMeans):
+    """Semi-supervised k-means that is steered towards categories of the same size (SelEx's assigner)."""
+
+    def __init__(
+        self,
+        dim: int,
+        known: int,
+        categories: int,
+        /,
+        restarts: Count = 10,
+        iterations: Count = 10,  # with balancing, then as many without
+        even_sizes: bool = True,
+        as_published: bool = False,
+    ) -> None:
+        super().__init__(dim, known, categories, restarts, iterations, as_published)
+        self.even_sizes = even_sizes
+
+    def clustering(self, clusters: int, restarts: int, random: int | np.random.RandomState) -> SemiSupervisedKMeans:
+        return BalancedSemiSupervisedKMeans(
+            clusters,
+            restarts,
+            random,
+            cluster_size="even" if self.even_sizes else None,
+            max_iter=self.iterations,
+            published_behaviour=self.as_published,
+        )

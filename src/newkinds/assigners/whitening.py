@@ -1,0 +1,111 @@
+"""Within-class whitening: what differs between images of one class counts less."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..cluster import SemiSupervisedKMeans
+from ..cluster.metrics import clustering_accuracy
+from ..data.splits import gcd_split
+from ..errors import NewkindsError
+from .base import SizedByState
+
+SHRINKAGES = (0.9, 0.5, 0.2, 0.1, 0.05)  # that `auto` tries, beside no whitening
+SPLITS = 3  # of the labelled classes into known and new ones, over which it averages
+RESTARTS = 3  # of k-means in each
+FEWEST_CLASSES = 4
+
+Shrinkage = float | Literal["none", "auto"]
+
+
+class Whitening(SizedByState):
+    """Unit rows, centred and whitened by the within-class covariance of labelled images; unit rows again.
+
+    The covariance S is shrunk towards a multiple of the identity: (1 - s)·S + s·tr(S)/P·I. The centre is the mean
+    of all training images, new classes included. `auto` chooses s on labelled images alone, see `choose_shrinkage`.
+
+    >>> whitening = Whitening("auto")
+    >>> whitening.fit(embedding, labels)               # (n, P) unit rows, (n,) classes, -1: none
+    >>> whitening(embedding)                           # (n, P) unit rows
+    """
+
+    mean: Tensor
+    map: Tensor
+
+    def __init__(self, shrinkage: Shrinkage = "auto") -> None:
+        super().__init__()
+        self.shrinkage = shrinkage
+        self.note = ""  # what `fit` chose, for the protocol
+        self.register_buffer("mean", torch.empty(0))  # (P,)
+        self.register_buffer("map", torch.empty(0, 0))  # (P, P); empty: not whitened
+
+    def fit(self, embedding: Tensor, labels: Tensor) -> None:
+        shrinkage, self.note = self.shrinkage, f"shrinkage {self.shrinkage}"
+        if shrinkage == "auto":
+            shrinkage, reason = choose_shrinkage(embedding, labels)
+            self.note = f"{'not whitened' if shrinkage == 'none' else f'shrinkage {shrinkage:g}'}: {reason}"
+        self.mean, self.map = self.mean.new_empty(0), self.map.new_empty(0, 0)
+        if shrinkage != "none":
+            self.mean, self.map = (tensor.to(embedding) for tensor in whitening_of(embedding, labels, shrinkage))
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        return whitened(embedding, self.mean, self.map) if len(self.map) else embedding
+
+
+def whitening_of(embedding: Tensor, labels: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
+    """The mean (P,) of all rows (n, P) and the whitening map (P, P) of the labelled ones, in float64."""
+    rows, classes = embedding[labels >= 0].double(), labels[labels >= 0]
+    _, classes = classes.unique(return_inverse=True)
+    sizes = classes.bincount()  # (C,)
+    within = len(rows) - len(sizes)  # degrees of freedom
+    means = rows.new_zeros(len(sizes), rows.shape[1]).index_add_(0, classes, rows) / sizes[:, None]
+    difference = rows - means[classes]
+    covariance = difference.T @ difference / max(within, 1)  # (P, P)
+    variance = covariance.trace() / len(covariance)
+    if not variance > 0:
+        raise NewkindsError(
+            "whitening needs a class with two labelled images that differ: leave out --whiten (embedding.whiten=none)."
+        )
+    values, vectors = torch.linalg.eigh((1 - shrinkage) * covariance / variance)
+    return embedding.double().mean(dim=0), vectors / (values.clamp(min=0) + shrinkage).sqrt() @ vectors.T
+
+
+def whitened(embedding: Tensor, mean: Tensor, map: Tensor) -> Tensor:
+    return F.normalize((embedding - mean.to(embedding)) @ map.to(embedding), dim=1)
+
+
+def choose_shrinkage(embedding: Tensor, labels: Tensor) -> tuple[float | Literal["none"], str]:
+    """The shrinkage that serves semi-supervised k-means best on labelled images alone, and why it was taken.
+
+    Their classes are split into known and new ones, and half of the known ones' images lose their label, as in the
+    benchmarks. Whitened by what is still labelled, the others are clustered and judged. Of equals no whitening wins.
+    """
+    rows, classes = embedding[labels >= 0], labels[labels >= 0].cpu().numpy()
+    names = np.unique(classes)
+    if len(names) < FEWEST_CLASSES:
+        return "none", f"{len(names)} labelled classes are too few to choose by"
+    random = np.random.RandomState(int(torch.randint(2**31, ())))
+    scores = np.zeros((SPLITS, 1 + len(SHRINKAGES)))
+    for of_split in scores:
+        known = random.permutation(names)[: len(names) // 2]
+        kept, hidden = gcd_split(classes, known.tolist(), seed=random.randint(2**31))
+        left = np.full(len(classes), -1)
+        left[kept] = classes[kept]
+        left_labels = torch.from_numpy(left).to(labels.device)
+        seed = random.randint(2**31)
+        for place, shrinkage in enumerate((None, *SHRINKAGES)):
+            try:
+                points = rows if shrinkage is None else whitened(rows, *whitening_of(rows, left_labels, shrinkage))
+                found = SemiSupervisedKMeans(len(names), RESTARTS, seed).fit(points, left).labels_
+            except NewkindsError:
+                return "none", "too few labelled images per class to choose by"
+            of_split[place] = clustering_accuracy(classes[hidden], found[hidden], known.tolist()).all
+    best = scores.mean(axis=0)
+    place = int(best.argmax())
+    figures = f"{100 * best[0]:.1f} % without, {100 * best[1:].max():.1f} % with, on labelled images split again"
+    return SHRINKAGES[place - 1] if place else "none", figures

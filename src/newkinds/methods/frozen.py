@@ -1,0 +1,37 @@
+"""The baseline that trains nothing: categories in the features as they are.
+
+Sagar Vaze, Kai Han, Andrea Vedaldi, Andrew Zisserman (Generalized Category Discovery, CVPR 2022) cluster so too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ..assigners.base import Assigner
+from ..assigners.centres import LabelledKMeans
+from ..errors import NewkindsError
+from .base import METHODS, Method, Step
+
+
+@METHODS.register("frozen")
+class Frozen(Method):
+    """Nothing is trained: an assigner alone finds the categories in the backbone's features.
+
+    The baseline that every trained method should beat. By default the assigner is semi-supervised k-means;
+    `--assigner` and `--whiten` choose others.
+    """
+
+    backbone_defaults: ClassVar[dict[str, Any]] = {"train_blocks": 0}
+    trains = False
+
+    def __init__(self, config: Any, dim: int, known: int, categories: int) -> None:
+        super().__init__(config, dim, known, categories)
+        self.classifier = LabelledKMeans(dim, known, categories)
+
+    def loss(self, step: Step) -> dict[str, Tensor]:
+        raise NewkindsError("the method 'frozen' has no loss: choose another method to train.")
+
+    def assigner(self) -> Assigner:
+        return self.classifier
