@@ -46,6 +46,13 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this test has its caches; none yet."""
+    monkeypatch.setenv("NEWKINDS_CACHE", str(tmp_path / "caches"))
+    return tmp_path / "caches"
+
+
+@pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """red/ and green/ are known; unlabeled/ holds red, green and blue images, and one lies loose."""
     root = tmp_path / "photos"

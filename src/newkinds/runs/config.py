@@ -19,7 +19,7 @@ from ..methods import METHODS
 from ..settings import Count, NonNegative, Range, WholeNumber, chosen, coerced, merged, name_of, section_of
 
 OWN = "own"  # the method's own assigner
-MOST_VIEWS = 999  # a cache numbers its files with three digits
+MOST_VIEWS = 10_000  # of an image in a cache; more is a slip of the keyboard
 
 
 @dataclass

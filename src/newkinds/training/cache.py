@@ -8,8 +8,9 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from hashlib import sha256
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import timm
@@ -17,49 +18,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ..console import say, track
+from ..console import say, track, warn
 from ..data.loader import FixedViews, no_longer_readable
 from ..data.table import Skipped, Table
 from ..encoders.backbones import Backbone, blocks_of
 from ..errors import NewkindsError
 from .device import choose_workers
-from .store import PIECE, ROOT_VARIABLE, CacheUnavailable, Store, digest_of, gigabytes
+from .store import ROOT_VARIABLE, CacheUnavailable, Store, gigabytes, mention_old_caches
 
-FORMAT = 1  # of the files, and of the arithmetic that makes them: another number is another cache
+BATCH = 64  # images; computed and written at once
 
 StoredAs = Literal["float16", "float32"]
-
-
-class TokenCache:
-    """The tokens of a table's images, in V random views and the evaluation view, on disk.
-
-    >>> cache = cached_tokens(backbone, table, views=8)
-    >>> cache.take(rows, numbers)      # (n, T, D): view numbers[i] of the image in row rows[i]
-    """
-
-    def __init__(self, contents: Sequence[str], views: list[np.ndarray]) -> None:
-        self.views = views  # [view 0, the evaluation view; V random views], (images, T, D) each, memory-mapped
-        self._row = {content: row for row, content in enumerate(contents)}
-
-    @property
-    def random_views(self) -> int:
-        return len(self.views) - 1
-
-    def holds(self, table: Table) -> bool:
-        """Whether every image of the table is in it, pixel by pixel."""
-        return table.contents is not None and all(content in self._row for content in table.contents)
-
-    def rows_of(self, table: Table) -> np.ndarray:
-        """Where the images of a table are in it. (n,)"""
-        return np.array([self._row[content] for content in table.contents or []], dtype=np.int64)
-
-    def take(self, rows: np.ndarray, numbers: np.ndarray) -> Tensor:
-        """View `numbers[i]` of the image in row `rows[i]` of the cache: (n, T, D)."""
-        taken = np.empty((len(rows), *self.views[0].shape[1:]), dtype=self.views[0].dtype)
-        for number in np.unique(numbers):
-            of_this_view = numbers == number
-            taken[of_this_view] = self.views[number][rows[of_this_view]]
-        return torch.from_numpy(taken)
 
 
 def cached_tokens(
@@ -74,7 +43,7 @@ def cached_tokens(
     workers: int = -1,
     build: bool = True,
 ) -> TokenCache | None:
-    """The cache of a table's images, made (or completed) first unless `build` is false: then None if it is not whole.
+    """The tokens of a table's images; missing ones are computed first, or None is returned if `build` is false.
 
     `views`: how many random ones beside the evaluation view. `table` must come from `readable(…, contents=True)`.
     `about`: a few words for `newkinds cache list`.
@@ -84,156 +53,141 @@ def cached_tokens(
             f"the frozen part of {type(backbone.network).__name__} cannot be computed apart from its trained one, so "
             "its tokens cannot be cached: leave out --cache-views, or choose a plain ViT."
         )
-    assert table.contents is not None, "readable(table, contents=True)"
-    contents = sorted(set(table.contents))  # copies share their tokens, and the table's order does not matter
-    store = Store(
-        origin=_origin(backbone, contents, seed, precision),
-        contents=contents,
-        shape=backbone.sequence_shape,
-        dtype=np.dtype(precision),
-        about=about,
-    )
-    numbers = range(views + 1)
-    if min(store.sound_pieces(numbers).values()) == store.pieces:
-        store.list_contents()
-    elif not build:
-        return None
-    else:
-        with store.locked():
-            store.describe()
-            row_of = {content: row for row, content in enumerate(table.contents)}
-            rows = [row_of[content] for content in contents]
-            _compute(backbone, table, rows, store, numbers, seed, device or torch.device("cpu"), workers)
-    return TokenCache(contents, [store.open(number) for number in numbers])
+    store = Store(_origin(backbone, seed, precision), backbone.sequence_shape, np.dtype(precision), about)
+    cache = TokenCache(backbone, table, store, views, seed, device or torch.device("cpu"), workers)
+    if not cache.is_whole():
+        if not build:
+            return None
+        cache.complete()
+    mention_old_caches(store.folder.parent)
+    return cache
 
 
-def _origin(backbone: Backbone, contents: Sequence[str], seed: int, precision: StoredAs) -> dict[str, object]:
-    """All that the tokens depend on."""
+def _origin(backbone: Backbone, seed: int, precision: StoredAs) -> dict[str, Any]:
+    """All that the tokens depend on.
+
+    Settings at their default are left out: one that is added later leaves old caches valid. (A default that changes
+    needs another FORMAT.)
+    """
     preprocessing = backbone.preprocessing
+    settings = {field.name: (getattr(preprocessing, field.name), field.default) for field in fields(preprocessing)}
+    settings |= {"view_seed": (seed, 0), "precision": (precision, "float16")}
     return {
-        "format": FORMAT,
         "timm": timm.__version__,
         "backbone": backbone.name,
         "network": sha256(repr(backbone.network).encode()).hexdigest(),
         "heads": [getattr(getattr(block, "attn", None), "num_heads", 0) for block in blocks_of(backbone.network)],
         "frozen_weights": backbone.frozen_digest(),
         "train_blocks": backbone.train_blocks,
-        "image_size": preprocessing.size,
-        "crop_ratio": preprocessing.crop_ratio,
-        "mean": list(preprocessing.mean),
-        "std": list(preprocessing.std),
-        "view_seed": seed,
-        "precision": precision,
-        "images": digest_of(contents),
+        "settings": {name: value for name, (value, default) in settings.items() if value != default},
     }
 
 
-class _Piece(NamedTuple):
-    """What is to be made of a piece."""
+@dataclass
+class TokenCache:
+    """The tokens of a table's images, in V random views and the evaluation view, on disk.
 
-    places: range  # of its images in the cache
-    absent: list[int]  # those places whose images no other cache has
-    numbers: list[int]  # of the views that are missing
+    >>> cache = cached_tokens(backbone, table, views=8)
+    >>> cache.take(rows, numbers)      # (n, T, D): view numbers[i] of the image in row rows[i]
+    """
 
+    backbone: Backbone
+    table: Table
+    store: Store
+    random_views: int
+    seed: int
+    device: torch.device
+    workers: int
 
-def _compute(
-    backbone: Backbone,
-    table: Table,
-    rows: Sequence[int],
-    store: Store,
-    numbers: Sequence[int],
-    seed: int,
-    device: torch.device,
-    workers: int,
-) -> None:
-    """Make what is missing of these views, piece by piece."""
-    done = store.sound_pieces(numbers, tell=True)  # again: somebody else may have made it while we waited
-    first = min(done.values())
-    if first == store.pieces:
-        return
-    for number in numbers:
-        store.cut(number, done[number])
-    elsewhere = _elsewhere(store, numbers)
-    pieces = []
-    for start in range(first * PIECE, store.images, PIECE):
-        places = range(start, min(start + PIECE, store.images))
-        absent = [place for place in places if store.contents[place] not in elsewhere]
-        pieces.append(_Piece(places, absent, [number for number in numbers if done[number] * PIECE <= start]))
-    backbone.to(device)
-    _announce(backbone, store, pieces, device)
-    wanted = {place: piece.numbers for piece in pieces for place in piece.absent}
-    numbers_of = [wanted.get(place, []) for place in range(len(rows))]
-    dataset = FixedViews(table, backbone.preprocessing, seed, rows, numbers_of)
-    loader = DataLoader(
-        dataset,
-        batch_sampler=[piece.absent for piece in pieces],
-        num_workers=choose_workers(workers, device),
-        collate_fn=list,
-    )
-    for piece, seen in zip(pieces, track(loader, "caching tokens", total=len(pieces)), strict=True):
-        for place, views in zip(piece.absent, seen, strict=True):
-            if isinstance(views, str):
-                raise no_longer_readable(Skipped(table.paths[rows[place]], views))
-        for which, number in enumerate(piece.numbers):
-            tokens = {}  # place → (T, D)
-            if seen:
-                views = torch.stack([each[which] for each in seen])  # (images, 3, H, W)
-                tokens = dict(zip(piece.absent, _entering(backbone, views, device).cpu().numpy(), strict=True))
-            for place in set(piece.places) - tokens.keys():
-                cache, row = elsewhere[store.contents[place]]
-                tokens[place] = cache.views[number][row]
-            store.append(number, piece.places.start // PIECE, np.stack([tokens[place] for place in piece.places]))
+    def __post_init__(self) -> None:
+        assert self.table.contents is not None, "readable(table, contents=True)"
+        self._contents = sorted(set(self.table.contents))  # copies share tokens, and the table's order does not matter
+        self._row = {content: row for row, content in enumerate(self._contents)}
 
+    def is_whole(self) -> bool:
+        """Look up what the store has now: whether that is everything."""
+        self.store.open()
+        self._stored = self.store.rows_of(self._contents, self.random_views + 1)  # (images, views), -1 if missing
+        return bool((self._stored >= 0).all())
 
-def _elsewhere(store: Store, numbers: Sequence[int]) -> dict[str, tuple[TokenCache, int]]:
-    """Of the images that another cache has in all these views: which one, and in which row."""
-    found: dict[str, tuple[TokenCache, int]] = {}
-    wanted = set(store.contents)
-    for other in store.siblings():
-        if wanted.isdisjoint(other.contents):
-            continue
-        try:
-            images = min(PIECE * min(other.sound_pieces(numbers).values()), other.images)
-            shared = [row for row, content in enumerate(other.contents[:images]) if content in wanted]
-            if not shared:
-                continue
-            cache = TokenCache(other.contents, [other.open(number, images) for number in numbers])
-        except CacheUnavailable:
-            continue  # this one is made without it
-        found |= {other.contents[row]: (cache, row) for row in shared}
-        wanted -= found.keys()
+    def holds(self, table: Table) -> bool:
+        """Whether every image of the table is in it, pixel by pixel."""
+        return table.contents is not None and all(content in self._row for content in table.contents)
+
+    def rows_of(self, table: Table) -> np.ndarray:
+        """Where the images of a table are in it. (n,)"""
+        return np.array([self._row[content] for content in table.contents or []], dtype=np.int64)
+
+    def take(self, rows: np.ndarray, numbers: np.ndarray) -> Tensor:
+        """View `numbers[i]` of the image in row `rows[i]` of the cache: (n, T, D)."""
+        tokens, damaged = self.store.take(self._stored[rows, numbers])
+        if len(damaged):
+            warn(f"{len(damaged)} row(s) of the cache {self.store.folder} are damaged: they are computed again.")
+            self.complete(damaged)
+            return self.take(rows, numbers)
+        return torch.from_numpy(tokens)
+
+    def complete(self, damaged: Sequence[int] | np.ndarray = ()) -> None:
+        """Add what is missing to the store, and anew what is in damaged rows of it."""
+        with self.store.locked():
+            before = self._stored
+            self.is_whole()  # somebody else may have added it while we waited
+            missing = (self._stored < 0) | (np.isin(before, damaged) & (self._stored == before))
+            if missing.any():
+                self._compute(missing)
+            if not self.is_whole():
+                raise CacheUnavailable(f"{self.store.folder} was changed meanwhile: run the same command again.")
+
+    def _compute(self, missing: np.ndarray) -> None:
+        """Add the missing views (images, views) to the store.
+
+        Batches follow the order of the contents: an interrupted cache ends with the same bits as one made at once.
+        """
+        numbers_of = [np.flatnonzero(views).tolist() for views in missing]
+        alike: dict[tuple[int, ...], list[int]] = {}  # the views missing → the images
+        for image in np.flatnonzero(missing.any(1)).tolist():
+            alike.setdefault(tuple(numbers_of[image]), []).append(image)
+        batches = [some[start : start + BATCH] for some in alike.values() for start in range(0, len(some), BATCH)]
+        self.backbone.to(self.device)
+        self._announce(views=int(missing.sum()), images=int(missing.any(1).sum()))
+        row_of = {content: row for row, content in enumerate(self.table.contents or [])}
+        rows = [row_of[content] for content in self._contents]
+        loader = DataLoader(
+            FixedViews(self.table, self.backbone.preprocessing, self.seed, rows, numbers_of),
+            batch_sampler=batches,
+            num_workers=choose_workers(self.workers, self.device),
+            collate_fn=list,
+        )
+        for images, seen in zip(batches, track(loader, "caching tokens", total=len(batches)), strict=True):
+            for image, views in zip(images, seen, strict=True):
+                if isinstance(views, str):
+                    raise no_longer_readable(Skipped(self.table.paths[rows[image]], views))
+            for which, number in enumerate(numbers_of[images[0]]):
+                tokens = self._entering(torch.stack([views[which] for views in seen]))
+                self.store.append([self._contents[image] for image in images], number, tokens.cpu().numpy())
+
+    def _announce(self, views: int, images: int) -> None:
+        """Size and time, before anything long begins."""
+        needed, free = views * self.store.row_bytes, shutil.disk_usage(self.store.folder).free
+        if needed > free:
+            raise CacheUnavailable(
+                f"the tokens of {images:,} images need {gigabytes(needed)} in {self.store.folder.parent}, where "
+                f"{gigabytes(free)} are free: make room (newkinds cache list, newkinds cache clear), name another "
+                f"place in the environment variable {ROOT_VARIABLE}, or take fewer views (--cache-views N; 0 for none)."
+            )
+        size = self.backbone.preprocessing.size
+        probe = torch.zeros(8, 3, size, size, dtype=torch.uint8)
+        for _ in range(2):  # the first call is slower
+            started = time.perf_counter()
+            self._entering(probe)
+        seconds = (time.perf_counter() - started) / len(probe) * views
+        expected = f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
         say(
-            f"the cache {other.key} has {len(shared):,} of these {store.images:,} images: their tokens are taken from "
-            f"there (newkinds cache clear {other.key} deletes it)"
+            f"caching the tokens of {views:,} views of {images:,} images: {gigabytes(needed)} in {self.store.folder}, "
+            f"about {expected} and the reading of the images (to resume after an interruption, rerun the same command)"
         )
-    return found
 
-
-@torch.inference_mode()
-def _entering(backbone: Backbone, views: Tensor, device: torch.device) -> Tensor:
-    """Tokens (n, T, D) of uint8 views (n, 3, H, W)."""
-    return backbone.frozen_part(backbone.preprocessing.normalise(views.to(device)))
-
-
-def _announce(backbone: Backbone, store: Store, pieces: Sequence[_Piece], device: torch.device) -> None:
-    """Size and time, before anything long begins."""
-    views = sum(len(piece.numbers) * len(piece.absent) for piece in pieces)
-    needed = sum(len(piece.numbers) * len(piece.places) for piece in pieces) * store.view_bytes
-    free = shutil.disk_usage(store.folder).free
-    if needed > free:
-        raise CacheUnavailable(
-            f"the tokens of {store.images:,} images need {gigabytes(needed)} in {store.folder.parent}, where "
-            f"{gigabytes(free)} are free: make room (newkinds cache list, newkinds cache clear), name another place in "
-            f"the environment variable {ROOT_VARIABLE}, or take fewer views (--cache-views N; 0 for none)."
-        )
-    size = backbone.preprocessing.size
-    probe = torch.zeros(8, 3, size, size, dtype=torch.uint8)
-    _entering(backbone, probe, device)  # the first call is slower
-    started = time.perf_counter()
-    _entering(backbone, probe, device)
-    seconds = (time.perf_counter() - started) / len(probe) * views
-    expected = f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
-    say(
-        f"caching the tokens of {views:,} views of {store.images:,} images: {gigabytes(needed)} in "
-        f"{store.folder}, about {expected} and the reading of the images (an interrupted cache goes on)"
-    )
+    @torch.inference_mode()
+    def _entering(self, views: Tensor) -> Tensor:
+        """Tokens (n, T, D) of uint8 views (n, 3, H, W)."""
+        return self.backbone.frozen_part(self.backbone.preprocessing.normalise(views.to(self.device)))

@@ -1,8 +1,8 @@
-"""The files of caches: a folder each, every view a file of its own, beside it the checksums of its pieces.
+"""The files of the token cache: a folder for each origin (backbone, preprocessing, …), to which rows are only added.
 
-A piece counts only if its checksum is there and right; it covers the cache's key, the view and the place of the piece
-too, so that nothing passes for what it is not. That one rule makes an interrupted cache go on and a damaged one heal,
-and lets views be added. A folder's name, its key, is a digest of all that its tokens depend on.
+Row i of `rows.tokens` is one view of one image; entry i of `rows.index` says which, with a checksum over that and the
+tokens. Entries are written when their tokens are safely on the disk, and no row is ever moved, cut or overwritten: so
+readers need no lock, a killed writer loses what it had not finished, and damage is found when a row is first used.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ import errno
 import json
 import os
 import re
-import shutil
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -31,221 +29,182 @@ from ..errors import NewkindsError
 from ..files import write_whole
 from ..text import text_table
 
+FORMAT = 2  # of the files, and of the arithmetic that makes them: another number is another cache
 ROOT_VARIABLE = "NEWKINDS_CACHE"
-PIECE = 64  # images; what is written and checked as one
-SUM_BYTES = 9  # of a line with a piece's checksum
 KEY = re.compile("[0-9a-f]{16}")
-DESCRIPTION = "cache.json"
-CONTENTS = "images.txt"  # a digest a line
-VIEW_FILE = re.compile(r"view[0-9]{3}\.(tokens|crc)(\.kept)?")
+DESCRIPTION, TOKENS, INDEX = "cache.json", "rows.tokens", "rows.index"
+ROW_FILE = re.compile(r"rows\.(tokens|index)|images\.txt|view[0-9]{3}\.(tokens|crc)(\.kept)?")  # also of format 1
+ENTRY = np.dtype([("content", "S16"), ("view", "<u4"), ("crc", "<u4")])  # all zero: nothing is in that row
+NAMED = 20  # bytes of an entry that say what its row holds
 
 
 class CacheUnavailable(NewkindsError):
     """There is no place for a cache: training can go on without."""
 
 
-@dataclass(frozen=True)
 class Store:
-    """The files of one cache."""
+    """The tokens of one origin; the folder's name, its key, is a digest of the origin."""
 
-    origin: dict[str, Any]  # all that its tokens depend on
-    contents: Sequence[str]  # digests of its images, in their order
-    shape: tuple[int, int]  # T tokens of D features
-    dtype: np.dtype
-    about: str  # for people
+    def __init__(self, origin: dict[str, Any], shape: tuple[int, int], dtype: np.dtype, about: str) -> None:
+        self.origin = json.loads(json.dumps({"format": FORMAT, **origin}))  # as it is read back
+        self.key = _key(self.origin)
+        self.folder = cache_root() / self.key
+        self.shape = shape  # T tokens of D features
+        self.dtype = dtype
+        self.row_bytes = shape[0] * shape[1] * dtype.itemsize
+        self.about = about  # for people
 
-    @property
-    def key(self) -> str:
-        return _key(self.origin)
+    def open(self) -> None:
+        """Look at what is there now. What others add later is not seen."""
+        entries = _read_index(self.folder) if self._description() else np.empty(0, ENTRY)
+        count = min(len(entries), _size(self.folder / TOKENS) // self.row_bytes)
+        if count:
+            with _using(self.folder):
+                self._rows = np.asarray(np.memmap(self.folder / TOKENS, self.dtype, "r", 0, (count, *self.shape)))
+        self._entries = entries[:count]
+        self._is_sound = np.zeros(count, dtype=bool)  # whether a row was found to fit its checksum
 
-    @property
-    def folder(self) -> Path:
-        return cache_root() / self.key
+    def rows_of(self, contents: Sequence[str], views: int) -> np.ndarray:
+        """Of images in the order of their digests, the rows of views 0, 1, …, or -1 if missing: (n, views)."""
+        wanted = _digests(contents)
+        place = np.searchsorted(wanted, self._entries["content"]).clip(max=len(wanted) - 1)
+        is_wanted = (wanted[place] == self._entries["content"]) & (self._entries["view"] < views)
+        rows = np.full((len(wanted), views), -1)
+        rows[place[is_wanted], self._entries["view"][is_wanted]] = np.flatnonzero(is_wanted)  # the latest row counts
+        return rows
 
-    @property
-    def images(self) -> int:
-        return len(self.contents)
-
-    @property
-    def pieces(self) -> int:
-        return -(-self.images // PIECE)
-
-    @property
-    def view_bytes(self) -> int:
-        """Of one view of one image."""
-        return self.shape[0] * self.shape[1] * self.dtype.itemsize
-
-    def is_described(self) -> bool:
-        """Whether the folder says that it holds this cache; one that says otherwise is refused."""
-        origin = _read_description(self.folder / DESCRIPTION).get("origin")
-        if origin is not None and origin != self.origin:
-            raise NewkindsError(
-                f"{self.folder} is not the cache it is named after: newkinds cache clear {self.key} deletes it."
-            )
-        return origin is not None
-
-    def describe(self) -> None:
-        """Say what the folder holds. Tokens that nothing is said of are not used."""
-        if not self.is_described():
-            with _writing(self.folder):
-                undescribed = _view_files(self.folder)
-                if undescribed:
-                    warn(f"{self.folder} does not say what it holds: its {len(undescribed)} files are made again.")
-                for file in undescribed:
-                    file.unlink()
-            record = {"about": self.about, "count": self.images, "origin": self.origin, "made": time.strftime("%F")}
-            try:
-                write_whole(self.folder / DESCRIPTION, json.dumps(record, indent=1) + "\n")
-            except NewkindsError as error:
-                raise CacheUnavailable(str(error)) from error
-        self.list_contents()
-
-    def list_contents(self) -> None:
-        """Say which images the folder holds, for caches that have some of them too; no harm if that is not possible."""
-        listed = "\n".join(self.contents)
-        with suppress(OSError, ValueError):
-            if (self.folder / CONTENTS).read_text(encoding="ascii") == listed:
-                return
-        with suppress(NewkindsError):
-            write_whole(self.folder / CONTENTS, listed)
-
-    def siblings(self) -> list[Store]:
-        """Caches that differ from this one in their images alone, and may have some of them in common."""
-        found = []
-        for entry in list_caches():
-            origin = entry.origin
-            if origin and origin != self.origin and {**origin, "images": self.origin["images"]} == self.origin:
-                with suppress(OSError, ValueError):  # made by an earlier version, or being deleted
-                    contents = (cache_root() / entry.key / CONTENTS).read_text(encoding="ascii").split("\n")
-                    lines_are_whole = {len(content) for content in contents} == {len(self.contents[0])}
-                    if lines_are_whole and digest_of(contents) == origin["images"]:
-                        found.append(replace(self, origin=origin, contents=contents, about=entry.about))
-        return found
+    def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens in rows (n,): (n, T, D); and which of the rows are damaged."""
+        tokens = np.take(self._rows, rows, axis=0)
+        for i in np.flatnonzero(~self._is_sound[rows]):
+            entry = self._entries[rows[i]]
+            self._is_sound[rows[i]] = entry["crc"] == self._checksum(entry, tokens[i])
+        return tokens, np.unique(rows[~self._is_sound[rows]])
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One process at a time makes a cache; the others wait. A killed one leaves no lock."""
-        with _writing(self.folder):
+        """One process at a time adds to a store; the others wait. A killed one leaves no lock."""
+        with _using(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = _lock(self.key)
+            lock = FileLock(f"{self.folder}.lock")  # not in the folder: deleted with what it guards, it guards nothing
             try:
-                lock.acquire(timeout=1)
+                held = lock.acquire(timeout=1)
             except Timeout:
-                say(f"another process is making the cache {self.folder}: waiting for it")
-                lock.acquire()
-        try:
+                say(f"another process is adding to the cache {self.folder}: waiting for it")
+                held = lock.acquire()
+        with held:
+            self._describe()
             yield
-        finally:
-            lock.release()
 
-    def sound_pieces(self, numbers: Sequence[int], tell: bool = False) -> dict[int, int]:
-        """For each view, how many of its pieces, from the first on, are there and right; damage may be told of."""
-        if not self.is_described():
-            return dict.fromkeys(numbers, 0)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            return dict(zip(numbers, pool.map(partial(self._sound_pieces, tell=tell), numbers), strict=True))
+    def _describe(self) -> None:
+        """Say what the folder holds. Rows of which nothing is said are not used."""
+        record = self._description()
+        with _using(self.folder):
+            if not record or not (self.folder / INDEX).exists():
+                for file in _row_files(self.folder):
+                    warn(f"{file} is of no use without {DESCRIPTION} and {INDEX}: its tokens are computed again.")
+                    file.unlink()
+            users = said if isinstance(said := record.get("about"), list) else []
+            if self.about not in users:
+                record = {"made": time.strftime("%F"), **record, "about": [*users, self.about], "origin": self.origin}
+                write_whole(self.folder / DESCRIPTION, json.dumps(record, indent=1) + "\n")
 
-    def _sound_pieces(self, number: int, tell: bool) -> int:
-        try:
-            sums = self._sums(number).read_bytes()
-            with open(self._tokens(number), "rb") as file:
-                for piece in range(self.pieces):
-                    recorded = sums[piece * SUM_BYTES :][:SUM_BYTES]
-                    if len(recorded) < SUM_BYTES:
-                        return piece  # not made yet
-                    data = file.read(self._piece_bytes(piece))
-                    if len(data) < self._piece_bytes(piece) or recorded != self._checksum(number, piece, data):
-                        if tell:
-                            warn(f"{self._tokens(number)} is damaged: made again from image {piece * PIECE} on.")
-                        return piece
-        except (FileNotFoundError, NotADirectoryError):
-            return 0
-        except OSError as error:
-            raise CacheUnavailable(f"cannot read the cache {self.folder}: {error.strerror or error}.") from error
-        return self.pieces
-
-    def cut(self, number: int, pieces: int) -> None:
-        """Forget what comes after the first `pieces`: it is not whole. Whoever reads the old files goes on doing so."""
-        if pieces == self.pieces:
-            return
-        with _writing(self.folder):
-            for file, piece_bytes in ((self._tokens(number), PIECE * self.view_bytes), (self._sums(number), SUM_BYTES)):
-                if file.exists() and file.stat().st_size != pieces * piece_bytes:
-                    kept = file.with_suffix(file.suffix + ".kept")
-                    shutil.copyfile(file, kept)
-                    os.truncate(kept, min(pieces * piece_bytes, kept.stat().st_size))
-                    os.replace(kept, file)
-
-    def append(self, number: int, piece: int, tokens: np.ndarray) -> None:
-        """Add a piece (images, T, D); its checksum is written when the piece is safely on the disk."""
-        with np.errstate(over="ignore"):  # told below
+    def append(self, contents: Sequence[str], view: int, tokens: np.ndarray) -> None:
+        """Add one view of some images, (n, T, D)."""
+        with np.errstate(over="ignore"):  # said below
             kept = tokens.astype(self.dtype)
         if not np.isfinite(kept).all():
             raise NewkindsError(
                 f"this backbone's tokens do not fit into {self.dtype}: take --set train.cache_precision=float32, "
                 "or train without a cache (--cache-views 0)."
             )
-        data = kept.tobytes()
-        checksum = self._checksum(number, piece, data)
-        files = ((self._tokens(number), PIECE * self.view_bytes, data), (self._sums(number), SUM_BYTES, checksum))
-        with _writing(self.folder):
-            for file, piece_bytes, addition in files:
-                with open(file, "ab") as opened:
-                    if opened.tell() != piece * piece_bytes:
-                        raise CacheUnavailable(f"{file} was changed by somebody else meanwhile: run the command again.")
-                    opened.write(addition)
-                    opened.flush()
-                    os.fsync(opened.fileno())
+        entries = np.zeros(len(contents), ENTRY)
+        entries["content"], entries["view"] = _digests(contents), view
+        entries["crc"] = [self._checksum(entry, row) for entry, row in zip(entries, kept, strict=True)]
+        count = _size(self.folder / INDEX) // ENTRY.itemsize  # an entry that a killed writer left unfinished is none
+        first = max(count, -(-_size(self.folder / TOKENS) // self.row_bytes))  # not over what a reader may have open
+        unused = bytes((first - count) * ENTRY.itemsize)
+        self._extend(TOKENS, first * self.row_bytes, kept.tobytes())
+        self._extend(INDEX, count * ENTRY.itemsize, unused + entries.tobytes())
 
-    def open(self, number: int, images: int | None = None) -> np.ndarray:
-        """One view of all images, or of the first ones (images, T, D), read from the disk as it is needed."""
-        shape = (self.images if images is None else images, *self.shape)
-        try:
-            return np.memmap(self._tokens(number), self.dtype, mode="r", shape=shape)
-        except (OSError, ValueError) as error:
-            raise CacheUnavailable(f"cannot read the cache {self.folder}: {error}.") from error
+    def _extend(self, name: str, size: int, data: bytes) -> None:
+        with _using(self.folder), open(self.folder / name, "ab") as file:
+            file.truncate(size)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
 
-    def _checksum(self, number: int, piece: int, data: bytes) -> bytes:
-        return b"%08x\n" % zlib.crc32(data, zlib.crc32(f"{self.key} {number} {piece}".encode()))
+    def _checksum(self, entry: np.void, tokens: np.ndarray) -> int:
+        return zlib.crc32(tokens.data, zlib.crc32(entry.tobytes()[:NAMED], zlib.crc32(self.key.encode())))
 
-    def _piece_bytes(self, piece: int) -> int:
-        return min(PIECE, self.images - piece * PIECE) * self.view_bytes
-
-    def _tokens(self, number: int) -> Path:
-        return self.folder / f"view{number:03d}.tokens"
-
-    def _sums(self, number: int) -> Path:
-        return self.folder / f"view{number:03d}.crc"
+    def _description(self) -> dict[str, Any]:
+        """What the folder says, if anything; one that is of something else is refused."""
+        record = _read_description(self.folder)
+        if record.get("origin", self.origin) != self.origin:
+            raise NewkindsError(
+                f"{self.folder} is not the cache it is named after: newkinds cache clear {self.key} deletes it."
+            )
+        return record if "origin" in record else {}
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[None]:
+def _using(folder: Path) -> Iterator[None]:
     try:
         yield
+    except NewkindsError as error:
+        raise CacheUnavailable(str(error)) from error
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise CacheUnavailable(
-            f"cannot write to the cache {folder}: {error.strerror or error}. "
+            f"cannot use the cache {folder}: {error.strerror or error}. "
             + ("What is whole in it is kept: make room and run the same command again, or n" if full else "N")
             + f"ame another place in the environment variable {ROOT_VARIABLE}, or train without one (--cache-views 0)."
         ) from error
 
 
-def digest_of(contents: Sequence[str]) -> str:
-    """One digest for many images."""
-    return sha256("".join(contents).encode()).hexdigest()
+def _digests(contents: Sequence[str]) -> np.ndarray:
+    """From hexadecimal to 16 bytes each: (n,)"""
+    return np.frombuffer(bytes.fromhex("".join(contents)), ENTRY["content"])
 
 
 def _key(origin: dict[str, Any]) -> str:
     return sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _lock(key: str) -> FileLock:
-    """Beside the cache, not in it: a lock that is deleted with what it guards guards nothing."""
-    return FileLock(cache_root() / f"{key}.lock")
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # not there, or being deleted
+        return 0
+
+
+def _read_index(folder: Path) -> np.ndarray:
+    try:
+        return np.fromfile(folder / INDEX, ENTRY)  # without an entry that is not whole
+    except OSError:
+        return np.empty(0, ENTRY)
+
+
+def _read_description(folder: Path) -> dict[str, Any]:
+    try:
+        record = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _row_files(folder: Path) -> list[Path]:
+    """What belongs to a cache beside its description; other files are somebody else's."""
+    try:
+        return [file for file in folder.iterdir() if ROW_FILE.fullmatch(file.name)]
+    except OSError:  # not there, or not readable
+        return []
 
 
 # -- looking after caches ----------------------------------------------------------------------------------
+
+
+State = Literal["in use", "damaged", "old format"]  # as far as its description tells
 
 
 @dataclass(frozen=True)
@@ -253,12 +212,12 @@ class CacheEntry:
     """One cache on the disk."""
 
     key: str
-    origin: dict[str, Any] | None  # all that its tokens depend on; None: damaged
     about: str
     images: int
     views: int  # random ones
     bytes: int
     made: str
+    state: State
 
 
 def cache_root() -> Path:
@@ -272,52 +231,38 @@ def cache_root() -> Path:
 
 
 def list_caches() -> list[CacheEntry]:
-    """All caches, the largest first; damaged ones too, so that they can be deleted. Other folders are not ours."""
-    try:
-        folders = [folder for folder in cache_root().iterdir() if folder.is_dir() and not folder.is_symlink()]
-    except FileNotFoundError:
-        return []  # none yet
-    except OSError as error:
-        raise CacheUnavailable(f"cannot read {cache_root()}: {error.strerror or error}.") from error
-    entries = [entry for folder in folders if (entry := _entry(folder)) is not None]
+    """All caches, the largest first; damaged and old ones too, so that they can be deleted. Other folders are not ours.
+
+    >>> [entry.key for entry in list_caches() if entry.state == "damaged"]
+    """
+    root = cache_root()
+    with _using(root):
+        folders = [folder for folder in root.iterdir() if KEY.fullmatch(folder.name)] if root.exists() else []
+    entries = [entry for folder in folders if not folder.is_symlink() and (entry := _entry(folder))]
     return sorted(entries, key=lambda entry: entry.bytes, reverse=True)
 
 
 def _entry(folder: Path) -> CacheEntry | None:
     """What a folder holds by what it says, whose digest its name must be; None if it is no cache."""
-    record = _read_description(folder / DESCRIPTION)
-    files = _view_files(folder)
-    origin = record.get("origin")
+    record, files = _read_description(folder), _row_files(folder)
+    origin, about, entries = record.get("origin"), record.get("about"), _read_index(folder)
+    if "origin" not in record and not any(file.suffix in (".index", ".crc") for file in files):
+        return None
+    state: State = "in use"
     if not isinstance(origin, dict) or _key(origin) != folder.name:
-        looks_like_ours = "origin" in record or any(file.suffix == ".crc" for file in files)
-        if not looks_like_ours or not KEY.fullmatch(folder.name):
-            return None
-        origin, record = None, {"about": "damaged: it does not say what it holds"}
-    views = [file for file in files if file.suffix == ".tokens"]
-    images = record.get("count")
+        state, about = "damaged", "it does not say what it holds"
+    elif origin.get("format") != FORMAT:
+        state = "old format"
+    used = entries[entries["content"] != b""]
     return CacheEntry(
         key=folder.name,
-        origin=origin,
-        about=str(record.get("about", "?")),
-        images=images if isinstance(images, int) else 0,
-        views=max(len(views) - 1, 0),
+        about="; ".join(map(str, about)) if isinstance(about, list) else str(about),
+        images=len(np.unique(used["content"])),
+        views=max(len(np.unique(used["view"])) - 1, 0),
         bytes=sum(map(_size, files)),
         made=str(record.get("made", "?")),
+        state=state,
     )
-
-
-def _view_files(folder: Path) -> list[Path]:
-    try:
-        return [file for file in folder.iterdir() if VIEW_FILE.fullmatch(file.name)]
-    except OSError:  # not there, or not readable
-        return []
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.lstat().st_size
-    except OSError:  # being deleted
-        return 0
 
 
 def clear_caches(keys: Sequence[str] = ()) -> list[CacheEntry]:
@@ -330,8 +275,8 @@ def clear_caches(keys: Sequence[str] = ()) -> list[CacheEntry]:
     for entry in chosen:
         folder = cache_root() / entry.key
         try:
-            with _lock(entry.key).acquire(timeout=1):
-                for file in [folder / DESCRIPTION, folder / CONTENTS, *_view_files(folder)]:
+            with FileLock(f"{folder}.lock").acquire(timeout=1):
+                for file in [folder / DESCRIPTION, *_row_files(folder)]:
                     file.unlink(missing_ok=True)
                 with suppress(OSError):  # somebody else's files stay
                     folder.rmdir()
@@ -342,12 +287,15 @@ def clear_caches(keys: Sequence[str] = ()) -> list[CacheEntry]:
     return chosen
 
 
-def _read_description(file: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
+@cache  # once in a process
+def mention_old_caches(root: Path) -> None:
+    """Say how much space in `root` is taken by caches that an earlier version made and nobody reads any more."""
+    old = [entry for entry in list_caches() if entry.state == "old format"]
+    if old:
+        say(
+            f"{len(old)} cache(s) of an earlier version take {gigabytes(sum(entry.bytes for entry in old))} in {root} "
+            f"and are no longer used; to delete them: newkinds cache clear {' '.join(entry.key for entry in old)}"
+        )
 
 
 def gigabytes(size: int) -> str:
@@ -357,6 +305,7 @@ def gigabytes(size: int) -> str:
 
 def listing(entries: Sequence[CacheEntry], where: str) -> str:
     """Caches and their sizes, and the sum."""
-    rows = [[e.key, e.about, f"{e.images:,}", str(e.views), gigabytes(e.bytes), e.made] for e in entries]
+    columns = ["key", "of", "images", "views", "size", "made", "state"]
+    rows = [[e.key, e.about, f"{e.images:,}", str(e.views), gigabytes(e.bytes), e.made, e.state] for e in entries]
     total = f"{len(entries)} cache(s), {gigabytes(sum(e.bytes for e in entries))}, {where}"
-    return f"{text_table(['key', 'of', 'images', 'views', 'size', 'made'], rows)}\n\n{total}" if entries else total
+    return f"{text_table(columns, rows)}\n\n{total}" if entries else total
