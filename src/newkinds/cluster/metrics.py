@@ -4,7 +4,7 @@ Categories have no names, so they are first matched with the classes one to one 
 that as many images as possible agree. All, Old and New are the accuracies over all images, over those of
 known classes and over those of new ones. An accuracy over no image is NaN, with a warning.
 
-`known` says which images are Old: a boolean (or 0/1) mask with one entry an image, or the known class labels.
+`known` says which images are Old: a boolean (or 0/1) mask with one entry per image, or the known class labels.
 """
 
 from __future__ import annotations
@@ -91,12 +91,8 @@ def evaluate(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> dict[str, fl
     """
     true, pred, old = _prepare(y_true, y_pred, known)
     scores: dict[str, float] = {}
-    for name, accuracy in [
-        ("acc", _accuracy(true, pred, old)),
-        ("acc_v1", _accuracy_v1(true, pred, old)),
-        ("acc_balanced", _balanced_accuracy(true, pred, old)),
-    ]:
-        scores |= {f"{name}_{split}": value for split, value in accuracy._asdict().items()}
+    for name, score in (("acc", _accuracy), ("acc_v1", _accuracy_v1), ("acc_balanced", _balanced_accuracy)):
+        scores |= {f"{name}_{split}": value for split, value in score(true, pred, old)._asdict().items()}
     scores["nmi"] = float(normalized_mutual_info_score(true, pred)) if len(true) else math.nan
     scores["ari"] = float(adjusted_rand_score(true, pred)) if len(true) else math.nan
     return scores
@@ -139,7 +135,7 @@ def _prepare(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> tuple[Labels
     true, pred = np.asarray(y_true), np.asarray(y_pred)
     if true.ndim != 1 or true.shape != pred.shape:
         raise NewkindsError(
-            "accuracy compares one true label and one category an image: two lists of the same length, "
+            "accuracy compares one true label and one category per image: two lists of the same length, "
             f"not shapes {true.shape} and {pred.shape}."
         )
     old = _is_old(true, known)

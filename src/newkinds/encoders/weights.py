@@ -22,9 +22,7 @@ from torch import Tensor, nn
 from ..errors import NewkindsError
 
 # What self-supervised training and classification leave in a file beside the backbone; not needed here.
-HEAD_NAMES = re.compile(
-    r"(\w*head\w*|fc|classifier|last_linear|pre_logits|mask_token|ibot\w*|decoder\w*)(\.|$)"
-)
+HEAD_NAMES = re.compile(r"(\w*head\w*|fc|classifier|last_linear|pre_logits|mask_token|ibot\w*|decoder\w*)(\.|$)")
 
 # DINOv2 saves its blocks in chunks: blocks.<chunk>.<block>. with the block counted through.
 CHUNKED_BLOCK = re.compile(r"(^|\.)blocks\.\d+\.(\d+)\.")
@@ -46,10 +44,26 @@ def load_weights(network: nn.Module, file: Path) -> None:
 
     counters = [name for name in wanted if name.endswith("num_batches_tracked")]  # older files have none
     missing = [name for name in wanted if name not in state and name not in counters]
-    misshapen = [name for name in wanted if name in state and state[name].shape != wanted[name].shape]
+    misshapen = [
+        f"{name} is {tuple(state[name].shape)}, not {tuple(value.shape)}"
+        for name, value in wanted.items()
+        if name in state and state[name].shape != value.shape
+    ]
     unknown = [name for name in state if name not in wanted and not HEAD_NAMES.match(name)]
-    if missing or misshapen or unknown:
-        raise NewkindsError(_misfit(file, state, wanted, missing, misshapen, unknown))
+    reasons = [
+        f"{len(names)} {what} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
+        for names, what in (
+            (missing, f"of {len(wanted)} tensors are missing"),
+            (misshapen, "have another shape"),
+            (unknown, "are unknown to the backbone"),
+        )
+        if names
+    ]
+    if reasons:
+        raise NewkindsError(
+            f"the weights in {file} are of another architecture than the backbone: {'; '.join(reasons)}. "
+            "Choose the backbone they were made for (`newkinds list backbones`), or pass another file."
+        )
     network.load_state_dict({name: state.get(name, value) for name, value in wanted.items()})
 
 
@@ -114,9 +128,7 @@ def pretrained_file(name: str, hub_id: str | None, url: str | None) -> Path:
             f"there are no pretrained weights for '{name}': pass your own with --weights FILE, {otherwise}."
         )
     address = f"https://huggingface.co/{hub_id}/resolve/main/{HUB_FILE}" if hub_id else url
-    by_hand = (
-        f"download {address} on another machine, copy it here and pass it with --weights FILE, {otherwise}."
-    )
+    by_hand = f"download {address} on another machine, copy it here and pass it with --weights FILE, {otherwise}."
     if not hub_id:
         raise NewkindsError(f"the weights of '{name}' are not on the model hub: {by_hand}")
 
@@ -173,9 +185,7 @@ def _translate(tensors: dict[str, Tensor], network: Any, wanted: Collection[str]
     return {**state, **aside}
 
 
-def _set_aside(
-    state: Mapping[str, Tensor], wanted: Collection[str]
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def _set_aside(state: Mapping[str, Tensor], wanted: Collection[str]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """What goes through timm's converter, and what it would change or drop in silence and so must not see.
 
     It would resample the patch projection to another patch size: that is another architecture. It would drop
@@ -207,11 +217,7 @@ def _backbone_prefix(names: Iterable[str], wanted: Collection[str]) -> str:
         for start in range(len(parts)):
             if ".".join(parts[start:]) in wanted:
                 votes["".join(f"{part}." for part in parts[:start])] += 1
-    if not votes:
-        return ""
-    most = max(votes.values())
-    best = [prefix for prefix, count in votes.items() if count == most]
-    return min(best, key=lambda prefix: "teacher" not in prefix)
+    return max(votes, key=lambda prefix: (votes[prefix], "teacher" in prefix), default="")
 
 
 def _unreadable(file: Path, error: Exception) -> str:
@@ -227,31 +233,4 @@ def _unreadable(file: Path, error: Exception) -> str:
     return (
         f"{file} is damaged or not a weight file ({type(error).__name__}); "
         "download or copy it again, and compare its size with the original."
-    )
-
-
-def _misfit(
-    file: Path,
-    state: Mapping[str, Tensor],
-    wanted: Mapping[str, Tensor],
-    missing: list[str],
-    misshapen: list[str],
-    unknown: list[str],
-) -> str:
-    """Why a file does not fit, with the first few names of each kind."""
-
-    def first(names: list[str]) -> str:
-        return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-
-    shapes = [f"{name} is {tuple(state[name].shape)}, not {tuple(wanted[name].shape)}" for name in misshapen]
-    reasons = []
-    if missing:
-        reasons.append(f"{len(missing)} of {len(wanted)} tensors are missing ({first(missing)})")
-    if misshapen:
-        reasons.append(f"{len(misshapen)} have another shape ({first(shapes)})")
-    if unknown:
-        reasons.append(f"{len(unknown)} are unknown to the backbone ({first(unknown)})")
-    return (
-        f"the weights in {file} are of another architecture than the backbone: {'; '.join(reasons)}. "
-        "Choose the backbone they were made for (`newkinds list backbones`), or pass another file."
     )
