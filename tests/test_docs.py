@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from newkinds.assigners import ASSIGNERS
 from newkinds.cli import parser
 from newkinds.data import DATASETS
 from newkinds.encoders.backbones import build_backbone
 from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.methods import METHODS
-from newkinds.runs.config import TrainConfig
+from newkinds.runs.config import EmbeddingConfig, TrainConfig
 from newkinds.settings import settings_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,6 +24,8 @@ BUILDERS = {
     "backbone": [build_backbone],
     "organizer": [ORGANIZERS[name] for name in ORGANIZERS],
     "method": [METHODS[name].Config for name in METHODS],
+    "embedding": [EmbeddingConfig],
+    "assigner": [ASSIGNERS[name] for name in ASSIGNERS],
     "train": [TrainConfig],
 }
 SETTINGS = {section: {"name", *(s for b in builders for s in settings_of(b))} for section, builders in BUILDERS.items()}
