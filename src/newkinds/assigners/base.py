@@ -51,7 +51,7 @@ class Assigner(nn.Module, ABC):
     note: str = ""  # what `fit` chose, for the protocol
 
     def __init__(self, dim: int, known: int, categories: int, /) -> None:
-        """`dim` of the embedding, `known` classes with labels, `categories` in all (known and new)."""
+        """`dim` of the embedding, `known` classes with labels, `categories` in total (known and new)."""
         super().__init__()
         self.known = known
         self.categories = categories
@@ -65,7 +65,7 @@ class Assigner(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, embedding: Tensor) -> Tensor:
-        """Logits (n, K) of unit rows (n, P), of training images and of images never seen alike."""
+        """Logits (n, K) of unit rows (n, P), of training images and of images never seen."""
 
     def require_fitted(self, fitted: bool) -> None:
         if not fitted:

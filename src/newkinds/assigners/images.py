@@ -33,7 +33,7 @@ class NearestImage(SizedByState, Assigner):
         self.rows, self.category = rows, category
 
     def forward(self, embedding: Tensor) -> Tensor:
-        """(m, K) for each category the cosine with its most similar image; -inf where it has none."""
+        """(m, K) for each category the cosine with its most similar image; -inf if it has none."""
         self.require_fitted(len(self.rows) > 0)
         found = []
         with full_precision(embedding) as rows:
@@ -87,7 +87,7 @@ class MeanShift(NearestImage):
 def mean_shift_rounds(
     rows: Tensor, rounds: int, neighbours: int = 8, shift: float = 0.5, overwrite_every: int | None = None
 ) -> Iterator[Tensor]:
-    """Unit rows (n, P) as they are, then after one step of mean-shift, two, …: `rounds` in all."""
+    """Unit rows (n, P) as they are, then after one step of mean-shift, two, …: `rounds` in total."""
     yield rows
     for step in range(1, rounds):
         overwrite = overwrite_every if step > 1 else None  # the first published step still writes to a copy
@@ -100,7 +100,7 @@ def best_clusters(
 ) -> Tensor:
     """(n,) categories: Ward's clusters in the round of mean-shift that serves the labelled images best.
 
-    Rounds go on until the clustering accuracy of the labelled images alone (`labels`, -1: none) has not
+    Rounds continue until the clustering accuracy of the labelled images alone (`labels`, -1: none) has not
     risen for `patience` of them; the last of the best rounds counts.
     """
     best, waited = -1.0, 0

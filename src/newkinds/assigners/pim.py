@@ -33,7 +33,7 @@ class PIM(Assigner):
     the cross-entropy of labelled images. `auto` chooses the weight on labelled images alone: without the last
     term, from the centres of plain k-means, that weight is taken whose clusters match the labelled classes best.
 
-    `as_published=True` searches as the published code does with float32 features: each weight goes on from where
+    `as_published=True` searches as the published code does with float32 features: each weight continues from where
     the one before ended, in full length, and the first one can never win.
     """
 

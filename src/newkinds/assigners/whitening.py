@@ -15,7 +15,7 @@ from ..data.splits import gcd_split
 from ..errors import NewkindsError
 from .base import SizedByState
 
-SHRINKAGES = (0.9, 0.5, 0.2, 0.1, 0.05)  # that `auto` tries, beside no whitening
+SHRINKAGES = (0.9, 0.5, 0.2, 0.1, 0.05)  # that `auto` tries, besides no whitening
 SPLITS = 3  # of the labelled classes into known and new ones, over which it averages
 RESTARTS = 3  # of k-means in each
 FEWEST_CLASSES = 4

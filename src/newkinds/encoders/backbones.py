@@ -83,7 +83,7 @@ class Backbone(nn.Module):
     def frozen_part(self, images: Tensor) -> Tensor:
         """The tokens (B, T, D) that enter the first trained block, or leave the last one if none is trained.
 
-        They never change in training, so they may be computed once; `trained_part` goes on from them.
+        They never change in training, so they may be computed once; `trained_part` continues from them.
         """
         sequence = self._first_tokens(images)
         for block in self._blocks[: self._frozen_blocks]:
@@ -140,14 +140,14 @@ class Backbone(nn.Module):
         return Tokens(final_norm(cls), final_norm(patches), self.network.patch_embed.grid_size)
 
     def _tokens_of_map(self, features: Tensor) -> Tokens:
-        """(B, D, h, w), or (B, h, w, D) where timm says so."""
+        """(B, D, h, w), or (B, h, w, D) if timm says so."""
         if getattr(self.network, "output_fmt", "NCHW") == "NHWC":
             features = features.permute(0, 3, 1, 2)
         patches = features.flatten(2).transpose(1, 2)  # (B, h·w, D)
         return Tokens(patches.mean(1), patches, (features.shape[2], features.shape[3]))
 
     def train(self, mode: bool = True) -> Backbone:
-        """Stay in evaluation mode, whatever is asked (see the class)."""
+        """Stay in evaluation mode, also if training mode is requested (see the class)."""
         return super().train(False)
 
 
@@ -161,8 +161,8 @@ def build_backbone(
 ) -> Backbone:
     """A backbone by name, ready to use.
 
-    name: "tiny" (bundled) or any timm ViT or CNN; a tag after the dot names the weights and, with a file of
-        your own, still decides the normalisation of the images: `vit_base_patch16_224.dino`.
+    name: "tiny" (bundled) or any timm ViT or CNN; a tag after the dot names the weights and, with your
+        own file, still decides the normalisation of the images: `vit_base_patch16_224.dino`.
     weights: a .safetensors or .pth file; without one, those that belong to the name (timm's are downloaded).
     train_blocks: how many of the last blocks (ViT) or stages (CNN) train; 0 freezes all.
     image_size: pixels along one side; without it the native size, but 224 for ViTs with a larger one.
@@ -229,7 +229,7 @@ def blocks_of(network: nn.Module) -> list[nn.Module]:
     """What `train_blocks` counts, in order: the blocks of a ViT, the stages of a CNN.
 
     timm keeps them in a list called `blocks`, `stages` or `layers`, or as children `layer1`, `layer2`, …
-    (ResNet) or `s1`, `s2`, … (RegNet). Empty where neither is found.
+    (ResNet) or `s1`, `s2`, … (RegNet). Empty if neither is found.
     """
     children = dict(network.named_children())
     for name in ("blocks", "stages", "layers"):
@@ -244,7 +244,7 @@ def train_last_blocks(network: nn.Module, count: int) -> None:
     blocks = blocks_of(network)
     if not 0 <= count <= len(blocks):
         allowed = f"0 to {len(blocks)}" if blocks else "only 0, because its blocks cannot be told apart"
-        raise NewkindsError(f"train_blocks={count} does not go with this backbone; it allows {allowed}.")
+        raise NewkindsError(f"train_blocks={count} does not fit this backbone; it allows {allowed}.")
     for block in blocks[len(blocks) - count :]:
         block.requires_grad_(True)
 

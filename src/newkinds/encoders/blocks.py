@@ -16,7 +16,7 @@ from torch.func import functional_call
 def first_token(block: Any, tokens: Tensor) -> Tensor:
     """A block's output for its first token alone: (B, T, D) → (B, 1, D), the same as `block(tokens)[:, :1]`.
 
-    The first token asks all the others, but theirs are neither asked nor answered. One query a head needs no keys
+    The first token asks all the others, but theirs are neither asked nor answered. One query per head needs no keys
     and values either: q (x W_k)ᵀ is taken as (q W_kᵀ) xᵀ, and a (x W_v) as (a x) W_v.
     """
     if not _is_plain_block(block):
@@ -42,7 +42,7 @@ def first_token(block: Any, tokens: Tensor) -> Tensor:
 def all_tokens(block: Any, tokens: Tensor) -> Tensor:
     """A block's output, the same as `block(tokens)`: (B, T, D).
 
-    Where the block is trained but what enters it is not, the only use of the gradient that comes out of the product
+    If the block is trained but what enters it is not, the only use of the gradient that comes out of the product
     with W_qkv is for the scale g and shift s of the norm before it. Folded into the map, (x̂ g + s) W = x̂ (g W) + s W,
     they learn the same without that product.
     """

@@ -19,7 +19,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Encoded:
-    """What an encoder gives: always the feature, the rest if it was asked for or exists."""
+    """What an encoder gives: always the feature, the rest if it was requested or exists."""
 
     feature: Tensor  # (B, D), what every head, bank and clustering sees
     tokens: Tensor | None = None  # (B, N, D) refined patch tokens, with details

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ..errors import NewkindsError
 
-# What self-supervised training and classification leave in a file beside the backbone; not needed here.
+# What self-supervised training and classification leave in a file besides the backbone; not needed here.
 HEAD_NAMES = re.compile(r"(\w*head\w*|fc|classifier|last_linear|pre_logits|mask_token|ibot\w*|decoder\w*)(\.|$)")
 
 # DINOv2 saves its blocks in chunks: blocks.<chunk>.<block>. with the block counted through.
@@ -147,7 +147,7 @@ def pretrained_file(name: str, hub_id: str | None, url: str | None) -> Path:
 
 
 def _connect(address: str) -> None:
-    """Raise at once where the hub cannot be reached; its own library would retry for most of a minute."""
+    """Raise at once if the hub cannot be reached; its own library would retry for most of a minute."""
     request = urllib.request.Request(address, method="HEAD")
     with suppress(urllib.error.HTTPError):  # an answer, even a refusal, shows that there is a connection
         urllib.request.urlopen(request, timeout=CONNECT_SECONDS).close()
@@ -189,7 +189,7 @@ def _set_aside(state: Mapping[str, Tensor], wanted: Collection[str]) -> tuple[di
     """What goes through timm's converter, and what it would change or drop in silence and so must not see.
 
     It would resample the patch projection to another patch size: that is another architecture. It would drop
-    the biases of DINOv3's attention where the network has none, which changes nothing only if those of the
+    the biases of DINOv3's attention if the network has none, which changes nothing only if those of the
     queries and values are zero, as in the released weights (those of the keys cancel in the softmax).
     """
     through, aside = {}, {}
@@ -207,9 +207,9 @@ def _set_aside(state: Mapping[str, Tensor], wanted: Collection[str]) -> tuple[di
 
 
 def _backbone_prefix(names: Iterable[str], wanted: Collection[str]) -> str:
-    """What stands before the names of the backbone in a file, e.g. "teacher.module.backbone."
+    """The prefix of the backbone's names in a file, e.g. "teacher.module.backbone."
 
-    Every ending of a name that the network knows is a vote for what stands before it.
+    Every ending of a name that the network knows is a vote for the prefix before it.
     """
     votes: Counter[str] = Counter()
     for name in names:

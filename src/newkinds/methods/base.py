@@ -1,4 +1,4 @@
-"""What a discovery method is: a loss over features, and an assigner of its own."""
+"""What a discovery method is: a loss over features, and its own assigner."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Method(nn.Module, ABC):
             vars(self).update(section_of("method", type(self), given))
 
     trains: ClassVar[bool] = True  # False: there is no loss, and train.epochs is always 0
-    # What the method's authors train with, where it differs from TrainConfig's defaults.
+    # What the method's authors train with, if it differs from TrainConfig's defaults.
     train_defaults: ClassVar[dict[str, Any]] = {}
     backbone_defaults: ClassVar[dict[str, Any]] = {}  # likewise, the backbone's
 
     def __init__(self, config: Any, dim: int, known: int, categories: int) -> None:
-        """`dim` of the features, `known` classes with labels, `categories` in all (known and new)."""
+        """`dim` of the features, `known` classes with labels, `categories` in total (known and new)."""
         super().__init__()
         self.config = config
         self.known = known

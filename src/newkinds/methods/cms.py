@@ -75,7 +75,7 @@ class CMS(Method):
             config.patience,
             config.as_published,
         )
-        # (2n, P) unit rows, view-major, of the current epoch; gathered anew when training is resumed
+        # (2n, P) unit rows, view-major, of the current epoch; gathered again when training is resumed
         self.register_buffer("bank", torch.empty(0, config.output_dim), persistent=False)
 
     def on_epoch_start(self, epoch: int, embed: Embed) -> None:

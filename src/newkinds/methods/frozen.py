@@ -1,6 +1,6 @@
-"""The baseline that trains nothing: categories in the features as they are.
+"""The baseline that trains nothing: categories in the backbone's features.
 
-Sagar Vaze, Kai Han, Andrea Vedaldi, Andrew Zisserman (Generalized Category Discovery, CVPR 2022) cluster so too.
+Sagar Vaze, Kai Han, Andrea Vedaldi, Andrew Zisserman (Generalized Category Discovery, CVPR 2022) report it too.
 """
 
 from __future__ import annotations

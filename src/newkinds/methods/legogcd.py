@@ -32,7 +32,7 @@ class LegoGCD(SimGCD):
     @dataclass
     class Config(SimGCD.Config):
         known_threshold: Share = 0.7  # probability from which a view is surely of a known class
-        entropy_weight: NonNegative = 2.0  # of the entropy term, beside the supervised and unsupervised shares
+        entropy_weight: NonNegative = 2.0  # of the entropy term, besides the supervised and unsupervised shares
         entropy_temp: Positive = 0.05
         margin: NonNegative = 0.4  # how far the log of the mean prediction moves the logits
         mean_momentum: Share = 0.999  # of the running mean prediction
@@ -68,7 +68,7 @@ class LegoGCD(SimGCD):
         return terms
 
     def known_entropy(self, logits: Tensor, unlabelled: Tensor) -> Tensor:
-        """(2B,) cross-entropy of each row with itself under the margin; 0 where it is not surely known."""
+        """(2B,) cross-entropy of each row with itself under the margin; 0 if it is not surely known."""
         config = self.config
         with full_precision(logits) as logits:
             highest, category = (logits / config.student_temp).softmax(dim=1).max(dim=1)  # (2B,) each

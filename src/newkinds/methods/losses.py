@@ -1,7 +1,7 @@
 """Losses as pure functions of tensors.
 
 Rows that hold both views of B images are view-major: row i and row (i + B) mod 2B show the same image.
-Every loss runs in float32 under autocast (and in float64 where it is given float64), on any device, and
+Every loss runs in float32 under autocast (and in float64 if it is given float64), on any device, and
 is a zero with a graph when there is nothing to compare: a batch without labelled rows needs no special case.
 """
 
@@ -106,7 +106,7 @@ def prefix_distances(z: Tensor, widths: Sequence[int]) -> list[Tensor]:
 
     ‖a‖² − 2ab + ‖b‖² is a matrix product, many times faster than differences in thousands of dimensions,
     but its rounding error is largest where distances are smallest: exactly at the positives. So it is done
-    in float64, where there is any. Equal rows have distance zero and no gradient. A longer part's products
+    in float64, if the device has it. Equal rows have distance zero and no gradient. A longer part's products
     are those of the next shorter one and of the features in between: none is multiplied twice.
     """
     if z.device.type == "mps":  # has no float64

@@ -58,7 +58,7 @@ class SelEx(KMeansMethod):
 
     def __init__(self, config: Config, dim: int, known: int, categories: int) -> None:
         super().__init__(config, dim, known, categories)
-        # The hierarchy of the current epoch, made anew when training is resumed; clusters are numbered
+        # The hierarchy of the current epoch, made again when training is resumed; clusters are numbered
         # through all L levels.
         self.register_buffer("cluster", torch.empty(0, 0, dtype=torch.long), persistent=False)  # (L, n)
         self.register_buffer("centres", torch.empty(0, dim), persistent=False)  # (ΣK, D)

@@ -25,10 +25,10 @@ from .schedules import linear_then_constant
 class SimGCD(Method):
     """Parametric prototypes with self-distillation (Wen et al., ICCV 2023).
 
-    Two branches see the feature. The classifier holds one prototype a category, known classes first: it
-    learns the labels where there are any, and from every image that one view should predict what the
+    Two branches see the feature. The classifier holds one prototype per category, known classes first: it
+    learns the labels, if there are any, and from every image that one view should predict what the
     other does, while the mean prediction is kept spread over all categories. The projection is trained
-    by contrast, with labels where there are any. The category of an image is its nearest prototype.
+    by contrast, with labels if there are any. The category of an image is its nearest prototype.
     """
 
     @dataclass

@@ -51,9 +51,9 @@ class TrainConfig:
 
 @dataclass
 class EmbeddingConfig:
-    """The space in which images are compared and assigned, beside what the method makes of it."""
+    """The space in which images are compared and assigned, besides what the method makes of it."""
 
-    # by the covariance of labelled images within their classes, shrunk by this share; auto: chosen on labelled images
+    # by the within-class covariance of labelled images, shrunk by this share; auto: chosen on labelled images
     whiten: Annotated[float, Range(above=0, most=1)] | Literal["none", "auto"] = "none"
 
 

@@ -50,7 +50,7 @@ def fit(
     for line in describe_groups(groups, config.lr):
         say(f"training {line}")
     if not config.epochs:
-        say("nothing is trained (train.epochs=0): categories are found in the features as they are")
+        say("nothing is trained (train.epochs=0): categories are found in the backbone's features")
         run.write_metrics([])
         return _finished(model, table, config, run, cache)
     optimizer = SGD(groups, lr=config.lr, momentum=config.momentum)

@@ -100,7 +100,7 @@ class Model(nn.Module):
 
     @torch.inference_mode()
     def assign(self, features: Tensor) -> Assignment:
-        """Categories for features (n, D), of training images and of images never seen alike."""
+        """Categories for features (n, D), of training images and of images never seen."""
         assigner = self.chosen_assigner
         return Assignment.of_logits(assigner(self.embedding(features.to(self.device))), assigner.temperature)
 

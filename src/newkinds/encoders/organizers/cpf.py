@@ -147,7 +147,7 @@ class CPF(Organizer):
         self._initialise()
 
     def _set_alpha(self, name: str, used: bool, learned: bool) -> None:
-        """A weight of the fusion: learned from 1, or fixed at 1, or at 0 where its assignment is left out."""
+        """A weight of the fusion: learned from 1, or fixed at 1, or at 0 if its assignment is left out."""
         if used and learned:
             self.register_parameter(name, nn.Parameter(torch.ones(1)))
         else:

@@ -1,4 +1,4 @@
-"""The organizers without parameters: the class token as it is, and the class token plus the mean patch."""
+"""The organizers without parameters: the class token alone, and the class token plus the mean patch."""
 
 from __future__ import annotations
 
