@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .encoders.tokens import Tokens as Tokens
     from .errors import NewkindsError as NewkindsError
     from .evaluation.judge import evaluate as evaluate
+    from .verbs.assign import assign as assign
     from .verbs.count import count_categories as count_categories
     from .verbs.train import discover as discover
     from .verbs.train import train as train
@@ -36,6 +37,7 @@ _HOME = {
     "Encoder": "encoders.encoder",
     "NewkindsError": "errors",
     "Tokens": "encoders.tokens",
+    "assign": "verbs.assign",
     "count_categories": "verbs.count",
     "discover": "verbs.train",
     "evaluate": "evaluation.judge",

@@ -200,6 +200,25 @@ def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any)
 
 
 @verb(
+    RUN,
+    *choices("assigner", "whiten"),
+    argument("--out", "RUN", "run directory to write (default: RUN is changed in place)"),
+    *choices("seed", "device", "settings"),
+)
+def _assign(run: str, **chosen: Any) -> None:
+    """Find the categories of a finished run anew, by another assigner, in the features it has already.
+
+    newkinds assign runs/photos --assigner pim        categories by another assigner
+    newkinds assign runs/photos --assigner sskmeans --whiten --out runs/whitened
+    newkinds assign runs/photos --assigner own        back to the method's own
+    """
+    from .discovery.categories import summary
+    from .verbs.assign import assign
+
+    show(summary(assign(run, **chosen)))
+
+
+@verb(
     argument("source", "RUN|DATA", "run directory, folder, CSV file or name of a data set"),
     argument("--by", "NAME", "ward (default), brent or binary; the last two expect a single peak, and many images"),
     argument("--largest", "N", "the most categories that brent or binary may try", type=int),

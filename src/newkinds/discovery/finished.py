@@ -16,7 +16,7 @@ from ..files import write_whole
 from ..runs.run import Run
 from ..training.cache import TokenCache
 from ..training.device import choose_device
-from ..training.embedding import embed
+from ..training.embedding import Embedded, embed
 from ..training.model import Model, load_model
 from .card import run_card
 from .categories import Discovery, gather, read_names, write
@@ -68,15 +68,23 @@ class LoadedRun:
 
     def discover(self, table: Table, cache: TokenCache | None = None) -> Discovery:
         """Assign the images the run was trained on, and write all it shows: features, tables, page and card."""
-        from .report import render
-        from .report.build import page_of  # jinja2 is needed here only
+        return self.show(table, self.embed(table, cache))
 
+    def embed(self, table: Table, cache: TokenCache | None = None) -> Embedded:
+        """The features of all images, which are kept."""
         started = time.perf_counter()
         embedded = embed(self.model.encoder, table, self.model.device, cache=cache)
         self.run.write_json("timing.json", {"embedding_seconds": time.perf_counter() - started, "images": len(table)})
+        write_whole(self.run.path("features.safetensors"), save({"features": embedded.features}))
+        return embedded
+
+    def show(self, table: Table, embedded: Embedded) -> Discovery:
+        """Assign embedded images, and write tables, page and card."""
+        from .report import render
+        from .report.build import page_of  # jinja2 is needed here only
+
         assignment = self.model.assign(embedded.features)
         found = gather(self.run, table, embedded, assignment, self.names, len(self.model.known))
-        write_whole(self.run.path("features.safetensors"), save({"features": embedded.features}))
         write(found, self.run)
         write_whole(self.run.path("report.html"), render(page_of(found, self.model, table, self.run)))
         write_whole(self.run.path("README.md"), run_card(self.run, self.model.known, found))

@@ -26,6 +26,8 @@ from ..methods import METHODS, Method, Progress, Step
 from ..runs.config import OWN, Config
 from .precision import MixedPrecision
 
+REPLACED = ("assigner.", "whitening.")  # what `newkinds assign` finds anew in a finished run
+
 
 class Model(nn.Module):
     """A trained (or trainable) discoverer. Categories 0..C-1 are the known classes, the others are new."""
@@ -161,8 +163,8 @@ def _replaced(config: Config, method: Method, feature_dim: int) -> tuple[Assigne
     return assigner, None if whiten == "none" else Whitening(whiten)
 
 
-def load_model(config: Config, path: Path, device: torch.device) -> Model:
-    """The model of a run directory, from its own files alone."""
+def load_model(config: Config, path: Path, device: torch.device, find_anew: bool = False) -> Model:
+    """The model of a run directory, from its own files alone; `find_anew`: another assigner than the file's."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = json.loads((file.metadata() or {})["newkinds"])
@@ -173,6 +175,9 @@ def load_model(config: Config, path: Path, device: torch.device) -> Model:
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise NewkindsError(f"{path} is damaged or not a newkinds model: {error}.") from None
     model = build_model(config, known, k, load_weights=False)
+    if find_anew:
+        tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(REPLACED)}
+        tensors |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(REPLACED)}
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:

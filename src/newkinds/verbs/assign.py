@@ -1,0 +1,100 @@
+"""The verb that finds the categories of a finished run anew, in the features it has already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from ..console import say, warn
+from ..data import load_table
+from ..data.splits import split_checksum
+from ..data.table import Table, readable
+from ..discovery.categories import Discovery, category_names, read_names
+from ..discovery.finished import LoadedRun
+from ..errors import NewkindsError
+from ..files import write_whole
+from ..runs.config import OWN, resolve
+from ..runs.protocol import K_AUTO
+from ..runs.run import Run
+from ..training.device import choose_device
+from ..training.embedding import Embedded
+from ..training.model import load_model
+
+CHANGED = ("assigner", "embedding")  # sections of the settings
+STALE = ("assignments.csv", "evaluation.json", "count.json", "count.png", "count_published.json", "count_published.png")
+COPIED = ("protocol.json", "metrics.jsonl", "skipped.csv", "timing.json", f"{K_AUTO}.json", f"{K_AUTO}.png")
+
+
+def assign(
+    run: str | Path,
+    assigner: str = OWN,
+    *,
+    whiten: bool = False,
+    out: str | Path | None = None,
+    seed: int | None = None,
+    device: str = "auto",
+    settings: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
+) -> Discovery:
+    """Assign the images of a finished run by another assigner, without embedding them again.
+
+    The run is changed in place, or copied to `out` and left as it is. Figures of the assignment before (evaluation,
+    count) are deleted. Names of known classes stay; new categories are others now, and get their default names.
+
+    >>> newkinds.assign("runs/photos", "pim", whiten=True, out="runs/photos-pim")
+    """
+    source, target = Run(run), Run(run if out is None else out)
+    in_place = target.folder.resolve() == source.folder.resolve()
+    layers = [settings] if isinstance(settings, Mapping) else settings
+    for section in (section for layer in layers for section in layer if section not in CHANGED):
+        raise NewkindsError(f"a finished run has its {section} already: only assigner.… and embedding.… can be set.")
+    kept = {section: values for section, values in source.config().as_dict().items() if section not in CHANGED}
+    whitening = {"embedding": {"whiten": "auto"}} if whiten else {}
+    config = resolve(kept, {"assigner": {"name": assigner}}, whitening, *layers)
+    model = load_model(config, source.model_file, choose_device(device), find_anew=True)
+    names = read_names(source, model.known, model.k)
+    table = readable(load_table(config.data))
+    if source.read_json("protocol.json")["split"] != split_checksum(table):
+        raise NewkindsError(f"the images or labels changed since {source.folder} was begun: discover in another --out.")
+    embedded = _embedded(source, table)
+    if embedded is None:
+        say("the features of the run are missing: the images are embedded once more")
+        embedded = LoadedRun(source, model).embed(table)
+    seed = config.train.seed if seed is None else seed
+    labels = torch.from_numpy(table.targets)[embedded.rows]
+    model.find_categories(embedded.features, labels, seed)
+    if seed != config.train.seed:
+        model.chosen_assigner.note = ", ".join(filter(None, [model.chosen_assigner.note, f"seed {seed}"]))
+    for part, note in model.found().items():
+        say(f"{part}: {note}")
+    with target.claimed():
+        if in_place:
+            for name in STALE:
+                target.path(name).unlink(missing_ok=True)
+        else:
+            target.begin(config)
+            for name in (name for name in (*COPIED, "features.safetensors") if source.path(name).is_file()):
+                write_whole(target.path(name), source.path(name).read_bytes())
+        # killed between these two, the model does not fit its settings: the same command repairs that
+        model.save(target.model_file)
+        write_whole(target.path("config.yaml"), config.as_yaml())
+        loaded = LoadedRun(target, model)
+        loaded.names = category_names(names[: len(model.known)], model.k)
+        if names != loaded.names:
+            warn("the new categories are other ones now: the names that had been given to them are not kept.")
+        return loaded.show(table, embedded)
+
+
+def _embedded(run: Run, table: Table) -> Embedded | None:
+    """The features of the run, if they are those of all images of the table."""
+    try:
+        features = load_file(run.path("features.safetensors"))["features"]
+    except FileNotFoundError:
+        return None
+    except (OSError, SafetensorError, KeyError) as error:
+        raise NewkindsError(f"{run.path('features.safetensors')} is damaged ({error}): delete it.") from None
+    return Embedded(features, list(range(len(table))), []) if len(features) == len(table) else None

@@ -1,0 +1,143 @@
+"""Finding the categories of a finished run anew."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import newkinds
+from conftest import Killed, save_image
+from newkinds.errors import NewkindsError
+from newkinds.runs.run import Run
+from newkinds.verbs import assign as module
+
+QUICK = {"assigner": {"restarts": 2}}
+
+
+@pytest.fixture
+def run(trained_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained_run, tmp_path / "run"))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.name != ".lock"}
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    pytest.fail("no image is to be embedded")
+
+
+def test_a_run_is_assigned_anew_in_place_and_back(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents(run)
+    newkinds.evaluate(run)
+    newkinds.count_categories(run)
+    monkeypatch.setattr("newkinds.discovery.finished.embed", refuse)
+    found = newkinds.assign(run, "sskmeans", whiten=True, settings=QUICK)
+    after = contents(run)
+    assert after["features.safetensors"] == before["features.safetensors"]
+    assert after["assignments.csv"] != before["assignments.csv"]
+    assert not {"evaluation.json", "count.json", "count.png"} & set(after), "figures of the assignment before"
+    config = Run(run).config()
+    assert config.assigner == {"name": "sskmeans", "restarts": 2, "iterations": 200, "as_published": False}
+    assert config.embedding == {"whiten": "auto"}
+    for page in ("README.md", "report.html"):
+        assert b"sskmeans, restarts 2" in after[page]
+        assert b"whitened within classes" in after[page]
+    monkeypatch.undo()
+
+    loaded = newkinds.load(run)
+    again = loaded.discover(newkinds.data.load_table(config.data))
+    assert again.members == found.members
+    assert newkinds.evaluate(run)["protocol"]["assigner"] == "sskmeans, restarts 2"
+
+    newkinds.assign(run, "own")
+    back = contents(run)
+    for name in ("model.safetensors", "config.yaml", "assignments.csv", "categories.json"):
+        assert back[name] == before[name], name
+
+
+def test_a_copy_leaves_the_run_as_it_is(run: Path, tmp_path: Path) -> None:
+    newkinds.evaluate(run)
+    before = contents(run)
+    copy = tmp_path / "copy"
+    newkinds.assign(run, "ward", out=copy)
+    assert contents(run) == before
+    assert "evaluation.json" not in contents(copy)
+    assert len(newkinds.load(copy).predict(save_image(tmp_path / "never-seen.png"))) == 1
+    assert newkinds.evaluate(copy)["evaluated"] == json.loads(before["evaluation.json"])["evaluated"]
+    newkinds.assign(run, "ward", out=copy)  # the same command once more
+    with pytest.raises(NewkindsError, match=r"assigner\.name is 'ward' there and 'kmeans' here"):
+        newkinds.assign(run, "kmeans", out=copy)
+
+
+@pytest.mark.parametrize("killed_at", ["config.yaml", "model.safetensors"])
+@pytest.mark.parametrize("copied", [True, False])
+def test_killed_in_the_middle_the_same_command_repairs(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: str, copied: bool
+) -> None:
+    expected = tmp_path / "expected"
+    newkinds.assign(run, "kmeans", out=expected, settings=QUICK)
+    out = tmp_path / "copy" if copied else None
+    with monkeypatch.context() as patched:
+        for place in (module, newkinds.training.model):
+            write = place.write_whole
+
+            def write_or_die(path: Path, content: Any, write: Callable[..., None] = write) -> None:
+                if path.name == killed_at:
+                    raise Killed
+                write(path, content)
+
+            patched.setattr(place, "write_whole", write_or_die)
+        with pytest.raises(Killed):
+            newkinds.assign(run, "kmeans", out=out, settings=QUICK)
+    newkinds.assign(run, "kmeans", out=out, settings=QUICK)
+    repaired, whole = contents(out or run), contents(expected)
+    for name in ("model.safetensors", "config.yaml", "assignments.csv", "categories.json"):
+        assert repaired[name] == whole[name], name
+
+
+def test_missing_features_are_made_again(run: Path) -> None:
+    features = (run / "features.safetensors").read_bytes()
+    (run / "features.safetensors").unlink()
+    newkinds.assign(run, "kmeans", settings=QUICK)
+    assert (run / "features.safetensors").read_bytes() == features
+
+
+def test_names_of_known_classes_stay_and_new_categories_lose_theirs(
+    run: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    categories = json.loads((run / "categories.json").read_text())
+    categories[0]["name"], categories[-1]["name"] = "my own name", "puffin"
+    (run / "categories.json").write_text(json.dumps(categories))
+    found = newkinds.assign(run, "kmeans", settings=QUICK)
+    names = [category.name for category in found.categories]
+    assert names[0] == "my own name"
+    assert "puffin" not in names
+    assert "not kept" in capfd.readouterr().err
+
+
+def test_what_cannot_be_changed_is_refused(run: Path) -> None:
+    before = contents(run)
+    with pytest.raises(NewkindsError, match="a finished run has its train already"):
+        newkinds.assign(run, "kmeans", settings={"train": {"epochs": 3}})
+    with pytest.raises(NewkindsError, match="cannot be whitened"):
+        newkinds.assign(run, "own", whiten=True)
+    with pytest.raises(NewkindsError, match="learnt by a method"):
+        newkinds.assign(run, "prototypes")
+    with pytest.raises(NewkindsError, match="kmeans"):
+        newkinds.assign(run, "kmean")
+    assert contents(run) == before
+
+
+def test_the_command_line(run: Path, run_cli: Callable[..., tuple[int, str, str]]) -> None:
+    status, out, err = run_cli("assign", run, "--assigner", "pim", "--seed", 3, "--set", "assigner.steps=5",
+                               "--set", "assigner.search_steps=2")  # fmt: skip
+    assert status == 0, err
+    assert "images assigned" in out
+    assert "chosen on labelled images, seed 3" in err
+    assert Run(run).config().assigner["steps"] == 5
