@@ -55,7 +55,7 @@ _ALIASES = {
     "organizers": "encoders.organizers",
 }
 
-_ROOMS = ("cluster", "data", "methods")
+_ROOMS = ("cluster", "data", "methods", "plugins")
 
 __all__ = ["__version__", *sorted([*_HOME, *_ALIASES, *_ROOMS])]
 

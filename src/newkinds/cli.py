@@ -94,6 +94,8 @@ def names(text: str) -> list[str]:
 RUN = argument("run", "RUN", "run directory")
 TRUTH = argument("--truth", "DATA", "true classes: a folder with one sub-folder per class, or a CSV file")
 JSON = switch("--json", "as_json", "print JSON")
+PLUGIN_HELP = "Python file that registers methods, organizers … of your own; may be repeated"
+PLUGIN = argument("--plugin", "FILE.py", PLUGIN_HELP, dest="plugins", action="append")
 TRAINING = (
     argument("data", "DATA", "folder, CSV file (path,label) or name of a data set", nargs="?"),
     argument("--out", "RUN", "run directory to write", required=True),
@@ -351,7 +353,7 @@ def parser() -> argparse.ArgumentParser:
             places[group] = added.add_subparsers(metavar="ACTION", required=True)
         added = places[group].add_parser(last, help=verb.summary, **_help(verb.summary, verb.examples))
         added.set_defaults(verb=name)
-        for flag, how in verb.arguments:
+        for flag, how in verb.arguments if group else [*verb.arguments, PLUGIN]:
             added.add_argument(flag, **how)
     return main
 
@@ -370,6 +372,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     process.prepare()
     try:
+        for file in given.pop("plugins", []):
+            from .plugins import load
+
+            load(file)
         if "settings" in given:
             from .settings import parse_assignment
 

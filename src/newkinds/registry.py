@@ -1,19 +1,34 @@
-"""Names for things people add: one line registers a class, a duplicate is an error."""
+"""Names for parts that people add: one line registers a class, and other packages bring theirs by entry points."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
-from .errors import NewkindsError, nearest
+from .console import warn
+from .errors import NewkindsError, nearest, reason_of
 
 T = TypeVar("T", bound=Callable[..., Any])
+_origin: ContextVar[str | None] = ContextVar("origin", default=None)
+
+
+@contextmanager
+def registering_from(origin: str) -> Iterator[None]:
+    """What is registered meanwhile comes from a plugin file or another package."""
+    token = _origin.set(origin)
+    try:
+        yield
+    finally:
+        _origin.reset(token)
 
 
 class Registry(Generic[T]):
-    """A dictionary of classes or functions by name.
+    """A dictionary of classes or functions by name; those of other packages are loaded when they are asked for.
 
-    >>> METHODS = Registry("method")
+    >>> METHODS = Registry("method")                       # entry points: newkinds.methods
     >>> @METHODS.register("simgcd")
     ... class SimGCD: ...
     >>> METHODS["simgcd"] is SimGCD
@@ -23,24 +38,53 @@ class Registry(Generic[T]):
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._entries: dict[str, T] = {}
+        self._origins: dict[str, str | None] = {}
+        self._not_loaded: list[EntryPoint] | None = None  # None: not looked for yet
 
     def register(self, name: str) -> Callable[[T], T]:
         def add(entry: T) -> T:
             if name in self._entries:
                 raise ValueError(f"two {self.kind}s are called '{name}'")
+            ours = entry.__module__.partition(".")[0] == __package__  # maybe imported by a plugin just now
+            self._origins[name] = None if ours else _origin.get() or f"the module {entry.__module__}"
             self._entries[name] = entry
             return entry
 
         return add
 
+    def origin(self, name: str) -> str | None:
+        """The plugin file, package or module that brought a part; None: newkinds itself."""
+        return self._origins.get(name)
+
     def __getitem__(self, name: str) -> T:
-        if name not in self._entries:
-            hint = nearest(name, self._entries) or f" There are: {', '.join(sorted(self._entries))}."
+        if name not in self:
+            hint = nearest(name, self) or f" There are: {', '.join(self)}."
             raise NewkindsError(f"there is no {self.kind} called '{name}'.{hint}")
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:
+        if name not in self._entries:
+            self._load(lambda point: point.name == name)
         return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
+        self._load(lambda point: True)
         return iter(sorted(self._entries))
+
+    def _load(self, wanted: Callable[[EntryPoint], bool]) -> None:
+        """Load entry points, each once. One that is broken or takes another's name is reported and left out."""
+        if self._not_loaded is None:
+            self._not_loaded = list(entry_points(group=f"newkinds.{self.kind.replace(' ', '')}s"))
+        for point in [point for point in self._not_loaded if wanted(point)]:
+            self._not_loaded.remove(point)
+            package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+            try:
+                if point.name not in self._entries:
+                    with registering_from(package):
+                        entry = point.load()
+                        if point.name not in self._entries:  # else its module has registered it
+                            self.register(point.name)(entry)
+                if self._origins[point.name] != package:
+                    raise NewkindsError("the name is taken.")
+            except Exception as error:
+                warn(f"the {self.kind} '{point.name}' of the package {package} is left out: {reason_of(error)}")

@@ -62,7 +62,7 @@ class Count:
         return dict(self.curve)[self.answer]
 
 
-COUNTERS: Registry[Callable[..., Count]] = Registry("way of counting")
+COUNTERS: Registry[Callable[..., Count]] = Registry("counter")
 
 Score = Callable[[int], float]
 Search = Callable[[Score, int, int], int]

@@ -25,8 +25,7 @@ def source_of(data: str | Path) -> dict[str, Any]:
     if not str(data):
         raise NewkindsError("no folder, CSV file or data set is named.")
     path = Path(data)
-    own = [name for name in DATASETS if name not in ("folder", "csv")]
-    if isinstance(data, str) and data in own:
+    if isinstance(data, str) and data in DATASETS and data not in ("folder", "csv"):
         return {"name": data}
     if path.is_dir():
         return {"name": "folder", "path": str(path.resolve())}
@@ -34,6 +33,7 @@ def source_of(data: str | Path) -> dict[str, Any]:
         if path.suffix.lower() in (".csv", ".tsv", ".txt"):
             return {"name": "csv", "path": str(path.resolve())}
         raise NewkindsError(f"{path} is neither a folder nor a CSV file.")
+    own = [name for name in DATASETS if name not in ("folder", "csv")]
     raise NewkindsError(
         f"there is no folder, CSV file or data set '{data}'.{nearest(str(data), own)} Data sets: {', '.join(own)}."
     )

@@ -15,9 +15,17 @@ from ..data.published.base import data_root
 from ..encoders.backbones import build_backbone
 from ..encoders.organizers import ORGANIZERS
 from ..errors import NewkindsError
+from ..files import checksum
 from ..methods import METHODS
+from ..registry import Registry
 from ..settings import Count, NonNegative, Range, WholeNumber, chosen, coerced, merged, name_of, section_of
 
+REGISTRIES: dict[str, Registry[Any]] = {
+    "data": DATASETS,
+    "organizer": ORGANIZERS,
+    "method": METHODS,
+    "assigner": ASSIGNERS,
+}
 OWN = "own"  # the method's own assigner
 MOST_VIEWS = 10_000  # of an image in a cache; more is a slip of the keyboard
 
@@ -75,6 +83,16 @@ class Config:
 
     def as_yaml(self) -> str:
         return yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True)
+
+    def outside_parts(self) -> dict[str, dict[str, str | None]]:
+        """Section → part that a plugin or another package brought: its name, where it is from, a file's checksum."""
+        parts = {}
+        for section, registry in REGISTRIES.items():
+            name = getattr(self, section)["name"]
+            if (origin := registry.origin(name)) is not None:
+                file = Path(origin)
+                parts[section] = {"name": name, "from": origin, "checksum": checksum(file) if file.is_file() else None}
+        return parts
 
 
 def resolve(*layers: Mapping[str, Any]) -> Config:

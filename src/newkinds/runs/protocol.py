@@ -13,6 +13,7 @@ from torch import nn
 
 from .._version import __version__
 from ..assigners import ASSIGNERS
+from ..console import warn
 from ..data.splits import split_checksum
 from ..data.table import Table
 from ..encoders.backbones import weights_file
@@ -54,6 +55,8 @@ def record_protocol(
                 f"the backbone's weight file changed since {run.folder} was begun (it was {record['weights']}): "
                 "restore it or choose another --out."
             )
+        if record.get("outside", {}) != config.outside_parts():
+            warn(f"plugins or packages changed since {run.folder} was begun with {_outside(record)}.")
         return
     labelled = sum(label is not None for label in table.labels)
     run.write_json(
@@ -69,6 +72,7 @@ def record_protocol(
             "caveat": table.caveat,
             "class_list": table.class_list,
             "weights": _weights(config),
+            "outside": config.outside_parts(),
             "versions": package_versions(),
             "device": describe_device(device),
             "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
@@ -111,6 +115,7 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
         ("organizer", organizer),
         ("backbone", f"{config.backbone['name']}, {size}last {config.backbone['train_blocks']} block(s) trained"),
         ("weights", record["weights"]),
+        *([("from outside", _outside(record))] if record.get("outside") else []),
         ("training", f"{how}{others}" if train.epochs else "none"),
         *([("trains", "; ".join(record["trains"]))] if record.get("trains") else []),
         ("seed", str(train.seed)),
@@ -143,6 +148,14 @@ def _views(train: TrainConfig) -> str:
     if not train.cache_views:
         return "fresh views at every step"
     return f"{train.cache_views} fixed views of an image, their tokens cached in {train.cache_precision}"
+
+
+def _outside(record: Mapping[str, Any]) -> str:
+    """The parts that a plugin or another package brought."""
+    parts = record.get("outside", {}).items()
+    sums = {section: f", sha256 {part['checksum']}" if part["checksum"] else "" for section, part in parts}
+    said = [f"{section} {part['name']} from {part['from']}{sums[section]}" for section, part in parts]
+    return "; ".join(said) or "none from outside"
 
 
 def package_versions() -> str:

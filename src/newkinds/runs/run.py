@@ -18,7 +18,7 @@ from ..errors import NewkindsError
 from ..files import make_folder, remove_leftovers, write_csv, write_whole
 from ..settings import flat, read_recipe
 from ..text import unescaped
-from .config import Config, resolve
+from .config import REGISTRIES, Config, resolve
 
 # settings that may change between two parts of one run, for they do not change its result
 # (images that moved are compared with those the run was begun with)
@@ -85,7 +85,21 @@ class Run:
         file = self.path("config.yaml")
         if not file.is_file():
             raise NewkindsError(f"{self.folder} is not a run directory: it has no config.yaml.")
-        return resolve({"train": {"cache_views": 0}}, _of_this_version(read_recipe(file), file))
+        try:
+            return resolve({"train": {"cache_views": 0}}, _of_this_version(read_recipe(file), file))
+        except NewkindsError:
+            self._require_parts()
+            raise
+
+    def _require_parts(self) -> None:
+        """Say which plugin or package is missing. Nothing is loaded because a run says so: it may be a stranger's."""
+        if not self.path("protocol.json").is_file():
+            return
+        for section, part in self.read_json("protocol.json").get("outside", {}).items():
+            if part["name"] not in REGISTRIES[section]:
+                kind, origin = REGISTRIES[section].kind, part["from"]
+                how = f"add --plugin {origin}" if part["checksum"] else "install or import it"
+                raise NewkindsError(f"this run needs the {kind} '{part['name']}' from {origin}: {how}.") from None
 
     def refuse_other_settings(self, config: Config) -> None:
         """What is there already must be the same run."""

@@ -34,7 +34,13 @@ def listing(kind: str | None = None) -> str:
 
 
 def _described(registry: Registry[Any]) -> list[tuple[str, str]]:
-    return [(name, (registry[name].__doc__ or "").strip().split("\n")[0]) for name in registry]
+    """Name → the first line of its description, and where it is from, if that is not newkinds."""
+    described = []
+    for name in registry:
+        summary = (registry[name].__doc__ or "").strip().split("\n")[0]
+        origin = registry.origin(name)
+        described.append((name, summary if origin is None else f"{summary} (from {origin})".strip()))
+    return described
 
 
 def _recipes() -> list[tuple[str, str]]:

@@ -1,0 +1,33 @@
+"""Parts from Python files: methods, organizers, assigners, counters and data sets that no package brings."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+
+from .errors import NewkindsError, reason_of
+from .registry import registering_from
+
+
+def load(file: str | Path) -> None:
+    """Import a Python file, once; what it registers can be named from then on.
+
+    >>> newkinds.plugins.load("mine.py")
+    >>> newkinds.train("photos/", "runs/mine", method="mine", k=40)
+    """
+    path = Path(file).expanduser().resolve()
+    if not path.is_file() or path.suffix != ".py":
+        raise NewkindsError(f"the plugin {file} is not there or not a Python file (.py).")
+    if str(path.parent) not in sys.path:  # also for the files that it imports, and for the processes that read images
+        sys.path.append(str(path.parent))
+    try:
+        with registering_from(str(path)):
+            module = importlib.import_module(path.stem)
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = lines[-1] if lines else getattr(error, "lineno", None)
+        raise NewkindsError(f"the plugin {path} cannot be loaded: line {line}: {reason_of(error)}") from error
+    if Path(module.__file__ or "").resolve() != path:
+        raise NewkindsError(f"the plugin {path} has the name of another module ({module.__file__}): rename it.")

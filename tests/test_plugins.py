@@ -1,0 +1,201 @@
+"""Parts from outside: entry points of other packages, and plugin files."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from conftest import save_image
+from newkinds import plugins
+from newkinds.assigners import ASSIGNERS
+from newkinds.cluster.count import COUNTERS
+from newkinds.data import DATASETS
+from newkinds.encoders.organizers import ORGANIZERS
+from newkinds.errors import NewkindsError
+from newkinds.files import checksum
+from newkinds.methods import METHODS
+from newkinds.registry import Registry
+
+Cli = Callable[..., tuple[int, str, str]]
+REGISTRIES: list[Registry] = [METHODS, ORGANIZERS, ASSIGNERS, COUNTERS, DATASETS]
+METHOD = '''
+from dataclasses import dataclass
+from newkinds.methods import METHODS
+
+SimGCD = METHODS["simgcd"]
+
+class Tilted(SimGCD):
+    """SimGCD with a setting that may be negative."""
+
+    @dataclass
+    class Config(SimGCD.Config):
+        tilt: float = -0.5
+'''
+REGISTERED = METHOD.replace("class Tilted", '@METHODS.register("tilted")\nclass Tilted')
+SMALL = ("--set", "train.batch_size=16")
+TINY = ("--set", "data.categories=4", "--set", "data.per_category=8", *SMALL, "--epochs", 2)
+
+
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """What a test loads is forgotten after it, and entry points are looked for anew."""
+    for registry in REGISTRIES:
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+        monkeypatch.setattr(registry, "_origins", dict(registry._origins))
+        monkeypatch.setattr(registry, "_not_loaded", None)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Install a package: the text of its module, and its entry points by group."""
+
+    def install(name: str, module: str, **groups: dict[str, str]) -> None:
+        site = tmp_path / "site"
+        (info := site / f"{name}-1.5.dist-info").mkdir(parents=True)
+        (site / f"{name}.py").write_text(module)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n")
+        lines = [
+            line
+            for group, points in groups.items()
+            for line in (f"[newkinds.{group}]", *(f"{point} = {value}" for point, value in points.items()))
+        ]
+        (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+        monkeypatch.syspath_prepend(site)
+
+    return install
+
+
+def test_parts_of_another_package_are_listed_and_used(
+    package: Callable[..., None], run_cli: Cli, tmp_path: Path
+) -> None:
+    parts = """
+from newkinds.assigners import ASSIGNERS
+from newkinds.cluster.count import COUNTERS
+from newkinds.data import DATASETS
+from newkinds.encoders.organizers import ORGANIZERS
+
+class Same(ORGANIZERS["none"]):
+    "The class token."
+
+class Centres(ASSIGNERS["sskmeans"]):
+    "Nearest centres."
+
+def few(categories: int = 4):
+    "A few creatures."
+    return DATASETS["creatures"](categories=categories, per_category=8)
+
+def by_hand(features, y):
+    "As somebody says."
+    return COUNTERS["ward"](features, y)
+"""
+    package(
+        "newkinds_extra",
+        METHOD + parts,
+        methods={"tilted": "newkinds_extra:Tilted"},
+        organizers={"same": "newkinds_extra:Same"},
+        assigners={"centres": "newkinds_extra:Centres"},
+        datasets={"few": "newkinds_extra:few"},
+        counters={"by-hand": "newkinds_extra:by_hand"},
+    )
+    assert "newkinds_extra" not in sys.modules, "entry points are loaded only when they are asked for"
+    listed = run_cli("list")[1]
+    for line in ("tilted +SimGCD with a", "same +The class", "centres +Near", "few +A few", "by-hand +As"):
+        assert re.search(rf"^  {line}.* \(from newkinds_extra 1.5\)$", listed, re.MULTILINE), line
+    assert not re.search("^  (simgcd|cpf|creatures|ward) .*from", listed, re.MULTILINE)
+    training = ("--method", "tilted", "--organizer", "same", "--assigner", "centres", "--epochs", 1)
+    status, _, err = run_cli("train", "few", "--out", tmp_path / "run", *training, *SMALL, "--set", "method.tilt=-2")
+    assert status == 0, err
+    assert "tilt: -2.0" in (tmp_path / "run" / "config.yaml").read_text()
+    outside = json.loads((tmp_path / "run" / "protocol.json").read_text())["outside"]
+    assert {section: part["name"] for section, part in outside.items()} == {
+        "data": "few", "organizer": "same", "method": "tilted", "assigner": "centres",
+    }  # fmt: skip
+    for registry in (METHODS, ORGANIZERS, DATASETS):  # as if the package were not installed
+        del registry._entries[{"method": "tilted", "organizer": "same", "data set": "few"}[registry.kind]]
+    status, _, err = run_cli("eval", tmp_path / "run")
+    assert status == 1
+    assert re.search("this run needs the .* from newkinds_extra 1.5: install or import it.", err)
+
+
+def test_broken_and_taken_entry_points_are_reported_and_stop_nothing(
+    package: Callable[..., None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    own, before = METHODS["simgcd"], list(METHODS._entries)
+    package("broken_one", "import nowhere_at_all", methods={"broken": "broken_one:Broken"})
+    package("thief", METHOD, methods={"simgcd": "thief:Tilted", "gone": "thief:Gone"})
+    package("good_one", REGISTERED, methods={"tilted": "good_one:Tilted"})  # registers itself, too
+    for _ in range(2):
+        assert list(METHODS) == sorted([*before, "tilted"])
+    said = capfd.readouterr().err
+    assert said.count("the method 'broken' of the package broken_one 1.5 is left out: ModuleNotFoundError") == 1
+    assert said.count("the method 'simgcd' of the package thief 1.5 is left out: the name is taken.") == 1
+    assert said.count("the method 'gone' of the package thief 1.5 is left out: AttributeError") == 1
+    assert METHODS["simgcd"] is own
+    assert METHODS.origin("tilted") == "good_one 1.5"
+    with pytest.raises(NewkindsError, match="no method called 'broken'"):
+        METHODS["broken"]
+
+
+def test_a_plugin_trains_resumes_and_predicts(
+    run_cli: Cli, tmp_path: Path, killed_after_an_epoch: Callable[[], AbstractContextManager[None]]
+) -> None:
+    file, run, image = tmp_path / "my_tilted.py", tmp_path / "run", save_image(tmp_path / "a.png")
+    file.write_text(REGISTERED)
+    training = ("train", "creatures", "--method", "tilted", "--out", run, *TINY)
+    assert "Did you mean" in run_cli(*training, "--organizer", "cfp", "--plugin", file)[2]
+    with killed_after_an_epoch():
+        run_cli(*training, "--plugin", file)
+    recorded = json.loads((run / "protocol.json").read_text())["outside"]
+    assert recorded == {"method": {"name": "tilted", "from": str(file), "checksum": checksum(file)}}
+    status, _, err = run_cli(*training, "--plugin", file)
+    assert status == 0, err
+    assert err.count("epoch 1/2") == 1, "that was before it was killed"
+    assert "changed" not in err
+    status, out, err = run_cli("predict", run, image, "--plugin", file, "--plugin", file)
+    assert (status, out.count("\n")) == (0, 2), err
+    assert f"method tilted from {file}, sha256 {checksum(file)}" in run_cli("eval", run, "--plugin", file)[1]
+
+    file.write_text(REGISTERED + "# changed\n")
+    assert "plugins or packages changed since" in run_cli(*training, "--plugin", file)[2]
+
+    del METHODS._entries["tilted"]  # as in a new process
+    del sys.modules["my_tilted"]
+    status, _, err = run_cli("predict", run, image)
+    assert (status, err) == (1, f"error: this run needs the method 'tilted' from {file}: add --plugin {file}.\n")
+    assert "my_tilted" not in sys.modules, "a run directory never has code executed by itself"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\ny = x / 0\n", "line 2: ZeroDivisionError: division by zero"),
+        ("x = 1\n\ndef\n", "line 3: SyntaxError"),
+        ("\nimport nowhere_at_all", "line 2: ModuleNotFoundError"),
+        (METHOD.replace("class Tilted", '@METHODS.register("cms")\nclass Tilted'), "two methods are called 'cms'"),
+    ],
+)
+def test_mistakes_in_a_plugin_are_named_with_their_line(run_cli: Cli, tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "mistaken.py").write_text(text)
+    status, _, err = run_cli("list", "--plugin", tmp_path / "mistaken.py")
+    assert status == 1
+    assert f"{tmp_path / 'mistaken.py'} cannot be loaded: " in err
+    assert message in err
+
+
+def test_plugins_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(NewkindsError, match=r"nowhere\.py is not there"):
+        plugins.load(tmp_path / "nowhere.py")
+    (tmp_path / "json.py").write_text("raise RuntimeError")
+    with pytest.raises(NewkindsError, match=r"json\.py has the name of another module .*: rename it"):
+        plugins.load(tmp_path / "json.py")
