@@ -176,7 +176,7 @@ def test_predict_with_nothing_readable_fails(run_cli: Cli, trained_run: Path, tm
     (tmp_path / "a.png").write_bytes(b"nope")
     status, out, err = run_cli("predict", trained_run, tmp_path / "a.png")
     assert status == 1
-    assert "a.png passed over: not an image" in err
+    assert "a.png skipped: not an image" in err
     assert out == "path,category,is_new,confidence\n"
 
 

@@ -98,7 +98,7 @@ def test_predictions_go_through_standard_output(trained_run: Path, tmp_path: Pat
     done = subprocess.run([*command, "--out", "/dev/fd/1"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert [row["path"] for row in csv.DictReader(done.stdout.splitlines())] == [str(tmp_path / "a.png")]
-    assert "b.png passed over" in done.stderr
+    assert "b.png skipped" in done.stderr
 
 
 @pytest.mark.parametrize("kind", ["itself", "in the folder", "link", "hard link", "model", "skipped"])

@@ -149,7 +149,7 @@ def test_predict_images_never_seen(trained_run: Path, tmp_path: Path, capfd: pyt
     names = {c["name"] for c in json.loads((trained_run / "categories.json").read_text())}
     assert {p.category for p in predictions} <= names
     assert all(0 <= p.confidence <= 1 for p in predictions)
-    assert "broken.png passed over" in capfd.readouterr().err
+    assert "broken.png skipped" in capfd.readouterr().err
     with pytest.raises(NewkindsError, match="there is no file or folder"):
         newkinds.predict(trained_run, tmp_path / "nothing.png")
 

@@ -1,1 +1,1 @@
-"""What was found: categories and their members, as tables, pictures and a page; a finished run put to use."""
+"""What was found: categories and their members, as tables, pictures and a page; using a finished run."""

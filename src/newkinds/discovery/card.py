@@ -25,7 +25,7 @@ def run_card(run: Run, known: Sequence[str], discovery: Discovery | None) -> str
     ]
     if discovery is not None:
         lines += [
-            f"{len(discovery.members):,} images assigned, {len(discovery.skipped):,} passed over (`skipped.csv`); "
+            f"{len(discovery.members):,} images assigned, {len(discovery.skipped):,} skipped (`skipped.csv`); "
             f"{len(discovery.known)} known categories, {len(discovery.new)} new ones with members.",
             "",
         ]

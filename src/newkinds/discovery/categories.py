@@ -1,4 +1,4 @@
-"""What was discovered: the categories, who belongs to them, and how sure that is."""
+"""What was discovered: the categories, their members, and how sure each assignment is."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Category:
     name: str
     is_new: bool
     size: int  # images assigned to it
-    confidence: float  # mean over them; 0 where there are none
+    confidence: float  # mean over them; 0 if there are none
     exemplars: list[str]  # paths of its most typical images, best first
 
 
@@ -36,7 +36,7 @@ class Category:
 class Member:
     """One image: what its label said, and the category the model puts it in.
 
-    Labelled images are assigned too: where the two differ, one of them deserves a look.
+    Labelled images are assigned too: if the two differ, one of them deserves a look.
     """
 
     path: str
@@ -107,7 +107,7 @@ def gather(
 
 
 def write(discovery: Discovery, run: Run) -> None:
-    """`skipped.csv`, `categories.json` and, last, `assignments.csv`: where that is, the others are."""
+    """`skipped.csv`, `categories.json` and, last, `assignments.csv`: if that exists, so do the others."""
     write_skipped(discovery.skipped, run)
     run.write_json("categories.json", [asdict(category) for category in discovery.categories])
     run.write_table(
@@ -145,6 +145,6 @@ def summary(discovery: Discovery) -> str:
     table = text_table(["new category", "images", "confidence"], rows) if rows else "no new category has members"
     return (
         f"{table}\n\n{len(discovery.members)} images assigned ({len(discovery.known)} known categories, "
-        f"{len(discovery.new)} new), {len(discovery.skipped)} passed over\n"
+        f"{len(discovery.new)} new), {len(discovery.skipped)} skipped\n"
         f"look at {discovery.run / 'report.html'}; tables in {discovery.run / 'assignments.csv'}"
     )

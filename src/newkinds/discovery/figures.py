@@ -1,10 +1,10 @@
-"""Pictures of primitive fields: which primitive holds which patch of an image, and how firmly.
+"""Pictures of primitive fields: which primitive is strongest in which patch of an image, and how clearly.
 
 A field gives, for each patch, the share of each of M primitives; shares of a patch sum to 1. Trained fields
 are often close to even (every share near 1/M), so the colours have a fixed zero: a primitive at or below its
 even share is not drawn at all, and full colour is what the most decided patches of the images drawn together
 reach. How wide that range is, colours alone cannot tell: `FieldOverlays.describe` says it in words; show it
-beside the pictures.
+next to the pictures.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def fields_figure(
 ) -> bytes:
     """One PNG, one row per image: the image, the winner of each patch, the four strongest primitives.
 
-    Written to `path` where one is given; arguments as for `field_overlays`.
+    Written to `path` if one is given; arguments as for `field_overlays`.
     """
     # Imported here: the rest of this file does without matplotlib. No pyplot: it has global state.
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -1,4 +1,4 @@
-"""A finished run, put to use: on the images it was trained on, and on images it has never seen."""
+"""Using a finished run: on the images it was trained on, and on images it has never seen."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class LoadedRun:
         table = table_below(Path(), list(map(str, files)), [None] * len(files))
         embedded = embed(self.model.encoder, table, self.model.device)
         for skipped in embedded.skipped:
-            warn(f"{skipped.path} passed over: {skipped.reason}")
+            warn(f"{skipped.path} skipped: {skipped.reason}")
         assignment = self.model.assign(embedded.features)
         return [
             Prediction(table.paths[row], self.names[c], c >= len(self.model.known), round(p, 4))

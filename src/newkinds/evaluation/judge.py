@@ -1,4 +1,4 @@
-"""What a run is worth: All / Old / New where true classes are known, of its unlabelled images and of test images."""
+"""How good a run is: All / Old / New on its unlabelled images and on test images, if true classes are known."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ METRIC_NAMES = {
 
 
 def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]:
-    """Accuracy of a run on its unlabelled images, where their true classes are known.
+    """Accuracy of a run on its unlabelled images, if their true classes are known.
 
-    `truth`: a folder with one sub-folder a class, or a CSV file with path and label (or truth), naming the
-    same images; not needed for data sets that bring their own. Nothing is trained or chosen by it.
-    The official test images of a benchmark are assigned and scored as well ("test"), where all of them are there.
+    `truth`: a folder with one sub-folder per class, or a CSV file with path and label (or truth), naming the
+    same images; not needed for data sets that have their own. Nothing is trained or chosen by it.
+    The official test images of a benchmark are assigned and scored as well ("test"), if all of them are available.
     """
     opened = Run(run)
     rows = assignments(opened)
@@ -49,10 +49,10 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     predicted = [row["category"] for row in unlabelled if row["path"] in truth_of]
     missing = len(unlabelled) - len(true)
     if not true:
-        raise NewkindsError(f"the truth of none of the unlabelled images in {run} is known: give it with --truth.")
+        raise NewkindsError(f"no true class is known for the unlabelled images in {run}: give them with --truth.")
     if missing:
         warn(f"{missing} unlabelled image(s) have no true class and are left out of the evaluation.")
-    # a benchmark says which classes are known, also where none of a class's images kept its label
+    # a benchmark says which classes are known, even if none of a class's images kept its label
     known = given.known if truth is None else {row["given_label"] for row in rows} - {""}
     result = score(true, predicted, known)
     evaluated = f"{len(true):,} unlabelled training images"
@@ -89,7 +89,7 @@ def _on_test_images(run: Run) -> tuple[dict[str, Any] | None, str]:
         test = {"evaluated": len(embedded.rows), "metrics": result, **of}
         if embedded.skipped:
             first = embedded.skipped[0]
-            warn(f"{len(embedded.skipped)} test image(s) passed over; the first is {first.path}: {first.reason}")
+            warn(f"{len(embedded.skipped)} test image(s) skipped; the first is {first.path}: {first.reason}")
     if not test["evaluated"]:
         return None, f"not on test images: none of {len(table):,} can be read"
     unread = f" of {len(table):,}, the others cannot be read" if test["evaluated"] < len(table) else ""
@@ -114,7 +114,7 @@ def _judged(model: Model, table: Table, cache: TokenCache | None = None) -> tupl
 def score(
     true: Sequence[str], predicted: Sequence[str] | Sequence[int], known: Iterable[str]
 ) -> dict[str, float | None]:
-    """All metrics; None, and a warning, where a split is empty."""
+    """All metrics; None, and a warning, if a split is empty."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = metrics.evaluate(true, predicted, set(known))
@@ -134,7 +134,7 @@ def score_unlabelled(model: Model, table: Table, cache: TokenCache | None = None
 
 
 def assignments(run: Run) -> list[dict[str, str]]:
-    """The rows of `assignments.csv`, which is made first where training has just ended."""
+    """The rows of `assignments.csv`, which is made first if training has just ended."""
     if not run.path("assignments.csv").is_file():
         load(run.folder).discover(readable(load_table(run.config().data)))
     return run.read_table("assignments.csv")
@@ -183,7 +183,7 @@ def _truth(paths: Sequence[str], given: Table) -> dict[str, str]:
 
 
 def evaluation_table(evaluation: dict[str, Any]) -> str:
-    """All, Old and New for each accuracy, NMI and ARI, the same on test images where there are, then the protocol."""
+    """All, Old and New for each accuracy, NMI and ARI, the same on test images if available, then the protocol."""
     tables = [_metrics_table("unlabelled training images, %", evaluation["metrics"])]
     if evaluation["test"] is not None:
         tables.append(_metrics_table("test images, %", evaluation["test"]["metrics"]))

@@ -44,14 +44,14 @@ class CategoryRow:
     size: int  # images assigned to it, shown or not
     confidence: float  # mean over its images, 0…1
     thumbnails: list[Thumbnail] = field(default_factory=list)
-    truth: str | None = None  # its commonest true class, where the truth is known
+    truth: str | None = None  # its commonest true class, if the truth is known
 
 
 @dataclass
 class FieldPictures:
     """The primitive fields of a few images, as `figures.field_overlays` draws them."""
 
-    captions: list[str]  # one an image
+    captions: list[str]  # one per image
     drawn: FieldOverlays
 
 

@@ -17,7 +17,7 @@ from ..categories import Category, Discovery, Member
 from ..figures import field_overlays
 from . import CategoryRow, FieldPictures, Page, Thumbnail
 
-THUMBNAILS = 10  # a category
+THUMBNAILS = 10  # per category
 FIELD_IMAGES = 6  # images whose primitive fields are drawn
 
 
@@ -44,7 +44,7 @@ def page_of(discovery: Discovery, model: Model, table: Table, run: Run) -> Page:
     recipe, out = shlex.quote(str(run.path("config.yaml"))), shlex.quote(str(run.folder))
     return Page(
         title=f"{len(discovery.new)} new {'category' if len(discovery.new) == 1 else 'categories'}",
-        subtitle=f"beside {len(discovery.known)} known ones, in {len(discovery.members):,} images",
+        subtitle=f"and {len(discovery.known)} known ones, in {len(discovery.members):,} images",
         summary=summary,
         categories=rows,
         command=f"newkinds discover --recipe {recipe} --out {out}",
@@ -69,7 +69,7 @@ def _thumbnails(c: Category, member_of: dict[str, Member], row_of: dict[str, int
 
 
 def _majority_truths(discovery: Discovery, table: Table) -> dict[str, str]:
-    """Category → its commonest true class and that one's share of it, where the truth is known."""
+    """Category → its commonest true class and that one's share of it, if the truth is known."""
     if table.truth is None:
         return {}
     truth_of = dict(zip(table.paths, table.truth, strict=True))
