@@ -148,8 +148,7 @@ class TokenCache:
         for image in np.flatnonzero(missing.any(1)).tolist():
             alike.setdefault(tuple(numbers_of[image]), []).append(image)
         batches = [some[start : start + BATCH] for some in alike.values() for start in range(0, len(some), BATCH)]
-        self.backbone.to(self.device)
-        self._announce(views=int(missing.sum()), images=int(missing.any(1).sum()))
+        self._announce(views=int(missing.sum()), images=sum(map(len, batches)))
         row_of = {content: row for row, content in enumerate(self.table.contents or [])}
         rows = [row_of[content] for content in self._contents]
         loader = DataLoader(
@@ -158,6 +157,8 @@ class TokenCache:
             num_workers=choose_workers(self.workers, self.device),
             collate_fn=list,
         )
+        self.backbone.to(self.device)
+        started = time.perf_counter()
         for images, seen in zip(batches, track(loader, "caching tokens", total=len(batches)), strict=True):
             for image, views in zip(images, seen, strict=True):
                 if isinstance(views, str):
@@ -165,9 +166,12 @@ class TokenCache:
             for which, number in enumerate(numbers_of[images[0]]):
                 tokens = self._entering(torch.stack([views[which] for views in seen]))
                 self.store.append([self._contents[image] for image in images], number, tokens.cpu().numpy())
+            if images is batches[0] and len(batches) > 1:
+                seconds = (time.perf_counter() - started) * (len(batches) - 1)
+                say(f"about {seconds / 60:.0f} min to go" if seconds > 90 else f"about {seconds:.0f} s to go")
 
     def _announce(self, views: int, images: int) -> None:
-        """Size and time, before anything long begins."""
+        """Say how much is to be done, and refuse it if there is no room."""
         needed, free = views * self.store.row_bytes, shutil.disk_usage(self.store.folder).free
         if needed > free:
             raise CacheUnavailable(
@@ -175,16 +179,9 @@ class TokenCache:
                 f"{gigabytes(free)} are free: make room (newkinds cache list, newkinds cache clear), name another "
                 f"place in the environment variable {ROOT_VARIABLE}, or take fewer views (--cache-views N; 0 for none)."
             )
-        size = self.backbone.preprocessing.size
-        probe = torch.zeros(8, 3, size, size, dtype=torch.uint8)
-        for _ in range(2):  # the first call is slower
-            started = time.perf_counter()
-            self._entering(probe)
-        seconds = (time.perf_counter() - started) / len(probe) * views
-        expected = f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
         say(
-            f"caching the tokens of {views:,} views of {images:,} images: {gigabytes(needed)} in {self.store.folder}, "
-            f"about {expected} and the reading of the images (to resume after an interruption, rerun the same command)"
+            f"caching the tokens of {views:,} views of {images:,} images: {gigabytes(needed)} in {self.store.folder} "
+            "(to resume after an interruption, rerun the same command)"
         )
 
     @torch.inference_mode()

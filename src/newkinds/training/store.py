@@ -7,7 +7,6 @@ readers need no lock, a killed writer loses what it had not finished, and damage
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -85,7 +84,7 @@ class Store:
     def locked(self) -> Iterator[None]:
         """One process at a time adds to a store; the others wait. A killed one leaves no lock."""
         with _using(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
             lock = FileLock(f"{self.folder}.lock")  # not in the folder: deleted with what it guards, it guards nothing
             try:
                 held = lock.acquire(timeout=1)
@@ -100,6 +99,7 @@ class Store:
         """Say what the folder holds. Rows of which nothing is said are not used."""
         record = self._description()
         with _using(self.folder):
+            self.folder.mkdir(exist_ok=True)
             if not record or not (self.folder / INDEX).exists():
                 for file in _row_files(self.folder):
                     warn(f"{file} is of no use without {DESCRIPTION} and {INDEX}: its tokens are computed again.")
@@ -154,11 +154,10 @@ def _using(folder: Path) -> Iterator[None]:
     except NewkindsError as error:
         raise CacheUnavailable(str(error)) from error
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise CacheUnavailable(
-            f"cannot use the cache {folder}: {error.strerror or error}. "
-            + ("What is whole in it is kept: make room and run the same command again, or n" if full else "N")
-            + f"ame another place in the environment variable {ROOT_VARIABLE}, or train without one (--cache-views 0)."
+            f"cannot use the cache {folder}: {error.strerror or error}. What is whole in it is kept. Mend that and "
+            f"rerun the same command, name another place in the environment variable {ROOT_VARIABLE}, or train without "
+            "a cache (--cache-views 0)."
         ) from error
 
 
@@ -204,9 +203,6 @@ def _row_files(folder: Path) -> list[Path]:
 # -- looking after caches ----------------------------------------------------------------------------------
 
 
-State = Literal["in use", "damaged", "old format"]  # as far as its description tells
-
-
 @dataclass(frozen=True)
 class CacheEntry:
     """One cache on the disk."""
@@ -217,7 +213,7 @@ class CacheEntry:
     views: int  # random ones
     bytes: int
     made: str
-    state: State
+    state: str  # "in use", "damaged" or "old format", as far as its description tells
 
 
 def cache_root() -> Path:
@@ -245,32 +241,25 @@ def list_caches() -> list[CacheEntry]:
 def _entry(folder: Path) -> CacheEntry | None:
     """What a folder holds by what it says, whose digest its name must be; None if it is no cache."""
     record, files = _read_description(folder), _row_files(folder)
-    origin, about, entries = record.get("origin"), record.get("about"), _read_index(folder)
     if "origin" not in record and not any(file.suffix in (".index", ".crc") for file in files):
         return None
-    state: State = "in use"
+    origin, about, made = record.get("origin"), record.get("about"), str(record.get("made", "?"))
+    about = "; ".join(map(str, about)) if isinstance(about, list) else str(about)
+    entries = _read_index(folder)
+    entries = entries[entries["content"] != b""]
+    images, views = len(np.unique(entries["content"])), max(len(np.unique(entries["view"])) - 1, 0)
     if not isinstance(origin, dict) or _key(origin) != folder.name:
         state, about = "damaged", "it does not say what it holds"
-    elif origin.get("format") != FORMAT:
-        state = "old format"
-    used = entries[entries["content"] != b""]
-    return CacheEntry(
-        key=folder.name,
-        about="; ".join(map(str, about)) if isinstance(about, list) else str(about),
-        images=len(np.unique(used["content"])),
-        views=max(len(np.unique(used["view"])) - 1, 0),
-        bytes=sum(map(_size, files)),
-        made=str(record.get("made", "?")),
-        state=state,
-    )
+    else:
+        state = "in use" if origin.get("format") == FORMAT else "old format"
+    return CacheEntry(folder.name, about, images, views, sum(map(_size, files)), made, state)
 
 
 def clear_caches(keys: Sequence[str] = ()) -> list[CacheEntry]:
     """Delete the caches with these names, or all; which they were. Nothing else in the folder is touched."""
     entries = {entry.key: entry for entry in list_caches()}
-    for key in keys:
-        if key not in entries:
-            raise NewkindsError(f"there is no cache '{key}' in {cache_root()}: newkinds cache list shows them.")
+    for key in set(keys) - entries.keys():
+        raise NewkindsError(f"there is no cache '{key}' in {cache_root()}: newkinds cache list shows them.")
     chosen = [entries[key] for key in dict.fromkeys(keys or entries)]
     for entry in chosen:
         folder = cache_root() / entry.key
