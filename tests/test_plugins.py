@@ -166,6 +166,15 @@ def test_a_plugin_trains_resumes_and_predicts(
     assert (status, out.count("\n")) == (0, 2), err
     assert f"method tilted from {file}, sha256 {checksum(file)}" in run_cli("eval", run, "--plugin", file)[1]
 
+    centres = tmp_path / "my_centres.py"
+    centres.write_text("from newkinds.assigners import ASSIGNERS\n@ASSIGNERS.register('centres')\n")
+    with centres.open("a") as text:
+        text.write("class Centres(ASSIGNERS['sskmeans']): ...\n")
+    assert run_cli("assign", run, "--assigner", "centres", "--plugin", file, "--plugin", centres)[0] == 0
+    said = run_cli("eval", run, "--plugin", file, "--plugin", centres)[1]
+    assert f"assigner centres from {centres}, sha256 {checksum(centres)}" in said
+    assert run_cli("assign", run, "--plugin", file, "--plugin", centres)[0] == 0  # the method's own again
+
     file.write_text(REGISTERED + "# changed\n")
     assert "plugins or packages changed since" in run_cli(*training, "--plugin", file)[2]
 

@@ -67,24 +67,16 @@ def choices(*names: str) -> list[Argument]:
     for name in names:
         wanted, option = options()[name]
         kinds = get_args(wanted)
-        number = number_or_auto if Literal["auto"] in kinds else int
+        number = whole_number_or_auto if Literal["auto"] in kinds else int
         how = {"action": "append"} if name == "settings" else {"type": number if int in kinds else str}
         flag = option.flag or f"--{name.replace('_', '-')}"
-        if option.stands_for is not None:
-            made.append(switch(flag, name, option.help))
-            continue
-        made.append(argument(flag, option.metavar, option.help, dest=name, **how))
+        plain = argument(flag, option.metavar, option.help, dest=name, **how)
+        made.append(plain if option.stands_for is None else switch(flag, name, option.help))
     return made
 
 
-def number_or_auto(text: str) -> int | str:
-    """A number, or the wish that it be found."""
-    if text == "auto":
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"give a whole number or auto, not '{text}'") from None
+def whole_number_or_auto(text: str) -> int | str:  # argparse shows this name in its error
+    return text if text == "auto" else int(text)
 
 
 def names(text: str) -> list[str]:
@@ -230,7 +222,7 @@ def _assign(run: str, **chosen: Any) -> None:
     JSON,
     *choices("backbone", "weights", "data_root", "recipe", "device", "settings"),
 )
-def _count(source: str, plot_to: str | None = None, as_json: bool = False, **chosen: Any) -> None:
+def _count(source: str, as_json: bool = False, **chosen: Any) -> None:
     """How many categories there are, judged by the labelled images alone.
 
     newkinds count photos/ --plot count.png           how many categories there are
@@ -241,12 +233,9 @@ def _count(source: str, plot_to: str | None = None, as_json: bool = False, **cho
     from dataclasses import asdict
 
     from .cluster.count import summary
-    from .files import make_folder
     from .verbs.count import count_categories
 
-    if plot_to:
-        make_folder(Path(plot_to).parent)  # before the work, not after it
-    counted = count_categories(source, plot_to=plot_to, **chosen)
+    counted = count_categories(source, **chosen)
     show(json.dumps(asdict(counted)) if as_json else summary(counted))
 
 

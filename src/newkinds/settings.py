@@ -219,10 +219,8 @@ def coerced(value: Any, wanted: Any, where: str) -> Any:
     origin = get_origin(wanted)
     if origin in (Union, types.UnionType):
         for option in get_args(wanted):
-            try:
+            with suppress(NewkindsError):
                 return coerced(value, option, where)
-            except NewkindsError:
-                continue
     elif origin is Annotated:
         plain, *notes = get_args(wanted)
         with suppress(NewkindsError):  # the message below says the range too
@@ -232,22 +230,13 @@ def coerced(value: Any, wanted: Any, where: str) -> Any:
     elif origin is Literal:
         if any(value == option and type(value) is type(option) for option in get_args(wanted)):  # False is not 0
             return value
-    elif wanted is type(None):
-        if value is None:
-            return None
-    elif wanted is bool:
-        if isinstance(value, bool):
+    elif wanted in (int, bool, type(None)):
+        if type(value) is wanted:  # True is an int, too
             return value
-    elif wanted is int:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-    elif wanted is float:
-        # YAML reads 1e-3 as text
-        try:
-            if not isinstance(value, bool) and math.isfinite(number := float(value)):
+    elif wanted is float and not isinstance(value, bool):
+        with suppress(TypeError, ValueError, OverflowError):
+            if math.isfinite(number := float(value)):  # YAML reads 1e-3 as text
                 return number
-        except (TypeError, ValueError, OverflowError):
-            pass
     elif wanted is str and isinstance(value, (str, int, float)) and not isinstance(value, bool):
         return str(value)
     elif origin is list and isinstance(value, list):

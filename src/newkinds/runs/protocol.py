@@ -56,7 +56,7 @@ def record_protocol(
                 "restore it or choose another --out."
             )
         if record.get("outside", {}) != config.outside_parts():
-            warn(f"plugins or packages changed since {run.folder} was begun with {_outside(record)}.")
+            warn(f"plugins or packages changed since {run.folder} was begun ({_outside(record) or 'without any'}).")
         return
     labelled = sum(label is not None for label in table.labels)
     run.write_json(
@@ -152,10 +152,11 @@ def _views(train: TrainConfig) -> str:
 
 def _outside(record: Mapping[str, Any]) -> str:
     """The parts that a plugin or another package brought."""
-    parts = record.get("outside", {}).items()
-    sums = {section: f", sha256 {part['checksum']}" if part["checksum"] else "" for section, part in parts}
-    said = [f"{section} {part['name']} from {part['from']}{sums[section]}" for section, part in parts]
-    return "; ".join(said) or "none from outside"
+    said = [
+        f"{section} {part['name']} from {part['from']}" + (f", sha256 {part['checksum']}" if part["checksum"] else "")
+        for section, part in record.get("outside", {}).items()
+    ]
+    return "; ".join(said)
 
 
 def package_versions() -> str:

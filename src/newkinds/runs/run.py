@@ -93,9 +93,8 @@ class Run:
 
     def _require_parts(self) -> None:
         """Say which plugin or package is missing. Nothing is loaded because a run says so: it may be a stranger's."""
-        if not self.path("protocol.json").is_file():
-            return
-        for section, part in self.read_json("protocol.json").get("outside", {}).items():
+        record = self.read_json("protocol.json") if self.path("protocol.json").is_file() else {}
+        for section, part in record.get("outside", {}).items():
             if part["name"] not in REGISTRIES[section]:
                 kind, origin = REGISTRIES[section].kind, part["from"]
                 how = f"add --plugin {origin}" if part["checksum"] else "install or import it"
@@ -188,9 +187,7 @@ def _of_this_version(settings: dict[str, Any], file: Path) -> dict[str, Any]:
         return settings
     old = {name: value for name, value in method.items() if name.startswith("published_")}
     if len(set(old.values())) > 1:
-        raise NewkindsError(
-            f"{file} switches on only some of {', '.join(old)}, but there is one switch for all of them now, "
-            "method.as_published: train again."
-        )
+        said = f"{file} switches on only some of {', '.join(old)}"
+        raise NewkindsError(f"{said}, but there is one switch for all of them now, method.as_published: train again.")
     now = {"as_published" if name in old else name: value for name, value in method.items()}
     return {**settings, "method": now}

@@ -82,6 +82,7 @@ def assign(
         # killed between these two, the model does not fit its settings: the same command repairs that
         model.save(target.model_file)
         write_whole(target.path("config.yaml"), config.as_yaml())
+        target.write_json("protocol.json", {**target.read_json("protocol.json"), "outside": config.outside_parts()})
         loaded = LoadedRun(target, model)
         loaded.names = category_names(names[: len(model.known)], model.k)
         if names != loaded.names:

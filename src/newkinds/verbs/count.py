@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,10 @@ from ..encoders.encoder import Encoder
 from ..encoders.organizers import ORGANIZERS
 from ..errors import NewkindsError
 from ..evaluation.judge import all_true, assignments, table_with_truth
-from ..files import refuse_inputs
+from ..files import make_folder, refuse_inputs
 from ..runs.config import Config, resolve
 from ..runs.run import Run
+from ..settings import flat
 from ..training.device import choose_device
 from ..training.embedding import embed
 from ..training.model import load_model
@@ -78,6 +78,7 @@ def count_categories(
     else:
         read = [file for file in run.folder.iterdir() if file.suffix != ".png"]
     if plot_to is not None:
+        make_folder(Path(plot_to).parent)  # before the work, not after it
         named = (source, truth, choices.get("recipe"), config.backbone["weights"])
         refuse_inputs(Path(plot_to), [*read, *(Path(file) for file in named if file is not None)])
     if run is not None:
@@ -102,19 +103,9 @@ def count_categories(
 
 def _refuse_choices(run: Run, choices: Choices) -> None:
     """A run has its features; other settings than its own would not be what is counted."""
-    settings = choices.get("settings", {})
-    layers = [settings] if isinstance(settings, Mapping) else settings
-    given = [name for name, value in choices.items() if name not in ("settings", "device") and value is not None]
-    given += [
-        f"{section}.{name}"
-        for layer in layers
-        for section, values in layer.items()
-        for name in (values if isinstance(values, Mapping) else [section])
-        if name != "device"
-    ]
-    if given:
+    if given := [name for layer in layers_of(None, choices) for name in flat(layer) if name != "train.device"]:
         raise NewkindsError(
-            f"{run.folder} is a run, which is counted as it was trained: leave out {', '.join(map(str, given))}, "
+            f"{run.folder} is a run, which is counted as it was trained: leave out {', '.join(given)}, "
             "or name the images instead."
         )
 

@@ -35,12 +35,9 @@ def listing(kind: str | None = None) -> str:
 
 def _described(registry: Registry[Any]) -> list[tuple[str, str]]:
     """Name → the first line of its description, and where it is from, if that is not newkinds."""
-    described = []
-    for name in registry:
-        summary = (registry[name].__doc__ or "").strip().split("\n")[0]
-        origin = registry.origin(name)
-        described.append((name, summary if origin is None else f"{summary} (from {origin})".strip()))
-    return described
+    summary = {name: (registry[name].__doc__ or "").strip().split("\n")[0] for name in registry}
+    origin = {name: f" (from {registry.origin(name)})" if registry.origin(name) else "" for name in registry}
+    return [(name, summary[name] + origin[name]) for name in registry]
 
 
 def _recipes() -> list[tuple[str, str]]:

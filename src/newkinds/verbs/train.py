@@ -195,5 +195,3 @@ def _as_begun(config: Config, run: Run) -> Config:
 
 def _with_cache_views(config: Config, views: int | Literal["auto"]) -> Config:
     return replace(config, train=replace(config.train, cache_views=views))
-
-
