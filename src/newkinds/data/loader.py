@@ -1,12 +1,13 @@
 """Batches for training and evaluation.
 
 All randomness is a function of (seed, epoch, position), never of what happened before: a run that was killed
-goes on bit for bit, with any number of reading processes.
+resumes bit for bit, with any number of reading processes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -22,7 +23,7 @@ from .table import Skipped, Table
 from .views import Preprocessing
 
 Key = tuple[int, int, int]  # row of the table, epoch, position in the epoch
-Sample = tuple[Tensor | str, int, int]  # views or why there are none, class or -1, row of the table
+Sample = tuple[Tensor | str, int]  # views or why there are none, row of the table
 
 PURPOSES = (
     "rows of an epoch", "organizer", "head", "training", "categories", "cached views", "cached views of all",
@@ -62,39 +63,33 @@ class BalancedBatches(Sampler[list[Key]]):
             yield [(rows[i], self.epoch, i) for i in range(start, start + self.batch_size)]
 
 
+@dataclass(eq=False)
 class RandomViews(Dataset[Sample]):
-    """Random views of an image: (V, 3, size, size) uint8, its class or -1, its row."""
+    """Random views of an image, (V, 3, size, size) uint8, and its row."""
 
-    def __init__(self, table: Table, preprocessing: Preprocessing, seed: int, views: int = 2) -> None:
-        self.table = table
-        self.targets = table.targets
-        self.preprocessing = preprocessing
-        self.seed = seed
-        self.views = views
+    table: Table
+    preprocessing: Preprocessing
+    seed: int
+    views: int
 
     def __getitem__(self, key: Key) -> Sample:
         row, epoch, position = key
         try:
             image = self.table.open(row)
         except BadImage as error:
-            return str(error), -1, row  # raised in the main process, where it can be shown without a traceback
+            return str(error), row  # raised in the main process, where it can be shown without a traceback
         rng = np.random.default_rng((self.seed, epoch, position))
-        views = self.preprocessing.random_views(self.preprocessing.resize(image), self.views, rng)
-        return views, int(self.targets[row]), row
+        return self.preprocessing.random_views(self.preprocessing.resize(image), self.views, rng), row
 
 
-def _view_major(samples: list[Sample]) -> Batch | tuple[int, str]:
-    """One batch, or the first row that could not be read, with the reason."""
+def _view_major(samples: list[Sample]) -> tuple[Tensor, list[int]] | tuple[str, int]:
+    """The views of a batch (V·B, 3, H, W) and its rows, or the reason and the row of the first that has none."""
     views = []
-    for seen, _, row in samples:
+    for seen, row in samples:
         if isinstance(seen, str):
-            return row, seen
+            return seen, row
         views.append(seen)
-    return Batch(
-        Pixels(torch.stack(views, dim=1).flatten(0, 1)),
-        labels=torch.tensor([target for _, target, _ in samples]),
-        index=torch.tensor([row for _, _, row in samples]),
-    )
+    return torch.stack(views, dim=1).flatten(0, 1), [row for _, row in samples]
 
 
 class TrainingBatches:
@@ -110,6 +105,7 @@ class TrainingBatches:
         draw: str = "half_labelled",
     ) -> None:
         self.paths = table.paths
+        self.targets = torch.from_numpy(table.targets)
         self.sampler = BalancedBatches(table.targets >= 0, batch_size, seed, draw)
         self._views = partial(RandomViews, table, preprocessing, seed)
         self._loader = partial(DataLoader, collate_fn=_view_major, num_workers=workers)
@@ -130,13 +126,13 @@ class TrainingBatches:
         yield from self._checked(self._loader(self._views(views), batch_sampler=chunks))
 
     def _checked(self, loader: DataLoader) -> Iterator[Batch]:
-        for batch in loader:
-            if not isinstance(batch, Batch):
-                row, reason = batch
-                raise no_longer_readable(Skipped(self.paths[row], reason))
-            yield batch
+        for views, rows in loader:
+            if isinstance(views, str):
+                raise no_longer_readable(Skipped(self.paths[rows], views))
+            yield Batch(Pixels(views), labels=self.targets[rows], index=torch.tensor(rows))
 
 
+@dataclass(eq=False)
 class FixedViews(Dataset[Tensor | str]):
     """Numbered views of an image: 0 is the evaluation view, each other number a random view that is always the same.
 
@@ -144,19 +140,11 @@ class FixedViews(Dataset[Tensor | str]):
     reason why there are none. A random view is drawn from the seed, its number and the image's pixels.
     """
 
-    def __init__(
-        self,
-        table: Table,
-        preprocessing: Preprocessing,
-        seed: int,
-        rows: Sequence[int],
-        numbers: Sequence[Sequence[int]],
-    ) -> None:
-        self.table = table
-        self.preprocessing = preprocessing
-        self.seed = seed
-        self.rows = rows
-        self.numbers = numbers
+    table: Table
+    preprocessing: Preprocessing
+    seed: int
+    rows: Sequence[int]
+    numbers: Sequence[Sequence[int]]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -237,16 +225,16 @@ def no_longer_readable(image: Skipped) -> NewkindsError:
     """All images were opened before training began: one that has gone bad since needs a look."""
     return NewkindsError(
         f"{image.path} could be read when the run began, but no longer: {image.reason}. "
-        "Restore it and run the same command again; training goes on from the last epoch."
+        "Restore it; to resume from the last epoch, rerun the same command."
     )
 
 
+@dataclass(eq=False)
 class CentreViews(Dataset[tuple[int, Tensor | str]]):
     """The evaluation view of an image (3, size, size) uint8, or the reason why there is none."""
 
-    def __init__(self, table: Table, preprocessing: Preprocessing) -> None:
-        self.table = table
-        self.preprocessing = preprocessing
+    table: Table
+    preprocessing: Preprocessing
 
     def __len__(self) -> int:
         return len(self.table)
