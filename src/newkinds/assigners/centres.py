@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,9 +59,7 @@ def centres_of_classes(clustering: SemiSupervisedKMeans, embedding: Tensor, labe
 class PlainKMeans(CentreClassifier):
     """k-means on all images without their labels; clusters are named after known classes afterwards."""
 
-    def __init__(
-        self, dim: int, known: int, categories: int, /, restarts: Count = 10, iterations: Count = 200
-    ) -> None:
+    def __init__(self, dim: int, known: int, categories: int, /, restarts: Count = 10, iterations: Count = 200) -> None:
         super().__init__(dim, known, categories)
         self.restarts, self.iterations = restarts, iterations
 
@@ -115,11 +114,6 @@ class BalancedKMeans(LabelledKMeans):
         self.even_sizes = even_sizes
 
     def clustering(self, clusters: int, restarts: int, random: int | np.random.RandomState) -> SemiSupervisedKMeans:
-        return BalancedSemiSupervisedKMeans(
-            clusters,
-            restarts,
-            random,
-            cluster_size="even" if self.even_sizes else None,
-            max_iter=self.iterations,
-            published_behaviour=self.as_published,
-        )
+        size = "even" if self.even_sizes else None
+        how: dict[str, Any] = {"max_iter": self.iterations, "published_behaviour": self.as_published}
+        return BalancedSemiSupervisedKMeans(clusters, restarts, random, cluster_size=size, **how)

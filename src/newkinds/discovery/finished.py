@@ -7,11 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
 
 from ..console import warn
 from ..data.folder import files_of, table_below
 from ..data.table import Skipped, Table
+from ..errors import NewkindsError
 from ..files import write_whole
 from ..runs.run import Run
 from ..training.cache import TokenCache
@@ -89,6 +92,15 @@ class LoadedRun:
         write_whole(self.run.path("report.html"), render(page_of(found, self.model, table, self.run)))
         write_whole(self.run.path("README.md"), run_card(self.run, self.model.known, found))
         return found
+
+
+def read_features(run: Run) -> Tensor:
+    """(n, D) of the images of a run, in the order of its `assignments.csv`."""
+    file = run.path("features.safetensors")
+    try:
+        return load_file(file)["features"]
+    except (OSError, SafetensorError, KeyError, RuntimeError) as error:
+        raise NewkindsError(f"{file} is damaged ({error}): run newkinds discover again.") from None
 
 
 def load(run: str | Path, device: str = "auto") -> LoadedRun:

@@ -9,6 +9,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from ..assigners import ASSIGNERS
 from ..cluster.count import Count
 from ..comparison import Column
 from ..console import say, warn
@@ -79,6 +80,9 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {  # organizers with settings t
     "cpf-gated": {"organizer": {"name": "cpf", "readout": "gated"}},
     "cpf-frozen": {"organizer": {"name": "cpf"}, "train": {"freeze_organizer": True}},
 }
+for _name in (name for name in ASSIGNERS if not ASSIGNERS[name].learnt):  # no organizer, another assigner
+    VARIANTS[_name] = {"organizer": {"name": "none"}, "assigner": {"name": _name}}
+    VARIANTS[f"{_name}-whitened"] = {**VARIANTS[_name], "embedding": {"whiten": "auto"}}
 
 COLUMNS = {
     column.measure: column
@@ -96,7 +100,8 @@ COLUMNS = {
     )
 }
 ACCURACY = ("all", "old", "new")
-OF_ORGANIZER = ("organizer.", "train.freeze_organizer", "train.organizer_lr_ratio")  # settings that no host has
+# settings that no host has
+OF_ORGANIZER = ("organizer.", "assigner.", "embedding.", "train.freeze_organizer", "train.organizer_lr_ratio")
 COMPARED = (*ACCURACY, "count", "count_error", "parameters", "seconds")
 
 

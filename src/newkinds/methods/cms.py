@@ -65,16 +65,8 @@ class CMS(Method):
             dim, config.projection_hidden, config.projection_dim, config.output_dim
         )
         self.embedding_dim = config.output_dim
-        self.classifier = MeanShift(
-            config.output_dim,
-            known,
-            categories,
-            config.shift,
-            config.neighbours,
-            config.max_rounds,
-            config.patience,
-            config.as_published,
-        )
+        settings = (config.shift, config.neighbours, config.max_rounds, config.patience, config.as_published)
+        self.classifier = MeanShift(config.output_dim, known, categories, *settings)
         # (2n, P) unit rows, view-major, of the current epoch; gathered again when training is resumed
         self.register_buffer("bank", torch.empty(0, config.output_dim), persistent=False)
 

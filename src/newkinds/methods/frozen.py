@@ -19,8 +19,7 @@ from .base import METHODS, Method, Step
 class Frozen(Method):
     """Nothing is trained: an assigner alone finds the categories in the backbone's features.
 
-    The baseline that every trained method should beat. By default the assigner is semi-supervised k-means;
-    `--assigner` and `--whiten` choose others.
+    The baseline that every trained method should beat: semi-supervised k-means, or what `--assigner` names.
     """
 
     backbone_defaults: ClassVar[dict[str, Any]] = {"train_blocks": 0}

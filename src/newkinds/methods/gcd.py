@@ -49,9 +49,8 @@ class KMeansMethod(Method):
     def kmeans(self, dim: int) -> LabelledKMeans:
         """What finds the categories."""
         config = self.config
-        return LabelledKMeans(
-            dim, self.known, self.categories, config.kmeans_restarts, config.kmeans_iterations, config.as_published
-        )
+        settings = (config.kmeans_restarts, config.kmeans_iterations, config.as_published)
+        return LabelledKMeans(dim, self.known, self.categories, *settings)
 
     def assigner(self) -> Assigner:
         return self.classifier

@@ -97,15 +97,8 @@ class SelEx(KMeansMethod):
 
     def kmeans(self, dim: int) -> BalancedKMeans:
         config = self.config
-        return BalancedKMeans(
-            dim,
-            self.known,
-            self.categories,
-            config.kmeans_restarts,
-            config.kmeans_iterations,
-            config.balanced,
-            config.as_published,
-        )
+        settings = (config.kmeans_restarts, config.kmeans_iterations, config.balanced, config.as_published)
+        return BalancedKMeans(dim, self.known, self.categories, *settings)
 
     def loss(self, step: Step) -> dict[str, Tensor]:
         features = step.encoded.feature  # (2B, D)

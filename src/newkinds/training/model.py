@@ -32,25 +32,13 @@ REPLACED = ("assigner.", "whitening.")  # what `newkinds assign` finds anew in a
 class Model(nn.Module):
     """A trained (or trainable) discoverer. Categories 0..C-1 are the known classes, the others are new."""
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        method: Method,
-        known: list[str],
-        k: int,
-        assigner: Assigner | None = None,
-        whitening: Whitening | None = None,
-        frozen: bool = False,
-    ) -> None:
-        """`assigner`: in the place of the method's own. `frozen`: nothing is trained, the method's head included."""
+    def __init__(self, encoder: Encoder, method: Method, known: list[str], k: int) -> None:
         super().__init__()
         self.encoder = encoder
         self.method = method
-        self.assigner = assigner
-        self.whitening = whitening
-        self.frozen = frozen
-        if frozen:
-            self.requires_grad_(False)
+        self.assigner: Assigner | None = None  # in the place of the method's own
+        self.whitening: Whitening | None = None
+        self.frozen = False  # nothing is trained: the method's head is not looked at
         self.known = known
         self.k = k
         self.precision = MixedPrecision("float32", torch.device("cpu"))  # of the encoder in training
@@ -119,9 +107,8 @@ class Model(nn.Module):
         """All weights, frozen ones too: a run needs no other file to be used."""
         # clone: safetensors refuses tensors that share memory, as tied weights do
         tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in self.state_dict().items()}
-        about: dict[str, Any] = {"known": self.known, "k": self.k}
-        if found := self.found():
-            about["found"] = found
+        found = self.found()
+        about = {"known": self.known, "k": self.k, **({"found": found} if found else {})}
         # one entry: safetensors writes several in a random order, and equal models must be equal files
         write_whole(path, save(tensors, {"newkinds": json.dumps(about)}))
 
@@ -140,27 +127,30 @@ def build_model(config: Config, known: list[str], k: int, load_weights: bool = T
         torch.default_generator.manual_seed(seed_for("head", seed))
         method_class = METHODS[config.method["name"]]
         method = method_class(method_class.Config(**_settings(config.method)), backbone.dim, len(known), k)
-    encoder = Encoder(backbone, organizer)
-    return Model(encoder, method, known, k, *_replaced(config, method, backbone.dim), frozen=not config.train.epochs)
+    model = Model(Encoder(backbone, organizer), method, known, k)
+    if not config.train.epochs:
+        model.frozen = True
+        model.requires_grad_(False)
+    _replace_assigner(model, config)
+    return model
 
 
-def _replaced(config: Config, method: Method, feature_dim: int) -> tuple[Assigner | None, Whitening | None]:
+def _replace_assigner(model: Model, config: Config) -> None:
     """What a config puts in the place of the method's own assigner, and in front of it."""
-    frozen, name, own = not config.train.epochs, config.assigner["name"], method.assigner()
-    dim = feature_dim if frozen else method.embedding_dim
-    assigner: Assigner | None = None
+    name, own = config.assigner["name"], model.method.assigner()
+    dim = model.encoder.dim if model.frozen else model.method.embedding_dim
     if name != OWN:
-        assigner = ASSIGNERS[name](dim, method.known, method.categories, **_settings(config.assigner))
-    elif frozen and own.learnt:
-        assigner = ASSIGNERS["sskmeans"](dim, method.known, method.categories)
-        assigner.note = "sskmeans in the place of prototypes that nothing has taught"
-    whiten = config.embedding["whiten"]
-    if whiten != "none" and assigner is None and own.learnt:
-        raise NewkindsError(
-            f"the prototypes of {config.method['name']} are learnt in the embedding as it is, which cannot be whitened "
-            "afterwards: choose an assigner that is fitted to it, such as --assigner sskmeans, or leave out --whiten."
-        )
-    return assigner, None if whiten == "none" else Whitening(whiten)
+        model.assigner = ASSIGNERS[name](dim, len(model.known), model.k, **_settings(config.assigner))
+    elif model.frozen and own.learnt:
+        model.assigner = ASSIGNERS["sskmeans"](dim, len(model.known), model.k)
+        model.assigner.note = "sskmeans in the place of prototypes that nothing has taught"
+    if (whiten := config.embedding["whiten"]) != "none":
+        if model.chosen_assigner.learnt:
+            raise NewkindsError(
+                f"the prototypes of {config.method['name']} are learnt in the embedding as it is, which cannot be "
+                "whitened afterwards: choose an assigner that is fitted to it (--assigner sskmeans), or no --whiten."
+            )
+        model.whitening = Whitening(whiten)
 
 
 def load_model(config: Config, path: Path, device: torch.device, find_anew: bool = False) -> Model:

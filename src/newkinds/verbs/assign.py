@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from ..console import say, warn
 from ..data import load_table
 from ..data.splits import split_checksum
-from ..data.table import Table, readable
+from ..data.table import readable
 from ..discovery.categories import Discovery, category_names, read_names
-from ..discovery.finished import LoadedRun
+from ..discovery.finished import LoadedRun, read_features
 from ..errors import NewkindsError
 from ..files import write_whole
 from ..runs.config import OWN, resolve
@@ -60,9 +58,11 @@ def assign(
     table = readable(load_table(config.data))
     if source.read_json("protocol.json")["split"] != split_checksum(table):
         raise NewkindsError(f"the images or labels changed since {source.folder} was begun: discover in another --out.")
-    embedded = _embedded(source, table)
-    if embedded is None:
-        say("the features of the run are missing: the images are embedded once more")
+    features = read_features(source) if source.path("features.safetensors").is_file() else torch.empty(0)
+    if len(features) == len(table):
+        embedded = Embedded(features, list(range(len(table))), [])
+    else:
+        say("the features of the run are missing or not of all images: these are embedded once more")
         embedded = LoadedRun(source, model).embed(table)
     seed = config.train.seed if seed is None else seed
     labels = torch.from_numpy(table.targets)[embedded.rows]
@@ -88,14 +88,3 @@ def assign(
         if names != loaded.names:
             warn("the new categories are other ones now: the names that had been given to them are not kept.")
         return loaded.show(table, embedded)
-
-
-def _embedded(run: Run, table: Table) -> Embedded | None:
-    """The features of the run, if they are those of all images of the table."""
-    try:
-        features = load_file(run.path("features.safetensors"))["features"]
-    except FileNotFoundError:
-        return None
-    except (OSError, SafetensorError, KeyError) as error:
-        raise NewkindsError(f"{run.path('features.safetensors')} is damaged ({error}): delete it.") from None
-    return Embedded(features, list(range(len(table))), []) if len(features) == len(table) else None

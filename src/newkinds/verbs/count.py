@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from typing_extensions import Unpack
 
 from ..cluster.count import COUNTERS, Count, plot
 from ..cluster.points import UNLABELLED
 from ..data import load_table
 from ..data.table import Table, readable, require_discoverable
+from ..discovery.finished import read_features
 from ..encoders.backbones import build_backbone
 from ..encoders.encoder import Encoder
 from ..encoders.organizers import ORGANIZERS
@@ -121,18 +120,15 @@ def backbone_features(config: Config, table: Table) -> tuple[torch.Tensor, list[
 def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], list[str]]:
     """What a run's method compares images by (n, P), the images' paths and labels, and the known classes."""
     rows = assignments(run)
-    file = run.path("features.safetensors")
-    try:
-        features = load_file(file)["features"]
-        model = load_model(run.config(), run.model_file, torch.device("cpu"))
-        with torch.inference_mode():
-            embedding = model.embedding(features)
-    except (OSError, SafetensorError, KeyError, RuntimeError) as error:
-        raise NewkindsError(f"{file} is damaged ({error}): run newkinds discover again.") from None
+    features = read_features(run)
     if len(features) != len(rows):
         raise NewkindsError(
-            f"{file} has {len(features)} rows, assignments.csv {len(rows)}: run newkinds discover again."
+            f"{run.path('features.safetensors')} has {len(features)} rows, assignments.csv {len(rows)}: "
+            "run newkinds discover again."
         )
+    model = load_model(run.config(), run.model_file, torch.device("cpu"))
+    with torch.inference_mode():
+        embedding = model.embedding(features)
     return embedding, [row["path"] for row in rows], [row["given_label"] or None for row in rows], model.known
 
 
