@@ -52,7 +52,7 @@ def test_old_caches_are_listed_as_such_mentioned_once_and_cleared(
     assert (old.key, old.state, old.about) == (folder.name, "old format", "birds, tiny")
     assert old.bytes == 60_000
     assert new.state == "in use"
-    assert "old format" in listing([old], "in x")
+    assert "| birds, tiny |      – |     – | 0.1 MB | 2026-11-16 | old format |" in listing([old], "in x")
     for _ in range(2):
         mention_old_caches(caches)
     said = capsys.readouterr().err

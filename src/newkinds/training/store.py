@@ -295,6 +295,9 @@ def gigabytes(size: int) -> str:
 def listing(entries: Sequence[CacheEntry], where: str) -> str:
     """Caches and their sizes, and the sum."""
     columns = ["key", "of", "images", "views", "size", "made", "state"]
-    rows = [[e.key, e.about, f"{e.images:,}", str(e.views), gigabytes(e.bytes), e.made, e.state] for e in entries]
+    rows = []
+    for entry in entries:
+        counts = (f"{entry.images:,}", str(entry.views)) if entry.images else ("–", "–")
+        rows.append([entry.key, entry.about, *counts, gigabytes(entry.bytes), entry.made, entry.state])
     total = f"{len(entries)} cache(s), {gigabytes(sum(e.bytes for e in entries))}, {where}"
     return f"{text_table(columns, rows)}\n\n{total}" if entries else total
