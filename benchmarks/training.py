@@ -16,7 +16,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from statistics import median
@@ -28,7 +28,7 @@ from PIL import Image
 from timm.layers import LayerScale
 from torch import Tensor
 
-from newkinds.data.batch import Batch
+from newkinds.data.batch import Batch, Pixels
 from newkinds.data.loader import FixedViews, StoredBatches, ViewStore
 from newkinds.data.table import Table, readable
 from newkinds.encoders.backbones import Backbone, build_backbone
@@ -127,7 +127,9 @@ def token_cache(backbone: Backbone, table: Table, precision: StoredAs) -> TokenC
 def endless(table: Table, store: ViewStore, batch: int) -> Iterator[Batch]:
     batches = StoredBatches(table, store, batch, seed=0)
     for epoch in count():
-        yield from batches(epoch)
+        for stored in batches(epoch):
+            is_pixels = isinstance(store, PixelsInMemory)
+            yield replace(stored, inputs=Pixels(stored.inputs.values)) if is_pixels else stored
 
 
 def training_steps(networks: Networks, table: Table, batch: int, precision: StoredAs) -> dict[str, TrainingStep]:
