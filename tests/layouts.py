@@ -144,7 +144,7 @@ def lay_out_cifar100(root: Path) -> Path:
 def lay_out_imagenet(root: Path) -> Path:
     """The listed classes and one that is not among them."""
     folder = root / "imagenet"
-    for name in [*(read_class_list("imagenet100").class_names or []), "n00000000"]:
+    for name in [*read_class_list("imagenet100").class_names, "n00000000"]:
         for i in range(3):
             put(folder / "train" / name / f"{name}_{i}.JPEG")
         put(folder / "val" / name / f"{name}.JPEG")

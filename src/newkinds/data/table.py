@@ -94,7 +94,7 @@ def _of_kept(of_row: Callable[[int], T], kept: list[int], row: int) -> T:
 DATASETS: Registry[Callable[..., Table]] = Registry("data set")
 
 
-def look_at_all(table: Table, contents: bool = False, threads: int = 4) -> list[Skipped | str]:
+def look_at_all(table: Table, contents: bool = False) -> list[Skipped | str]:
     """Decode every image once: what is wrong with it, or a digest of its pixels (empty unless `contents`)."""
 
     def look_at(row: int) -> Skipped | str:
@@ -104,7 +104,7 @@ def look_at_all(table: Table, contents: bool = False, threads: int = 4) -> list[
             return Skipped(table.paths[row], str(error))
         return content_digest(image) if contents else ""
 
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(max_workers=4) as pool:
         return list(track(pool.map(look_at, range(len(table))), "checking images", total=len(table)))
 
 

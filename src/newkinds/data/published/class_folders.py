@@ -18,7 +18,6 @@ IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff
 def read_imagenet100(folder: Path, part: Part) -> Listing:
     """The classes of the list, by the names that ImageNet gives them."""
     classes = read_class_list("imagenet100").class_names
-    assert classes is not None
     inside = "train" if part == "train" else "val"
     missing = [name for name in classes if not (folder / inside / name).is_dir()]
     if missing:

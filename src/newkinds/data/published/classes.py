@@ -16,16 +16,10 @@ FOLDER = Path(__file__).with_name("class_lists")
 class ClassList:
     """Class numbers, counted from 0 in the data set's own order; the order within the lists is the published one."""
 
-    name: str
     known: list[int]
-    new: list[int]  # hard, then medium, then easy ones where the list grades them
-    class_names: list[str] | None  # where the benchmark is a choice among more classes
-    sha256: str
-
-    @property
-    def label(self) -> str:
-        """Name and short checksum, to stand beside results."""
-        return f"{self.name} {self.sha256[:16]}"
+    new: list[int]  # hard, then medium, then easy ones if the list grades them
+    class_names: list[str]  # empty unless the benchmark is a choice among more classes
+    label: str  # name and short checksum, to stand beside results
 
 
 def read_class_list(name: str) -> ClassList:
@@ -33,11 +27,11 @@ def read_class_list(name: str) -> ClassList:
     file = FOLDER / f"{name}.json"
     stored = json.loads(file.read_text(encoding="utf-8"))
     content = {key: stored[key] for key in ("known", "new", "class_names") if key in stored}
-    found = hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
-    if found != stored["sha256"]:
+    checksum = hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+    if checksum != stored["sha256"]:
         raise NewkindsError(
-            f"{file} was changed: its content has the checksum {found[:16]}, not {stored['sha256'][:16]}. "
+            f"{file} was changed: its content has the checksum {checksum[:16]}, not {stored['sha256'][:16]}. "
             "Install newkinds again; for classes of your own choice see data.known of folders and CSV files."
         )
     new = [number for grade in content["new"].values() for number in grade]
-    return ClassList(name, content["known"], new, content.get("class_names"), found)
+    return ClassList(content["known"], new, content.get("class_names", []), f"{name} {checksum[:16]}")
