@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -152,9 +151,10 @@ def _eval(run: str, truth: str | None = None, as_json: bool = False) -> None:
     newkinds eval runs/photos --truth sorted-photos/
     """
     from .evaluation.judge import evaluate, evaluation_table
+    from .files import json_text
 
     result = evaluate(run, truth)
-    show(json.dumps(result, indent=1) if as_json else evaluation_table(result))
+    show(json_text(result, "the result", indent=1) if as_json else evaluation_table(result))
 
 
 @verb(
@@ -233,10 +233,11 @@ def _count(source: str, as_json: bool = False, **chosen: Any) -> None:
     from dataclasses import asdict
 
     from .cluster.count import summary
+    from .files import json_text
     from .verbs.count import count_categories
 
     counted = count_categories(source, **chosen)
-    show(json.dumps(asdict(counted)) if as_json else summary(counted))
+    show(json_text(asdict(counted), "the result") if as_json else summary(counted))
 
 
 @verb(argument("names", "NAME", "data sets (default: all)", nargs="*"), *choices("data_root"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import json
 import os
 import re
 import secrets
@@ -26,8 +27,7 @@ def write_whole(path: Path, content: bytes | str) -> None:
 
     Where `path` is a link, what it leads to is replaced. Devices and pipes are written to, not replaced.
     """
-    # backslashreplace: a file name that is not valid Unicode must not cost the user the whole table
-    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+    data = encoded(content)
     if not is_replaceable(path):
         _write_through(path, data)
         return
@@ -69,9 +69,37 @@ def refuse_inputs(output: Path, inputs: Iterable[Path]) -> None:
                 raise NewkindsError(f"{output} would be replaced, but it is an input ({file}): choose another name.")
 
 
-def checksum(path: Path) -> str:
-    """Of a file's content; short, to stand beside results."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+def encoded(content: bytes | str) -> bytes:
+    # backslashreplace: a file name that is not valid Unicode must not cost the user the whole table
+    return content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file, before which the line break stands: what a power cut leaves of a line spoils no other."""
+    try:
+        with open(path, "ab") as file:
+            file.write(f"\n{line}".encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise NewkindsError(f"cannot write {path}: {error.strerror or error}.") from error
+
+
+def checksum(content: Path | bytes) -> str:
+    """Of a file's content, or of what is going to be one; short, to stand beside results."""
+    digest = hashlib.sha256()
+    with open(content, "rb") if isinstance(content, Path) else io.BytesIO(content) as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()[:16]
+
+
+def json_text(content: Any, where: str | Path, **layout: Any) -> str:
+    """JSON, which knows no NaN: a number that is none must not be written down as a result."""
+    try:
+        return json.dumps(content, allow_nan=False, **layout)
+    except ValueError:
+        raise NewkindsError(f"{where} would hold NaN or an infinite number, so it is not written.") from None
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

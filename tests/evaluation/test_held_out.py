@@ -22,6 +22,7 @@ from newkinds.discovery.finished import assign
 from newkinds.errors import NewkindsError
 from newkinds.evaluation import judge as evaluation
 from newkinds.experiments.grid import read_outcome
+from newkinds.runs.run import Run
 from newkinds.training.embedding import embed
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -98,7 +99,7 @@ def test_test_images_are_embedded_once_for_a_model(run: Path, monkeypatch: pytes
     model = newkinds.load(run).model
     for parameter in model.method.parameters():
         parameter.data.mul_(-1)
-    model.save(run / "model.safetensors")
+    Run(run).write("model.safetensors", model.as_safetensors())
     monkeypatch.setattr(evaluation, "embed", no_embedding)
     with pytest.raises(AssertionError, match="embedded"):
         newkinds.evaluate(run)

@@ -60,7 +60,7 @@ def copied(one_run: Path, tmp_path: Path, **names: str) -> Path:
             before, after = change.split(">")
             assert before in text
             text = text.replace(before, after)
-        (folder / "config.yaml").write_text(text)
+        Run(folder).write("config.yaml", text)
     return tmp_path
 
 
@@ -97,7 +97,7 @@ def test_runs_of_versions_without_a_cache_saw_fresh_views(one_run: Path, tmp_pat
     runs = copied(one_run, tmp_path, none_seed0="", none_seed1="\n  seed: 0>\n  seed: 1")
     file = runs / "cub-simgcd-none-seed1" / "config.yaml"
     lines = [line for line in file.read_text().splitlines() if "cache_" not in line]
-    file.write_text("\n".join(lines))
+    Run(file.parent).write(file.name, "\n".join(lines))
     assert Run(file.parent).config().train.cache_views == 0
     assert len(collect(TABLES["fine"].cells(), runs)) == 2
 
@@ -162,7 +162,7 @@ def test_a_damaged_count_costs_no_accuracy(
     one_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
 ) -> None:
     runs = copied(one_run, tmp_path, none_seed0="")
-    (runs / "cub-simgcd-none-seed0" / "count.json").write_text(damage)
+    Run(runs / "cub-simgcd-none-seed0").write("count.json", damage)
     assert len(collect(TABLES["fine"].cells(), runs)) == 1
     assert "count.json is damaged" in capsys.readouterr().err
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -24,10 +23,9 @@ def test_a_split_that_is_not_the_published_one_is_said_beside_every_figure(tmp_p
     assert rows[place + 1] == ("not as published", said)
     assert said in (tmp_path / "run" / "README.md").read_text()
 
-    file = tmp_path / "run" / "protocol.json"
-    record = json.loads(file.read_text())
+    record = Run(tmp_path / "run").read_json("protocol.json")
     del record["caveat"]  # as an earlier version wrote it
-    file.write_text(json.dumps(record))
+    Run(tmp_path / "run").write_json("protocol.json", record)
     assert "not as published" not in dict(describe_protocol(Run(tmp_path / "run")))
 
 

@@ -302,7 +302,7 @@ def test_a_checkpoint_of_another_model_is_refused(photos: Path, tmp_path: Path, 
     out, settings = tmp_path / "run", {"train": {"epochs": 1}}
     newkinds.train(photos, out, k=3, settings=settings)
     (out / "model.safetensors").unlink()
-    torch.save(other_checkpoints()[kind], out / "train_state.pt")
+    Run(out).save_state(other_checkpoints()[kind])  # type: ignore[arg-type]
     with pytest.raises(NewkindsError, match=r"train_state\.pt is not a checkpoint of this model"):
         newkinds.train(photos, out, k=3, settings=settings)
 
@@ -340,7 +340,7 @@ def test_weights_that_share_memory_are_saved_and_come_back(tmp_path: Path) -> No
     model = build_model(config, ["a", "b"], 4)
     organizer = model.encoder.organizer
     organizer.update.k.weight = organizer.update.q.weight  # type: ignore[union-attr]
-    model.save(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").write_bytes(model.as_safetensors())
     loaded = load_model(config, tmp_path / "model.safetensors", torch.device("cpu"))
     assert torch.equal(loaded.encoder.organizer.update.k.weight, organizer.update.q.weight)  # type: ignore[union-attr]
 

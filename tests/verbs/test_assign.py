@@ -13,8 +13,8 @@ import pytest
 import newkinds
 from conftest import Killed, save_image
 from newkinds.errors import NewkindsError
+from newkinds.files import write_whole
 from newkinds.runs.run import Run
-from newkinds.verbs import assign as module
 
 QUICK = {"assigner": {"restarts": 2}}
 
@@ -84,15 +84,12 @@ def test_killed_in_the_middle_the_same_command_repairs(
     newkinds.assign(run, "kmeans", out=expected, settings=QUICK)
     out = tmp_path / "copy" if copied else None
     with monkeypatch.context() as patched:
-        for place in (module, newkinds.training.model):
-            write = place.write_whole
+        def write_or_die(path: Path, content: bytes) -> None:
+            if path.name == killed_at:
+                raise Killed
+            write_whole(path, content)
 
-            def write_or_die(path: Path, content: Any, write: Callable[..., None] = write) -> None:
-                if path.name == killed_at:
-                    raise Killed
-                write(path, content)
-
-            patched.setattr(place, "write_whole", write_or_die)
+        patched.setattr("newkinds.runs.run.write_whole", write_or_die)
         with pytest.raises(Killed):
             newkinds.assign(run, "kmeans", out=out, settings=QUICK)
     newkinds.assign(run, "kmeans", out=out, settings=QUICK)

@@ -20,6 +20,7 @@ from newkinds.cluster.metrics import clustering_accuracy
 from newkinds.data import load_table
 from newkinds.discovery.categories import category_names
 from newkinds.errors import NewkindsError
+from newkinds.runs.run import Run
 
 ONE_EPOCH = {"train": {"epochs": 1}}
 
@@ -236,10 +237,10 @@ def test_names_of_new_categories_do_not_clash() -> None:
 def test_model_of_another_architecture(trained_run: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     newkinds.train("creatures", other, settings=[TINY_TRAINING, ONE_EPOCH])
-    (other / "model.safetensors").write_bytes((trained_run / "model.safetensors").read_bytes())
+    Run(other).write("model.safetensors", (trained_run / "model.safetensors").read_bytes())
     with pytest.raises(NewkindsError, match="does not fit"):
         newkinds.load(other)
-    (other / "model.safetensors").write_bytes(b"no")
+    Run(other).write("model.safetensors", b"no")
     with pytest.raises(NewkindsError, match="damaged or not a newkinds model"):
         newkinds.load(other)
 
@@ -260,7 +261,7 @@ def test_a_full_disk_keeps_what_was_there(
 
     def fills_up(handle: int) -> None:
         written.append(handle)
-        if len(written) > 14:
+        if len(written) > 20:
             raise OSError(28, "No space left on device")
         real_fsync(handle)
 

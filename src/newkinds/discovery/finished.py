@@ -15,7 +15,6 @@ from ..console import warn
 from ..data.folder import files_of, table_below
 from ..data.table import Skipped, Table
 from ..errors import NewkindsError
-from ..files import write_whole
 from ..runs.run import Run
 from ..training.cache import TokenCache
 from ..training.device import choose_device
@@ -78,7 +77,7 @@ class LoadedRun:
         started = time.perf_counter()
         embedded = embed(self.model.encoder, table, self.model.device, cache=cache)
         self.run.write_json("timing.json", {"embedding_seconds": time.perf_counter() - started, "images": len(table)})
-        write_whole(self.run.path("features.safetensors"), save({"features": embedded.features}))
+        self.run.write("features.safetensors", save({"features": embedded.features}))
         return embedded
 
     def show(self, table: Table, embedded: Embedded) -> Discovery:
@@ -89,14 +88,14 @@ class LoadedRun:
         assignment = self.model.assign(embedded.features)
         found = gather(self.run, table, embedded, assignment, self.names, len(self.model.known))
         write(found, self.run)
-        write_whole(self.run.path("report.html"), render(page_of(found, self.model, table, self.run)))
-        write_whole(self.run.path("README.md"), run_card(self.run, self.model.known, found))
+        self.run.write("report.html", render(page_of(found, self.model, table, self.run)))
+        self.run.write("README.md", run_card(self.run, self.model.known, found))
         return found
 
 
 def read_features(run: Run) -> Tensor:
     """(n, D) of the images of a run, in the order of its `assignments.csv`."""
-    file = run.path("features.safetensors")
+    file = run.verified("features.safetensors")
     try:
         return load_file(file)["features"]
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
@@ -106,14 +105,14 @@ def read_features(run: Run) -> Tensor:
 def load(run: str | Path, device: str = "auto") -> LoadedRun:
     """Open a finished run directory."""
     opened = Run(run)
-    return LoadedRun(opened, load_model(opened.config(), opened.model_file, choose_device(device)))
+    return LoadedRun(opened, load_model(opened.config(), opened.verified("model.safetensors"), choose_device(device)))
 
 
 def inputs_of(run: str | Path, images: Sequence[str | Path]) -> list[Path]:
     """The files that a prediction reads, which its output must not replace."""
     named = [Path(entry) for entry in images]
     inside = [file for file in files_of(named) if file.suffix.lower() != ".csv"]  # an earlier output is no image
-    return [*named, *inside, *(file for file in Path(run).glob("*") if file.is_file())]
+    return [*named, *inside, *Run(run).own_files()]
 
 
 def predict(run: str | Path, images: str | Path | Iterable[str | Path]) -> list[Prediction]:

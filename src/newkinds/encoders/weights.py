@@ -99,7 +99,7 @@ def require_finite(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], fi
             held = "values that are NaN or infinite"
         else:
             continue
-        raise NewkindsError(f"the tensor {name} in {file} holds {held}: download or copy the file again.")
+        raise NewkindsError(f"the tensor {name} in {file} holds {held}: the file is damaged or not a weight file.")
 
 
 def resize_position_embedding(embedding: Tensor, side: int) -> Tensor:

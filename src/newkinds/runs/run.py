@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 
 from ..errors import NewkindsError
-from ..files import make_folder, remove_leftovers, write_csv, write_whole
+from ..files import append_line, checksum, csv_text, encoded, json_text, make_folder, remove_leftovers, write_whole
 from ..settings import flat, read_recipe
 from ..text import unescaped
 from .config import REGISTRIES, Config, resolve
@@ -23,6 +23,8 @@ from .config import REGISTRIES, Config, resolve
 # settings that may change between two parts of one run, for they do not change its result
 # (images that moved are compared with those the run was begun with)
 FREE_TO_CHANGE = {"train.device", "train.workers", "data.root"}
+CHECKSUMS = "checksums.txt"
+EDITABLE = ("categories.json",)  # people give categories their names
 # methods that had a switch published_… for each thing that as_published stands for now
 ONCE_SWITCHED = ("cms", "gcd", "legogcd", "selex")
 
@@ -48,13 +50,47 @@ class Run:
     def path(self, name: str) -> Path:
         return self.folder / name
 
+    def write(self, name: str, content: bytes | str) -> None:
+        """Write a file whole. Its checksum is noted before: a kill in between leaves the old file, and its checksum."""
+        data = encoded(content)
+        if name not in EDITABLE:
+            append_line(self.path(CHECKSUMS), f"{checksum(data)}  {name}")
+        write_whole(self.path(name), data)
+
+    def verified(self, name: str) -> Path:
+        """Where a file is, after it was held against its checksum; files of version 0.1 have none."""
+        file = self.path(name)
+        known = self._checksums().get(name)
+        if known and file.is_file() and checksum(file) not in known:
+            raise NewkindsError(
+                f"{file} is damaged or was changed by hand: its checksum is not in {CHECKSUMS}. Restore it from a "
+                "copy, or delete it and rerun the command that writes it. To keep a change that you made yourself, "
+                f"delete the lines about {name} in {CHECKSUMS}."
+            )
+        return file
+
+    def own_files(self) -> list[Path]:
+        """What the run consists of; other files may lie in its folder."""
+        names = ("config.yaml", "model.safetensors", "assignments.csv", CHECKSUMS, *EDITABLE, *self._checksums())
+        return [self.path(name) for name in names]
+
+    def _checksums(self) -> dict[str, set[str]]:
+        """Those of each file that was ever written here."""
+        known: dict[str, set[str]] = {}
+        if self.path(CHECKSUMS).is_file():
+            for line in self.path(CHECKSUMS).read_text(encoding="utf-8", errors="replace").split("\n"):
+                digest, _, name = line.partition("  ")
+                if name:
+                    known.setdefault(name, set()).add(digest)
+        return known
+
     def begin(self, config: Config) -> None:
         """Create the folder, or go on in it if it holds the same run; anything else is refused."""
         self.refuse_other_contents()
         self.refuse_other_settings(config)
         make_folder(self.folder)
         remove_leftovers(self.folder)
-        write_whole(self.path("config.yaml"), config.as_yaml())
+        self.write("config.yaml", config.as_yaml())
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
@@ -77,12 +113,12 @@ class Run:
         """A folder with files in it that are not a run's is somebody else's."""
         if self.path("config.yaml").is_file() or not self.folder.is_dir():
             return
-        if any(not file.name.startswith(".") for file in self.folder.iterdir()):
+        if any(not file.name.startswith(".") and file.name != CHECKSUMS for file in self.folder.iterdir()):
             raise NewkindsError(f"the folder {self.folder} is not empty and holds no run: choose another --out.")
 
     def config(self) -> Config:
         """The settings the run was started with."""
-        file = self.path("config.yaml")
+        file = self.verified("config.yaml")
         if not file.is_file():
             raise NewkindsError(f"{self.folder} is not a run directory: it has no config.yaml.")
         try:
@@ -127,22 +163,23 @@ class Run:
     def save_state(self, state: dict[str, Any]) -> None:
         buffer = io.BytesIO()
         torch.save(state, buffer)
-        write_whole(self.state_file, buffer.getvalue())
+        self.write(self.state_file.name, buffer.getvalue())
 
     def load_state(self) -> dict[str, Any] | None:
         """The last complete epoch, or None at the very beginning."""
         if not self.state_file.is_file():
             return None
+        file = self.verified(self.state_file.name)
         try:
-            return torch.load(self.state_file, map_location="cpu", weights_only=True)
+            return torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:
             raise NewkindsError(
                 f"{self.state_file} is damaged ({type(error).__name__}): delete it to train from the beginning."
             ) from None
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One row an epoch."""
-        file = self.path("metrics.jsonl")
+        """One row per epoch."""
+        file = self.verified("metrics.jsonl")
         if not file.is_file():
             return []
         rows = []
@@ -154,28 +191,29 @@ class Run:
         return rows
 
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:
-        write_whole(self.path("metrics.jsonl"), "".join(json.dumps(row) + "\n" for row in rows))
+        file = self.path("metrics.jsonl")
+        self.write(file.name, "".join(json_text(row, file) + "\n" for row in rows))
 
     # -- results -------------------------------------------------------------------------------------------
 
     def write_table(self, name: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-        write_csv(self.path(name), columns, rows)
+        self.write(name, csv_text(columns, rows))
 
     def read_table(self, name: str) -> list[dict[str, str]]:
         """The rows of a table that `write_table` wrote."""
         try:
-            with open(self.path(name), encoding="utf-8", newline="") as text:
+            with open(self.verified(name), encoding="utf-8", newline="") as text:
                 rows = list(csv.DictReader(text, strict=True))
             return [{column: unescaped(cell) for column, cell in row.items()} for row in rows]
         except (OSError, ValueError, TypeError, csv.Error) as error:  # a cell too few is None, too many are a list
             raise NewkindsError(f"{self.path(name)} is damaged ({error}): delete it to have it made again.") from None
 
     def write_json(self, name: str, content: Any) -> None:
-        write_whole(self.path(name), json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        self.write(name, json_text(content, self.path(name), indent=1, ensure_ascii=False) + "\n")
 
     def read_json(self, name: str) -> Any:
         try:
-            return json.loads(self.path(name).read_text(encoding="utf-8"))
+            return json.loads(self.verified(name).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise NewkindsError(f"cannot read {self.path(name)}: {error}.") from None
 

@@ -95,7 +95,7 @@ def _finished(model: Model, table: Table, config: TrainConfig, run: Run, cache: 
     find_categories(model, table, config, cache)
     for part, note in model.found().items():
         say(f"{part}: {note}")
-    model.save(run.model_file)
+    run.write(run.model_file.name, model.as_safetensors())
     return model.eval()
 
 

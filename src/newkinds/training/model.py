@@ -20,8 +20,8 @@ from ..data.loader import seed_for
 from ..encoders.backbones import build_backbone
 from ..encoders.encoder import Encoder
 from ..encoders.organizers import ORGANIZERS
+from ..encoders.weights import require_finite
 from ..errors import NewkindsError
-from ..files import write_whole
 from ..methods import METHODS, Method, Progress, Step
 from ..runs.config import OWN, Config
 from .precision import MixedPrecision
@@ -91,6 +91,8 @@ class Model(nn.Module):
     @torch.inference_mode()
     def assign(self, features: Tensor) -> Assignment:
         """Categories for features (n, D), of training images and of images never seen."""
+        if not bool(features.isfinite().all()):  # NaN would get a category too
+            raise NewkindsError("the model gives features that are NaN or infinite: its weights are damaged.")
         assigner = self.chosen_assigner
         return Assignment.of_logits(assigner(self.embedding(features.to(self.device))), assigner.temperature)
 
@@ -103,14 +105,14 @@ class Model(nn.Module):
         }
         return {name: value for name, value in self.state_dict().items() if name not in frozen}
 
-    def save(self, path: Path) -> None:
+    def as_safetensors(self) -> bytes:
         """All weights, frozen ones too: a run needs no other file to be used."""
         # clone: safetensors refuses tensors that share memory, as tied weights do
         tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in self.state_dict().items()}
         found = self.found()
         about = {"known": self.known, "k": self.k, **({"found": found} if found else {})}
         # one entry: safetensors writes several in a random order, and equal models must be equal files
-        write_whole(path, save(tensors, {"newkinds": json.dumps(about)}))
+        return save(tensors, {"newkinds": json.dumps(about)})
 
 
 def build_model(config: Config, known: list[str], k: int, load_weights: bool = True) -> Model:
@@ -165,6 +167,7 @@ def load_model(config: Config, path: Path, device: torch.device, find_anew: bool
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise NewkindsError(f"{path} is damaged or not a newkinds model: {error}.") from None
     model = build_model(config, known, k, load_weights=False)
+    require_finite(tensors, dict(model.named_parameters()), path)  # a centre without members may be NaN
     if find_anew:
         tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(REPLACED)}
         tensors |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(REPLACED)}

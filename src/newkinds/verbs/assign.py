@@ -15,7 +15,6 @@ from ..data.table import readable
 from ..discovery.categories import Discovery, category_names, read_names
 from ..discovery.finished import LoadedRun, read_features
 from ..errors import NewkindsError
-from ..files import write_whole
 from ..runs.config import OWN, resolve
 from ..runs.protocol import K_AUTO
 from ..runs.run import Run
@@ -53,7 +52,7 @@ def assign(
     kept = {section: values for section, values in source.config().as_dict().items() if section not in CHANGED}
     whitening = {"embedding": {"whiten": "auto"}} if whiten else {}
     config = resolve(kept, {"assigner": {"name": assigner}}, whitening, *layers)
-    model = load_model(config, source.model_file, choose_device(device), find_anew=True)
+    model = load_model(config, source.verified("model.safetensors"), choose_device(device), find_anew=True)
     names = read_names(source, model.known, model.k)
     table = readable(load_table(config.data))
     if source.read_json("protocol.json")["split"] != split_checksum(table):
@@ -78,10 +77,10 @@ def assign(
         else:
             target.begin(config)
             for name in (name for name in (*COPIED, "features.safetensors") if source.path(name).is_file()):
-                write_whole(target.path(name), source.path(name).read_bytes())
+                target.write(name, source.verified(name).read_bytes())
         # killed between these two, the model does not fit its settings: the same command repairs that
-        model.save(target.model_file)
-        write_whole(target.path("config.yaml"), config.as_yaml())
+        target.write("model.safetensors", model.as_safetensors())
+        target.write("config.yaml", config.as_yaml())
         target.write_json("protocol.json", {**target.read_json("protocol.json"), "outside": config.outside_parts()})
         loaded = LoadedRun(target, model)
         loaded.names = category_names(names[: len(model.known)], model.k)

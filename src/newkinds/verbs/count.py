@@ -75,7 +75,7 @@ def count_categories(
         table = load_table(config.data)
         read = table.files()
     else:
-        read = [file for file in run.folder.iterdir() if file.suffix != ".png"]
+        read = [file for file in run.own_files() if file.suffix != ".png"]
     if plot_to is not None:
         make_folder(Path(plot_to).parent)  # before the work, not after it
         named = (source, truth, choices.get("recipe"), config.backbone["weights"])
@@ -126,14 +126,14 @@ def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], 
             f"{run.path('features.safetensors')} has {len(features)} rows, assignments.csv {len(rows)}: "
             "run newkinds discover again."
         )
-    model = load_model(run.config(), run.model_file, torch.device("cpu"))
+    model = load_model(run.config(), run.verified("model.safetensors"), torch.device("cpu"))
     with torch.inference_mode():
         embedding = model.embedding(features)
     return embedding, [row["path"] for row in rows], [row["given_label"] or None for row in rows], model.known
 
 
 def write_count(counted: Count, run: Run, name: str) -> None:
-    plot(counted, run.path(f"{name}.png"))
+    run.write(f"{name}.png", plot(counted))
     run.write_json(f"{name}.json", asdict(counted))
 
 

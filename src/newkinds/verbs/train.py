@@ -19,7 +19,6 @@ from ..discovery.categories import Discovery, write_skipped
 from ..discovery.finished import LoadedRun
 from ..errors import NewkindsError
 from ..evaluation.judge import score_unlabelled
-from ..files import write_whole
 from ..runs.config import Config, resolve
 from ..runs.protocol import K_AUTO, record_protocol
 from ..runs.run import Run
@@ -126,10 +125,11 @@ def _category_count(k: int | str | None, table: Table) -> int:
 def _train(run: Run, table: Table, config: Config, counted: Count | None) -> tuple[Model, TokenCache | None]:
     """The trained model, and the cached tokens of its images, if there are any."""
     device = choose_device(config.train.device)
-    trained = run.model_file.is_file()
+    model_file = run.verified("model.safetensors")
+    trained = model_file.is_file()
     assert isinstance(config.k, int)
     # before the folder is made: what cannot be built must not leave a run that other settings would not fit
-    model = load_model(config, run.model_file, device) if trained else build_model(config, table.known, config.k)
+    model = load_model(config, model_file, device) if trained else build_model(config, table.known, config.k)
     cache, config = _cached(model, table, config, device, build=not trained)
     with run.claimed():
         run.begin(config)
@@ -147,7 +147,7 @@ def _train(run: Run, table: Table, config: Config, counted: Count | None) -> tup
         else:
             fit(model, table, config.train, run, partial(score_unlabelled, table=table, cache=cache), cache)
         if not run.path("README.md").is_file():
-            write_whole(run.path("README.md"), run_card(run, model.known, None))
+            run.write("README.md", run_card(run, model.known, None))
     return model, cache
 
 
