@@ -95,9 +95,7 @@ def mean_shift_rounds(
         yield rows
 
 
-def best_clusters(
-    rounds: Iterable[Tensor], labels: Tensor, known: int, categories: int, patience: int = 2
-) -> Tensor:
+def best_clusters(rounds: Iterable[Tensor], labels: Tensor, known: int, categories: int, patience: int = 2) -> Tensor:
     """(n,) categories: Ward's clusters in the round of mean-shift that serves the labelled images best.
 
     Rounds continue until the clustering accuracy of the labelled images alone (`labels`, -1: none) has not

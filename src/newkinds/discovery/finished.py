@@ -51,9 +51,7 @@ class LoadedRun:
         """A category for each readable image; files and folders may be mixed. Unreadable ones are warned of."""
         return self.predict_or_skip(images)[0]
 
-    def predict_or_skip(
-        self, images: str | Path | Iterable[str | Path]
-    ) -> tuple[list[Prediction], list[Skipped]]:
+    def predict_or_skip(self, images: str | Path | Iterable[str | Path]) -> tuple[list[Prediction], list[Skipped]]:
         """Predictions, and the images that could not be read with the reason."""
         files = files_of([images] if isinstance(images, (str, Path)) else images)
         table = table_below(Path(), list(map(str, files)), [None] * len(files))

@@ -172,10 +172,7 @@ def build_backbone(
     """
     if image_size is not None and image_size < 1:
         raise NewkindsError(f"image_size={image_size} is not a size in pixels; give e.g. {USUAL_SIZE}.")
-    if name == TINY:
-        network, preprocessing = _tiny(image_size)
-    else:
-        network, preprocessing = _from_timm(name, image_size)
+    network, preprocessing = _tiny(image_size) if name == TINY else _from_timm(name, image_size)
     backbone = Backbone(network, preprocessing, train_blocks, name)
     if load_weights:
         load_weight_file(network, weights_file(name, weights))
@@ -252,8 +249,7 @@ def train_last_blocks(network: nn.Module, count: int) -> None:
 def _tiny(image_size: int | None) -> tuple[nn.Module, Preprocessing]:
     size = image_size or TINY_SIZE
     _check_size(TINY, size, TINY_PATCH)
-    network = tiny_vit(size)
-    return network, Preprocessing(size, mean=TINY_MEAN, std=TINY_STD)
+    return tiny_vit(size), Preprocessing(size, mean=TINY_MEAN, std=TINY_STD)
 
 
 def _from_timm(name: str, image_size: int | None) -> tuple[nn.Module, Preprocessing]:

@@ -91,9 +91,7 @@ def comparisons(
     return found
 
 
-def _comparison(
-    table: PaperTable, data: str, cells: Sequence[Cell], outcomes: Mapping[Cell, Outcome]
-) -> Comparison:
+def _comparison(table: PaperTable, data: str, cells: Sequence[Cell], outcomes: Mapping[Cell, Outcome]) -> Comparison:
     def figure(row: Cell, measure: str) -> OverSeeds | None:
         return OverSeeds.of({cell.seed: run.figures[measure] for cell, run in outcomes.items() if cell.row == row})
 

@@ -61,9 +61,7 @@ class CMS(Method):
 
     def __init__(self, config: Config, dim: int, known: int, categories: int) -> None:
         super().__init__(config, dim, known, categories)
-        self.head = UnitProjectionHead(
-            dim, config.projection_hidden, config.projection_dim, config.output_dim
-        )
+        self.head = UnitProjectionHead(dim, config.projection_hidden, config.projection_dim, config.output_dim)
         self.embedding_dim = config.output_dim
         settings = (config.shift, config.neighbours, config.max_rounds, config.patience, config.as_published)
         self.classifier = MeanShift(config.output_dim, known, categories, *settings)

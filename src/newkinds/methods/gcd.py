@@ -41,9 +41,7 @@ class KMeansMethod(Method):
 
     def __init__(self, config: Config, dim: int, known: int, categories: int) -> None:
         super().__init__(config, dim, known, categories)
-        self.head = UnitProjectionHead(
-            dim, config.projection_hidden, config.projection_dim, config.output_dim
-        )
+        self.head = UnitProjectionHead(dim, config.projection_hidden, config.projection_dim, config.output_dim)
         self.classifier = self.kmeans(dim)
 
     def kmeans(self, dim: int) -> LabelledKMeans:

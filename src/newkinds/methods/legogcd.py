@@ -53,9 +53,7 @@ class LegoGCD(SimGCD):
             self.follow(logits.detach())  # a step sees the mean of the steps before it
         return terms
 
-    def loss_of(
-        self, logits: Tensor, projections: Tensor, labels: Tensor, progress: Progress
-    ) -> dict[str, Tensor]:
+    def loss_of(self, logits: Tensor, projections: Tensor, labels: Tensor, progress: Progress) -> dict[str, Tensor]:
         config = self.config
         terms = super().loss_of(logits, projections, labels, progress)
         terms["view_divergence"] = view_divergence(logits, config.student_temp, config.as_published)

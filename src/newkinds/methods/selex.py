@@ -105,9 +105,7 @@ class SelEx(KMeansMethod):
         cluster = self.cluster[:, step.batch.index].repeat(1, 2)  # (L, 2B), both views
         return self.loss_of(self.head(features), step.batch.labels, features.detach(), cluster)
 
-    def loss_of(
-        self, embedding: Tensor, labels: Tensor, features: Tensor, cluster: Tensor
-    ) -> dict[str, Tensor]:
+    def loss_of(self, embedding: Tensor, labels: Tensor, features: Tensor, cluster: Tensor) -> dict[str, Tensor]:
         """The loss and its terms from unit rows (2B, P) and labels (B,; -1: none), and for smoothing and
         hierarchy the features (2B, D) and the clusters (L, 2B) of the rows."""
         config = self.config

@@ -55,9 +55,7 @@ class SimGCD(Method):
         features = step.encoded.feature  # (2B, D)
         return self.loss_of(self.classifier(features), self.projection(features), step.batch.labels, step.progress)
 
-    def loss_of(
-        self, logits: Tensor, projections: Tensor, labels: Tensor, progress: Progress
-    ) -> dict[str, Tensor]:
+    def loss_of(self, logits: Tensor, projections: Tensor, labels: Tensor, progress: Progress) -> dict[str, Tensor]:
         """The loss and its terms from cosine logits (2B, K), projections (2B, P), labels (B,; -1: none)."""
         config = self.config
         teacher_temp = linear_then_constant(
@@ -78,9 +76,7 @@ class SimGCD(Method):
             "info_nce": losses.info_nce(projections, config.info_nce_temp),
         }
         supervised = terms["labelled_cross_entropy"] + terms["supervised_contrastive"]
-        unsupervised = (
-            terms["self_distillation"] + config.memax_weight * terms["mean_entropy_gap"] + terms["info_nce"]
-        )
+        unsupervised = terms["self_distillation"] + config.memax_weight * terms["mean_entropy_gap"] + terms["info_nce"]
         loss = config.sup_weight * supervised + (1 - config.sup_weight) * unsupervised
         return {"loss": loss, **terms}
 

@@ -142,4 +142,3 @@ def _assigner_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if plain := [setting for setting, value in given.items() if not isinstance(value, Mapping)]:
         raise NewkindsError(f"assigner.{plain[0]} belongs to an assigner that is not chosen: name one by --assigner.")
     return {}
-

@@ -69,9 +69,7 @@ def embed(
     return Embedded(torch.cat(features), rows, skipped)
 
 
-def _readable(
-    batch: list[tuple[int, Tensor | str]], table: Table, rows: list[int], skipped: list[Skipped]
-) -> Pixels:
+def _readable(batch: list[tuple[int, Tensor | str]], table: Table, rows: list[int], skipped: list[Skipped]) -> Pixels:
     """The views of a batch; `rows` and `skipped` are told which images could be read and which could not."""
     views = []
     for row, view in batch:

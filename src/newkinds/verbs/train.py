@@ -55,9 +55,7 @@ def discover(data: str | Path | None, out: str | Path, **choices: Unpack[Choices
     return LoadedRun(run, model).discover(table, cache)
 
 
-def _prepare(
-    data: str | Path | None, out: str | Path, choices: Choices
-) -> tuple[Run, Table, Config, Count | None]:
+def _prepare(data: str | Path | None, out: str | Path, choices: Choices) -> tuple[Run, Table, Config, Count | None]:
     """Settings, images and run directory, all checked before anything long begins; and what `--k auto` found."""
     run = Run(out)
     config = _as_begun(resolve(*layers_of(data, choices)), run)
