@@ -20,7 +20,7 @@ from newkinds.cluster import (
     neighbours,
     ward,
 )
-from newkinds.cluster.lloyd import Members, k_means_plus_plus, lloyd
+from newkinds.cluster.lloyd import Members, _search_again, k_means_plus_plus, lloyd
 from newkinds.cluster.metrics import clustering_accuracy
 from newkinds.cluster.neighbours import most_similar, nearest_centre
 from plain_kmeans import plain_kmeans
@@ -183,47 +183,21 @@ def test_k_means_plus_plus_equals_plain_loops():
     np.testing.assert_array_equal(got, chosen)
 
 
-def spread_by_loops(points, labels, centres, room, rounds):
-    """Points beyond a cluster's room, the farthest, move to the nearest cluster with room; all at once."""
-    distance = np.square(points[:, None] - centres).sum(axis=2)
-    for _ in range(rounds):
-        open_, moving = [], []
-        for c in range(len(centres)):
-            mine = np.flatnonzero(labels == c)
-            if len(mine) < room[c]:
-                open_.append(c)
-            else:
-                moving += mine[distance[mine, c].argsort()][room[c] :].tolist()
-        for i in moving if open_ else []:
-            labels[i] = min(open_, key=lambda c: distance[i, c])
-    return labels
-
-
-@pytest.mark.parametrize("rounds", [0, 1, 4])
-def test_spreading_equals_plain_loops(rounds):
-    X, truth = blobs(n=120, clusters=6, spread=1.0)
-    y = np.where((truth == 0) | ((truth == 1) & (np.arange(120) < 60)), truth, -1)  # class 0 is full at once
-    members = Members.of(torch.from_numpy(X), torch.from_numpy(y))
-    centres = torch.cat([members.class_means(), members.free[:4]])
-    model = BalancedSemiSupervisedKMeans(6, cluster_size=20)
-    room = model._room(members)
-    assert room.tolist() == [0, 10, 20, 20, 20, 20]
-    labels, squared = nearest_centre(members.free, centres)
-    got = model._spread(members, room, rounds, labels, squared, centres)
-    expected = spread_by_loops(members.free.numpy(), labels.numpy().copy(), centres.numpy(), room.tolist(), rounds)
-    assert got.tolist() == expected.tolist()
-    assert (rounds > 0) == (got.tolist() != labels.tolist())
-
-
-def test_balance_evens_out_the_new_clusters():
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(200, 2))
-    X[:160] *= 0.3  # most points are in the middle
-    sizes = {}
-    for cluster_size in (None, "even"):
-        model = BalancedSemiSupervisedKMeans(8, n_init=5, random_state=0, cluster_size=cluster_size).fit(X)
-        sizes[cluster_size] = np.bincount(model.labels_, minlength=8).std()
-    assert sizes["even"] < sizes[None]
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_later_search_equals_a_whole_one(lost):
+    members = Members.of(torch.from_numpy(blobs(n=200, spread=1.0)[0]), torch.full((200,), -1))
+    before = members.free[:20]
+    has_moved = torch.arange(20) % 4 == 0
+    after = torch.where(has_moved[:, None], members.free[20:40], before)
+    if lost:
+        after[8] = torch.nan  # the mean of no points
+    labels, squared = nearest_centre(members.free, before)
+    kept = labels.clone()
+    got = _search_again(members, labels, squared, after, has_moved)
+    expected = nearest_centre(members.free, after)
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-12, equal_nan=True)
+    assert set(labels[labels != got[0]].tolist()) - set(range(0, 20, 4))  # some left centres that had stayed
+    assert labels.equal(kept)  # which may be the best so far
 
 
 def test_mean_shift_equals_plain_loops():

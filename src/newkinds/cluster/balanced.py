@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..errors import NewkindsError
@@ -17,6 +16,7 @@ from .neighbours import nearest_centre
 from .points import whole_number
 
 
+@dataclass(eq=False, repr=False)
 class BalancedSemiSupervisedKMeans(SemiSupervisedKMeans):
     """The clustering of SelEx (Rastegar et al., ECCV 2024): clusters are first spread out by their sizes.
 
@@ -28,31 +28,13 @@ class BalancedSemiSupervisedKMeans(SemiSupervisedKMeans):
 
     `published_behaviour=True` repeats what the published code gets wrong: a cluster with a single unlabelled
     point always counts as one with room; one with more labelled points than `cluster_size` passes on only as
-    many as it is over; and empty clusters are not filled (see `KMeans`).
+    many as it is over; and empty clusters are not filled (see `KMeans`). Its arithmetic then decides which of
+    two points stays that are equally far from the centre.
     """
 
-    def __init__(
-        self,
-        n_clusters: int,
-        n_init: int = 10,
-        random_state: int | np.random.RandomState | None = None,
-        *,
-        cluster_size: int | str | None = "even",
-        max_iter: int = 10,
-        tol: float = 1e-4,
-        init: str | ArrayLike = "k-means++",
-        published_behaviour: bool = False,
-    ) -> None:
-        super().__init__(
-            n_clusters,
-            n_init,
-            random_state,
-            max_iter=max_iter,
-            tol=tol,
-            init=init,
-            published_behaviour=published_behaviour,
-        )
-        self.cluster_size = cluster_size
+    _: KW_ONLY
+    cluster_size: int | str | None = "even"
+    max_iter: int = 10
 
     def _run(self, members: Members, centres: Tensor) -> Settled:
         reseed = not self.published_behaviour
@@ -90,6 +72,8 @@ class BalancedSemiSupervisedKMeans(SemiSupervisedKMeans):
             sizes = labels.bincount(minlength=len(room))
             has_room, keeps = sizes < room, room
             if self.published_behaviour:
+                # Two points are equally far from their mean: which of them leaves is up to the rounding.
+                squared = (members.free - centres[labels]).square().sum(dim=1)
                 has_room = has_room | (sizes == 1)
                 keeps = room.where(room >= 0, sizes + room)  # a Python slice that starts below 0
             passed_on = (_rank(labels, squared, sizes) >= keeps[labels]) & ~has_room[labels]

@@ -32,7 +32,7 @@ from ..files import write_whole
 from ..registry import Registry
 from ..text import percent, text_table
 from . import Ward
-from .metrics import clustering_accuracy
+from .metrics import Labels, clustering_accuracy
 from .points import UNLABELLED, Features, as_features, as_labels, whole_number
 
 PUBLISHED_LARGEST = 1000
@@ -67,7 +67,7 @@ COUNTERS: Registry[Callable[..., Count]] = Registry("counter")
 Score = Callable[[int], float]
 Search = Callable[[Score, int, int], int]
 Given = ArrayLike | Tensor  # (n,) classes, -1 where there is none
-Labels = NDArray[np.int64]
+Ties = Literal["gap", "first"]
 
 
 @COUNTERS.register("brent")
@@ -95,12 +95,7 @@ def binary(
 
 @COUNTERS.register("ward")
 def ward(
-    features: Features,
-    y: Given,
-    patience: int = 50,
-    *,
-    ties: Literal["gap", "first"] = "gap",
-    published_truth: ArrayLike | None = None,
+    features: Features, y: Given, patience: int = 50, *, ties: Ties = "gap", published_truth: ArrayLike | None = None
 ) -> Count:
     """The cut of Ward's tree that fits the labelled images best, after CMS (Choi et al., CVPR 2024).
 
@@ -197,10 +192,8 @@ def plot(count: Count, path: str | Path | None = None) -> bytes:
     ks, scores = zip(*sorted(count.curve), strict=True)
     axes.plot(ks, scores, color=blue, linewidth=1.2, marker="o", markersize=3)
     axes.axvline(count.known, color=pale, linewidth=1, linestyle=":", label=f"{count.known} known classes")
-    axes.plot(
-        count.answer, count.score, "o", markersize=9, color=orange,
-        label=f"answer: {count.answer} categories, {count.new} of them new",
-    )  # fmt: skip
+    answer = f"answer: {count.answer} categories, {count.new} of them new"
+    axes.plot(count.answer, count.score, "o", markersize=9, color=orange, label=answer)
     if ks[-1] > 20 * count.known:  # the peak would be squeezed into the left margin
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(ScalarFormatter())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from .neighbours import nearest_centre
 from .points import UNLABELLED, Features, as_features, as_labels, whole_number
 
 
+@dataclass(eq=False, repr=False)
 class KMeans(ClusterMixin, BaseEstimator):
     """k-means from k-means++ starts, in the arithmetic and with the random draws of the published GCD code.
 
@@ -36,30 +38,14 @@ class KMeans(ClusterMixin, BaseEstimator):
            [9.5]])
     """
 
-    labels_: NDArray[np.int64]  # (n,) 0..n_clusters-1
-    cluster_centers_: NDArray  # (n_clusters, D)
-    inertia_: float  # sum of squared distances from the centres that gave `labels_`
-    n_iter_: int
-    n_features_in_: int
-
-    def __init__(
-        self,
-        n_clusters: int,
-        n_init: int = 10,
-        random_state: int | np.random.RandomState | None = None,
-        *,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        init: str | ArrayLike = "k-means++",
-        published_behaviour: bool = False,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.n_init = n_init
-        self.random_state = random_state
-        self.max_iter = max_iter
-        self.tol = tol
-        self.init = init
-        self.published_behaviour = published_behaviour
+    n_clusters: int
+    n_init: int = 10
+    random_state: int | np.random.RandomState | None = None
+    _: KW_ONLY
+    max_iter: int = 200
+    tol: float = 1e-4
+    init: str | ArrayLike = "k-means++"
+    published_behaviour: bool = False
 
     def fit(self, X: Features, y: ArrayLike | Tensor | None = None) -> Self:
         """Find the clusters of X (n, D). `y` is ignored."""
@@ -83,28 +69,23 @@ class KMeans(ClusterMixin, BaseEstimator):
     def _fit(self, features: Tensor, classes: NDArray[np.int64]) -> Self:
         """`classes` (n,) are 0..C-1 and get the clusters of these numbers; -1 is free."""
         self._check(classes)
-        # Distances are ‖x‖² - 2xc + ‖c‖²: far from the origin they would be differences of large numbers.
-        middle = features.mean(dim=0)
+        # Distances are ‖x‖² - 2xc + ‖c‖²: far from the origin they would be differences of large numbers. The
+        # published code leaves points where they are, and the rounding there decides between equal distances.
+        middle = features.mean(dim=0) * (not self.published_behaviour)
         target = torch.from_numpy(classes).to(features.device)
         members = Members.of(features - middle, target)
         rng = check_random_state(self.random_state)
-        best: Settled | None = None
-        for _ in range(self.n_init if isinstance(self.init, str) else 1):
-            run = self._run(members, self._start(members, middle, rng))
-            if best is None or run.inertia < best.inertia:
-                best = run
-        assert best is not None  # n_init is at least 1
+        starts = range(self.n_init if isinstance(self.init, str) else 1)
+        runs = (self._run(members, self._start(members, middle, rng)) for _ in starts)
+        best = min(runs, key=lambda run: run.inertia)
         filled = int((members.sizes(best.labels, self.n_clusters) > 0).sum())
         if filled < self.n_clusters:
-            warnings.warn(
-                f"only {filled} of {self.n_clusters} clusters have points: ask for fewer, or look for copies",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            message = f"only {filled} of {self.n_clusters} clusters have points: ask for fewer, or look for copies"
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
         target[target == UNLABELLED] = best.labels
-        self.labels_ = target.cpu().numpy()
-        self.cluster_centers_ = (best.centres + middle).cpu().numpy()
-        self.inertia_ = best.inertia
+        self.labels_: NDArray[np.int64] = target.cpu().numpy()  # (n,) 0..n_clusters-1
+        self.cluster_centers_: NDArray = (best.centres + middle).cpu().numpy()  # (n_clusters, D)
+        self.inertia_ = best.inertia  # sum of squared distances from the centres that gave `labels_`
         self.n_iter_ = best.iterations
         self.n_features_in_ = features.shape[1]
         return self
@@ -161,13 +142,10 @@ class SemiSupervisedKMeans(KMeans):
     (array([1, 1, 0, 0, 2, 2]), array([3, 7]))
     """
 
-    classes_: NDArray[np.int64]  # (C,) the label of each known cluster
-
     def fit(self, X: Features, y: ArrayLike | Tensor | None = None) -> Self:
         """Cluster X (n, D) given labels y (n,): whole numbers, -1 where there is none."""
         features = as_features(X)
         labels = as_labels(y, len(features))
         labelled = labels != UNLABELLED
-        self.classes_, classes = np.unique(labels[labelled], return_inverse=True)
-        labels[labelled] = classes
+        self.classes_, labels[labelled] = np.unique(labels[labelled], return_inverse=True)  # (C,)
         return self._fit(features, labels)

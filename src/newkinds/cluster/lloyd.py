@@ -30,7 +30,8 @@ class Members:
     def of(cls, points: Tensor, classes: Tensor) -> Self:
         """From points (n, D) and the class of each (n,): 0..C-1, or -1 for a free one."""
         labelled = classes != UNLABELLED
-        free, theirs, classes = points[~labelled], points[labelled].double(), classes[labelled]
+        free = points[~labelled] if labelled.any() else points  # not copied where all are free
+        theirs, classes = points[labelled].double(), classes[labelled]
         sizes = classes.bincount()
         sums = _sums(theirs, classes, len(sizes))
         return cls(free, squared_norms(free), sums, sizes, theirs.square().sum())
@@ -107,8 +108,9 @@ def lloyd(
     without points gets the point farthest from its centre, or with `reseed=False` a centre of NaN.
     """
     best: Settled | None = None
+    nearest = nearest_centre(members.free, centres, members.free_squares)
     for iteration in range(max_iter):
-        labels, squared = nearest_centre(members.free, centres, members.free_squares)
+        labels, squared = nearest
         if reseed:
             _fill_empty(members, labels, squared, centres)
         inertia = members.inertia(squared, centres)
@@ -119,14 +121,35 @@ def lloyd(
             means = means.where(means.isfinite(), centres)
         means[:fixed] = centres[:fixed]
         moved = (means - centres).norm(dim=1).sum() ** 2
+        has_moved = (means != centres).any(dim=1)  # (K,)
         centres = means
         if best is None or inertia < best.inertia:
             best = Settled(labels, centres, inertia, centres)
         best.last_centres, best.iterations = centres, iteration + 1
-        if moved <= tol:
+        if moved <= tol or iteration + 1 == max_iter:
             break
+        nearest = _search_again(members, *nearest, centres, has_moved)
     assert best is not None  # max_iter is at least 1
     return best
+
+
+def _search_again(
+    members: Members, labels: Tensor, squared: Tensor, centres: Tensor, has_moved: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`nearest_centre` of the free points, of which `labels` and `squared` (u,) were right before centres moved.
+
+    Points whose own centre stays only look at those that have moved: in the end, few.
+    """
+    if has_moved.all():
+        return nearest_centre(members.free, centres, members.free_squares)
+    labels, squared, moved = labels.clone(), squared.clone(), has_moved.nonzero()[:, 0]
+    lost = has_moved[labels]  # (u,) their own centre has moved
+    stay = (~lost).nonzero()[:, 0]
+    labels[lost], squared[lost] = nearest_centre(members.free[lost], centres, members.free_squares[lost])
+    choice, distance = nearest_centre(members.free[stay], centres[moved], members.free_squares[stay])
+    nearer = ~(distance >= squared[stay])  # NaN too, a centre without points: it takes everything
+    labels[stay[nearer]], squared[stay[nearer]] = moved[choice[nearer]], distance[nearer]
+    return labels, squared
 
 
 def _fill_empty(members: Members, labels: Tensor, squared: Tensor, centres: Tensor) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -22,6 +24,7 @@ CLOSE = 1 / 128  # squared distance over ‖x‖², below which float32 leaves f
 UNKNOWN = -1
 
 
+@dataclass(eq=False, repr=False)
 class Ward(ClusterMixin, BaseEstimator):
     """Joins the two clusters whose union adds least to the sum of squares, until one is left.
 
@@ -38,19 +41,11 @@ class Ward(ClusterMixin, BaseEstimator):
     (array([0, 0, 1, 1]), array([0, 0, 1, 2]))
     """
 
-    linkage_: NDArray[np.float64]  # (n - 1, 4)
-    labels_: NDArray[np.int64]  # (n,) if n_clusters is given
-
-    def __init__(self, n_clusters: int | None = None) -> None:
-        self.n_clusters = n_clusters
+    n_clusters: int | None = None
 
     def fit(self, X: Features, y: object = None) -> Self:
         """Build the tree over X (n, D), whole whatever `n_clusters` is. `y` is ignored."""
-        features = as_features(X)
-        if 1 < len(features) <= POINTS_FOR_SCIPY:
-            self.linkage_ = linkage(features.cpu().double().numpy(), "ward")
-        else:
-            self.linkage_ = _linkage(features)
+        self.linkage_ = _linkage(as_features(X))  # (n - 1, 4)
         if self.n_clusters is not None:
             self.labels_ = self.labels_at(self.n_clusters)
         return self
@@ -75,11 +70,13 @@ class Ward(ClusterMixin, BaseEstimator):
 
 
 def _linkage(features: Tensor) -> NDArray[np.float64]:  # (n - 1, 4)
+    if 1 < len(features) <= POINTS_FOR_SCIPY:
+        return linkage(features.cpu().double().numpy(), "ward")
     tree = _Tree(len(features))
     rows, sizes, nodes = _join_duplicates(features, tree)
     # Distances are ‖a‖² - 2ab + ‖b‖²: far from the origin they would be differences of large numbers.
     clusters = _Clusters(rows - rows.mean(dim=0), sizes, nodes)
-    while len(clusters) > 1:
+    while clusters.count > 1:
         clusters.search()
         clusters.merge(tree)
     return tree.linkage()
@@ -131,9 +128,6 @@ class _Clusters:
         self.gaps = torch.zeros_like(self.heights)  # (m,) its squared distance; if it is unknown, a lower bound
         self.count = m
         self.searches = m  # that the next round may make
-
-    def __len__(self) -> int:
-        return self.count
 
     def search(self) -> None:
         """Find the nearest other of clusters that have lost theirs.
