@@ -160,7 +160,7 @@ def test_recipe(run_cli: Cli, tmp_path: Path) -> None:
         (["train"], "no data given"),
         (["train", "creatures", "--epochs", "-1"], "at least 0"),
         (["train", "creatures", "--data-root", "."], "no setting 'data.root'"),
-        (["train", "cub", "--data-root", "nowhere"], "nowhere, in which CUB-200-2011 was looked for"),
+        (["train", "cub", "--data-root", "nowhere"], "nowhere, in which CUB-200-2011 should be"),
         (["train", "cub", "--set", "data.fractoin=1"], "Did you mean 'fraction'"),
     ],
 )

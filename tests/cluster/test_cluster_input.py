@@ -119,7 +119,7 @@ def test_everything_labelled():
         (np.zeros(30), "whole numbers"),
         (torch.zeros(30, dtype=torch.bfloat16), "whole numbers"),
         (["cat"] * 30, "whole numbers"),
-        ([[0], [0, 1]], "one number a point"),
+        ([[0], [0, 1]], "one number per point"),
         (np.where(np.arange(30) == 7, -2, 0), "row 7"),
     ],
 )

@@ -285,7 +285,7 @@ def test_default_upper_end_follows_the_number_of_images() -> None:
         ([-1] * 8, "none of the images has a label.*label some images of two classes"),
         ([4, 4] + [-1] * 6, "one class.*label some images of two classes"),
         ([0, 1] * 4, "all 8 images have a label"),
-        ([0, 1, -1], "one number a point"),
+        ([0, 1, -1], "one number per point"),
         ([0, 1, -2] + [-1] * 5, "row 2"),
     ],
 )

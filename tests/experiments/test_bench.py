@@ -63,7 +63,7 @@ def test_any_data_may_be_compared_on(run_cli: Cli, tmp_path: Path) -> None:
     _, out, err = run_cli("bench", "plugin", "--out", str(tmp_path / "runs"), "--collect", *elsewhere)
     assert "holds another run" in err
     assert "no run yet" in out
-    with pytest.raises(NewkindsError, match=r"two of the data are called 'birds\[1\].v2'"):
+    with pytest.raises(NewkindsError, match=r"two data sources are called 'birds\[1\].v2'"):
         bench("plugin", tmp_path / "runs", data=[str(birds), str(tmp_path / "elsewhere" / birds.name)])
     shutil.copytree(birds, birds.with_suffix(".v3"))
     both = bench("plugin", tmp_path / "runs", data=[str(birds), str(birds.with_suffix(".v3"))], only_collect=True)

@@ -1,4 +1,4 @@
-"""Clustering of features, in the manner of scikit-learn: `fit(X, y)`, and y = -1 where there is no label."""
+"""Clustering of features, in the manner of scikit-learn: `fit(X, y)`, and y = -1 if there is no label."""
 
 from .balanced import BalancedSemiSupervisedKMeans
 from .kmeans import KMeans, SemiSupervisedKMeans

@@ -1,6 +1,6 @@
 """How many categories there are, judged by the labelled images alone.
 
-All features are clustered into K clusters without a look at any label. The clusters are then matched with
+All features are clustered into K clusters without using any label. The clusters are then matched with
 the known classes one to one, and the share of labelled images whose cluster is that of their class is the
 score of K: too small a K joins known classes, too large a K splits them. The estimators differ in the
 clustering and in the K they try. Published methods give them unit rows; here features are taken as they are.
@@ -45,7 +45,7 @@ LOWEST_MERGE = 0.02  # of the highest; below that are copies of an image, betwee
 class Count:
     """An estimate of the number of categories, and what it rests on."""
 
-    answer: int  # categories in all, known ones included
+    answer: int  # categories in total, known ones included
     curve: list[tuple[int, float]]  # (K, score), each K once, in the order in which they were tried
     method: str  # its name in COUNTERS
     known: int  # classes with labelled images
@@ -53,7 +53,7 @@ class Count:
 
     @property
     def new(self) -> int:
-        """Categories beside the known ones."""
+        """Categories besides the known ones."""
         return self.answer - self.known
 
     @property
@@ -66,7 +66,7 @@ COUNTERS: Registry[Callable[..., Count]] = Registry("counter")
 
 Score = Callable[[int], float]
 Search = Callable[[Score, int, int], int]
-Given = ArrayLike | Tensor  # (n,) classes, -1 where there is none
+Given = ArrayLike | Tensor  # (n,) classes, -1 if there is none
 Ties = Literal["gap", "first"]
 
 
@@ -79,7 +79,7 @@ def brent(
     K lies between the number of known classes and `largest`: by default 1000 as published, or twice the
     known classes if that is more, but at most one for four images, and no more than there are images that
     differ. The search expects a score with a single peak. On few images the score is uneven and it may stop
-    far from the best K: give the smallest `largest` you can answer for, or count by `ward`. k-means is
+    far from the best K: give the smallest `largest` you can justify, or count by `ward`. k-means is
     scikit-learn's, as published, on the CPU, and takes the best of `n_init` starts.
     """
     return _count_by_kmeans("brent", brent_maximum, features, y, largest, n_init, random_state)
@@ -104,12 +104,12 @@ def ward(
     labelled images do not notice whether new ones are. The first of the best, which is CMS's choice
     (`ties="first"`), then tends to be too small. `ties="gap"` takes the one at the widest gap of the tree:
     where the next merge is highest, compared with the last one. Where classes overlap, small new ones are
-    missed beside large ones: the answer is then too small.
+    missed next to large ones: the answer is then too small.
 
     `published_truth` (n,) gives the score of the published code, with the true class of every image: Old
     accuracy under a match that new classes take part in, with SciPy's numbers of the clusters, which decide
     between matches that are equally good. That needs to know the answer: it is there to reproduce published
-    figures. The first of the best is then taken, whatever `ties` says.
+    figures. The first of the best is then taken, and `ties` is ignored.
     """
     points, labels, known, differing = _checked(features, y)
     patience = whole_number("patience", patience)
@@ -179,7 +179,7 @@ def summary(count: Count) -> str:
 
 
 def plot(count: Count, path: str | Path | None = None) -> bytes:
-    """The score of each K that was tried, and the answer, as a PNG; written to `path` where one is given."""
+    """The score of each K that was tried, and the answer, as a PNG; written to `path` if one is given."""
     # Imported here: counting does without matplotlib. No pyplot: it has global state.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -250,7 +250,7 @@ def _checked(features: Features, y: Given) -> tuple[Tensor, Labels, int, int]:
     if len(classes) < 2:
         have = "all labelled images are of one class" if len(classes) else "none of the images has a label"
         raise NewkindsError(
-            f"{have}, but the number of categories is judged by how well known classes come apart: "
+            f"{have}, but the number of categories is judged by how well known classes are separated: "
             "label some images of two classes or more, or say how many categories there are."
         )
     if labelled.all():
@@ -268,7 +268,7 @@ def _checked_truth(truth: ArrayLike, labels: Labels) -> NDArray:
     """The true class of every image (n,), if labelled images (label not -1) are of the same classes in both."""
     classes, labelled = np.asarray(truth), labels != UNLABELLED
     if classes.shape != labels.shape:
-        raise NewkindsError(f"published_truth is one class an image: shape {labels.shape}, not {classes.shape}.")
+        raise NewkindsError(f"published_truth is one class per image: shape {labels.shape}, not {classes.shape}.")
     pairs = np.unique(np.stack([np.unique(classes[labelled], return_inverse=True)[1], labels[labelled]]), axis=1)
     if not pairs.shape[1] == pairs[0].max() + 1 == pairs[1].max() + 1:
         raise NewkindsError("published_truth and the labels disagree about which labelled images are of one class.")

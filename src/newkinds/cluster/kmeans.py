@@ -80,7 +80,7 @@ class KMeans(ClusterMixin, BaseEstimator):
         best = min(runs, key=lambda run: run.inertia)
         filled = int((members.sizes(best.labels, self.n_clusters) > 0).sum())
         if filled < self.n_clusters:
-            message = f"only {filled} of {self.n_clusters} clusters have points: ask for fewer, or look for copies"
+            message = f"only {filled} of {self.n_clusters} clusters have points: use fewer, or look for copies"
             warnings.warn(message, ConvergenceWarning, stacklevel=3)
         target[target == UNLABELLED] = best.labels
         self.labels_: NDArray[np.int64] = target.cpu().numpy()  # (n,) 0..n_clusters-1
@@ -103,7 +103,7 @@ class KMeans(ClusterMixin, BaseEstimator):
         if self.n_clusters < known:
             raise NewkindsError(
                 f"n_clusters is {self.n_clusters}, but the labels name {known} classes, "
-                f"each of which keeps a cluster of its own: ask for {known} or more."
+                f"each of which keeps its own cluster: use {known} or more."
             )
         if self.n_clusters - known > free:
             which = f"{free} unlabelled points" if known else f"{free} points"
@@ -143,7 +143,7 @@ class SemiSupervisedKMeans(KMeans):
     """
 
     def fit(self, X: Features, y: ArrayLike | Tensor | None = None) -> Self:
-        """Cluster X (n, D) given labels y (n,): whole numbers, -1 where there is none."""
+        """Cluster X (n, D) given labels y (n,): whole numbers, -1 if there is none."""
         features = as_features(X)
         labels = as_labels(y, len(features))
         labelled = labels != UNLABELLED

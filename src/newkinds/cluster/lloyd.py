@@ -46,7 +46,7 @@ class Members:
         return sizes
 
     def means(self, labels: Tensor, clusters: int) -> Tensor:  # (K, D)
-        """The mean of each cluster; NaN where it has no points."""
+        """The mean of each cluster; NaN if it has no points."""
         sums = _sums(self.free, labels, clusters)
         sums[: len(self.class_sums)] += self.class_sums.to(sums.dtype)
         return sums / self.sizes(labels, clusters)[:, None]
@@ -80,7 +80,7 @@ def k_means_plus_plus(free: Tensor, centres: Tensor, clusters: int, rng: np.rand
 
 @dataclass
 class Settled:
-    """What an iteration came to: its best state, and where it stopped."""
+    """The result of an iteration: its best state, and where it stopped."""
 
     labels: Tensor  # (u,) of the free points
     centres: Tensor  # (K, D) means of their members

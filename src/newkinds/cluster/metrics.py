@@ -31,7 +31,7 @@ Known = Collection[Any] | NDArray[Any]
 
 
 class Accuracy(NamedTuple):
-    """Shares of images in [0, 1]; NaN where there was no image to judge by."""
+    """Shares of images in [0, 1]; NaN if there was no image to judge by."""
 
     all: float
     old: float
@@ -111,7 +111,7 @@ def _accuracy_v1(true: Labels, pred: Labels, old: NDArray[np.bool_]) -> Accuracy
 
 def _balanced_accuracy(true: Labels, pred: Labels, old: NDArray[np.bool_]) -> Accuracy:
     classes, rank, images = np.unique(true, return_inverse=True, return_counts=True)
-    recall = np.bincount(rank, weights=_correct(true, pred), minlength=len(classes)) / images  # a class
+    recall = np.bincount(rank, weights=_correct(true, pred), minlength=len(classes)) / images  # per class
     class_is_old = np.isin(classes, true[old])
     return Accuracy(_mean(recall), _mean(recall[class_is_old]), _mean(recall[~class_is_old]))
 

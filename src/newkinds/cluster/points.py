@@ -22,7 +22,7 @@ def as_features(X: Features) -> Tensor:
         X = _as_tensor(X)
     X = X.detach().cpu() if X.device.type == "mps" else X.detach()  # MPS cannot do float64, which sums need
     if X.ndim != 2 or 0 in X.shape:
-        raise NewkindsError(f"features are one row a point and one column a feature, not of shape {tuple(X.shape)}.")
+        raise NewkindsError(f"features are (points, features), one row per point, not of shape {tuple(X.shape)}.")
     if X.dtype not in (torch.float32, torch.float64):
         X = X.float()
     bad = (~(4 * len(X) * squared_norms(X)).isfinite()).nonzero()[:, 0].tolist()  # sums of distances must be finite too
@@ -50,17 +50,17 @@ def _as_tensor(X: ArrayLike) -> Tensor:
 
 
 def as_labels(y: ArrayLike | Tensor | None, points: int) -> np.ndarray:
-    """One whole number a point: a class, or -1 where there is none. None labels nothing."""
+    """One whole number per point: a class, or -1 if there is none. None labels nothing."""
     if y is None:
         return np.full(points, UNLABELLED)
     try:
         labels = np.asarray(y.tolist() if isinstance(y, Tensor) else y)  # a list: NumPy knows no bfloat16
     except ValueError as error:
-        raise NewkindsError(f"labels are one number a point: {error}.") from error
+        raise NewkindsError(f"labels are one number per point: {error}.") from error
     if labels.shape != (points,):
-        raise NewkindsError(f"labels are one number a point: shape ({points},), not {labels.shape}.")
+        raise NewkindsError(f"labels are one number per point: shape ({points},), not {labels.shape}.")
     if labels.dtype.kind not in "iu":
-        raise NewkindsError(f"labels are whole numbers, -1 where there is none, not of type {labels.dtype}.")
+        raise NewkindsError(f"labels are whole numbers, -1 if there is none, not of type {labels.dtype}.")
     wrong = np.flatnonzero(labels < UNLABELLED)
     if len(wrong):
         raise NewkindsError(f"labels are 0 and above, or -1 for none: see {_rows(wrong.tolist())}.")

@@ -28,7 +28,7 @@ UNKNOWN = -1
 class Ward(ClusterMixin, BaseEstimator):
     """Joins the two clusters whose union adds least to the sum of squares, until one is left.
 
-    `linkage_` is the tree as `scipy.cluster.hierarchy.linkage(X, "ward")` gives it: a row a merge, lowest
+    `linkage_` is the tree as `scipy.cluster.hierarchy.linkage(X, "ward")` gives it: one row per merge, lowest
     first, with its two nodes, its height and its number of points. Up to 1500 points it is SciPy's own. SciPy
     holds all n² / 2 distances; of more points they come from the centres when they are asked for, in blocks, and
     merges of exactly the same height may come in another order. Time still grows with n². In float32, points
@@ -61,7 +61,7 @@ class Ward(ClusterMixin, BaseEstimator):
         points = len(self.linkage_) + 1
         merges = points - whole_number("n_clusters", n_clusters)
         if merges < 0:
-            raise NewkindsError(f"{points} points cannot make {n_clusters} clusters: ask for {points} at most.")
+            raise NewkindsError(f"{points} points cannot make {n_clusters} clusters: use {points} at most.")
         if merges == 0:
             return np.arange(points)
         cluster = fcluster(self.linkage_, merges - 1, "monocrit", monocrit=np.arange(points - 1.0))
@@ -98,7 +98,7 @@ class _Tree:
         return torch.arange(first, first + len(left), device=left.device)
 
     def linkage(self) -> NDArray[np.float64]:
-        """One row a merge, lowest first, as SciPy numbers and sorts them."""
+        """One row per merge, lowest first, as SciPy numbers and sorts them."""
         if not self.rounds:
             return np.empty((0, 4))
         left, right, heights, sizes = (torch.cat(column).cpu().numpy() for column in zip(*self.rounds, strict=True))
@@ -110,7 +110,7 @@ class _Tree:
 
 
 class _Clusters:
-    """The clusters not yet joined, one a row, and the nearest other of each where it is known.
+    """The clusters not yet joined, one per row, and the nearest other of each if it is known.
 
     A union is never nearer to a third cluster than the nearer of its parts was (Ward's criterion is
     "reducible"). So two clusters that are each other's nearest will be joined sooner or later, whatever

@@ -17,7 +17,7 @@ def source_of(data: str | Path) -> dict[str, Any]:
     """What the user named, as the settings section `data`: a folder, a CSV file, or a data set of ours.
 
     Paths become absolute, so that a run finds its images from anywhere. A data set's name means the data set,
-    also where a folder has the same name: write ./cub for that.
+    even if a folder has the same name: write ./cub for the folder.
 
     >>> source_of("creatures")
     {'name': 'creatures'}

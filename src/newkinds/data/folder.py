@@ -1,4 +1,4 @@
-"""Images of one's own: a folder with one sub-folder per class, or a CSV file with the columns path and label."""
+"""Your own images: a folder with one sub-folder per class, or a CSV file with the columns path and label."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def read_csv(file: Path) -> Table:
     unknown = [name for name in header if name not in COLUMNS]
     for column, advice in (
         ("path", "The first line must name the columns path and label."),
-        ("label", "Leave the label empty where an image has none."),
+        ("label", "Leave the label empty if an image has none."),
     ):
         if column not in header:
             it_has = f"(it has: {', '.join(header)}).{nearest(column, unknown)}"
@@ -142,7 +142,7 @@ def files_below(root: Path, closed: list[Skipped], follow_links: bool = True) ->
     """All files that are not hidden, in a fixed order; no folder is entered twice.
 
     Folders that are not entered, because they cannot be read or are links back into the tree, are added to `closed`.
-    Without `follow_links` no linked folder is entered; `root` and files may be links nevertheless.
+    Without `follow_links` no linked folder is entered; `root` and files may still be links.
     """
 
     def note(error: OSError) -> None:

@@ -27,7 +27,7 @@ class BadImage(Exception):
 
 
 def open_image(path: str | Path) -> Image.Image:
-    """Open any image as upright 8-bit RGB; raises `BadImage` with the reason where that is not possible.
+    """Open any image as upright 8-bit RGB; raises `BadImage` with the reason if that is not possible.
 
     Animations give their first frame, transparent pixels become white, 16-bit greys are scaled (not clipped).
     """
@@ -77,7 +77,7 @@ def _as_rgb(image: Image.Image) -> Image.Image:
 
 
 def _scaled_to_8_bit(image: Image.Image) -> Image.Image:
-    """Greys of 16 or more bits: the full range of 16-bit files, or the image's own range where that is wider."""
+    """Greys of 16 or more bits: the full range of 16-bit files, or the image's own range if that is wider."""
     values = np.nan_to_num(np.asarray(image, dtype=np.float64), posinf=0.0, neginf=0.0)
     low, high = min(values.min(), 0.0), values.max()
     if image.mode == "F" or low < 0 or high > 65535:

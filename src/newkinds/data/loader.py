@@ -32,7 +32,7 @@ PURPOSES = (
 
 
 def seed_for(purpose: str, seed: int, epoch: int = 0) -> int:
-    """A seed of its own for each purpose and epoch, such that no two random streams are the same."""
+    """A separate seed for each purpose and epoch, so that no two random streams are the same."""
     key = (PURPOSES.index(purpose) + 1, seed, epoch)  # +1: trailing zeros would not count
     return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
@@ -222,7 +222,7 @@ class StoredBatches:
 
 
 def no_longer_readable(image: Skipped) -> NewkindsError:
-    """All images were opened before training began: one that has gone bad since needs a look."""
+    """All images were opened before training began: one that has gone bad since is an error."""
     return NewkindsError(
         f"{image.path} could be read when the run began, but no longer: {image.reason}. "
         "Restore it; to resume from the last epoch, rerun the same command."

@@ -49,7 +49,7 @@ def hide_labels(table: Table, known: Sequence[str], fraction: float = 0.5, seed:
     """A labelled table as a benchmark: a `fraction` of the `known` classes' images keeps its label.
 
     All labels become the table's truth. Images that had none stay without label and without truth; how many
-    categories there are is then an open question.
+    categories there are is then unknown.
     """
     kept, _ = gcd_split(["" if label is None else label for label in table.labels], known, fraction, seed)
     labels: list[str | None] = [None] * len(table)
@@ -87,8 +87,8 @@ def as_benchmark(
 ) -> Table:
     """The table as it is, or, if it is said which classes are known, split like the published benchmarks.
 
-    `known`: the names of the known classes, or their share, counted from the first in sorted order. Where a
-    table has a truth beside its labels, the truth is split. `tune`: only what is labelled then, see `for_tuning`.
+    `known`: the names of the known classes, or their share, counted from the first in sorted order. If a
+    table has a truth besides its labels, the truth is split. `tune`: only what is labelled then, see `for_tuning`.
     """
     if known is not None:
         truth = table.truth or [None] * len(table)

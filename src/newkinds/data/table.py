@@ -35,20 +35,20 @@ class Table:
 
     >>> table = load_table("photos/")
     >>> table.known                       # names of the known classes, sorted
-    >>> table.targets                     # (n,) class of each image, -1 where there is no label
+    >>> table.targets                     # (n,) class of each image, -1 if there is no label
     """
 
     paths: list[str]  # the name of each image in all results; unique
     labels: list[str | None]  # None = unlabelled
     open: Callable[[int], Image.Image]  # row → RGB image, or BadImage
-    file: Callable[[int], Path] | None = None  # row → the file it is opened from, where each has its own
+    file: Callable[[int], Path] | None = None  # row → the file it is opened from, if each has its own
     truth: list[str | None] | None = None  # true classes, for evaluation only; training never reads them
     skipped: list[Skipped] = field(default_factory=list)
-    known_first: list[str] | None = None  # order of the known classes where a benchmark fixes it
-    categories: int | None = None  # how many there are in all, where a benchmark says so
+    known_first: list[str] | None = None  # order of the known classes if a benchmark fixes it
+    categories: int | None = None  # how many there are in total, if a benchmark says so
     class_list: str | None = None  # the published list of known classes it follows: name and checksum
     caveat: str = ""  # why it is not the published split of a benchmark, if it is not
-    contents: list[str] | None = None  # a digest of each image's pixels, where somebody asked for them
+    contents: list[str] | None = None  # a digest of each image's pixels, if requested
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -63,7 +63,7 @@ class Table:
         return np.array([-1 if label is None else position[label] for label in self.labels], dtype=np.int64)
 
     def files(self) -> list[Path]:
-        """The files that the images are opened from, where each has its own."""
+        """The files that the images are opened from, if each has its own."""
         return [] if self.file is None else [self.file(row) for row in range(len(self))]
 
     def rows(self, keep: Sequence[int]) -> Table:
@@ -80,7 +80,7 @@ class Table:
         )
 
     def fingerprint(self) -> str:
-        """Changes when an image is added, removed or labelled otherwise."""
+        """Changes if an image is added, removed or labelled differently."""
         digest = sha256()
         for path, label in zip(self.paths, self.labels, strict=True):
             digest.update(repr((path, label)).encode("utf-8"))
@@ -161,8 +161,8 @@ def require_discoverable(table: Table) -> None:
         )
     if len(table.known) == 1:
         warn(
-            f"only one known class ('{table.known[0]}'): what tells kinds apart is learnt from the difference "
-            "between known classes, so expect little."
+            f"only one known class ('{table.known[0]}'): how kinds differ is learnt from the known classes, "
+            "so expect little."
         )
 
 
@@ -173,6 +173,6 @@ def require_judgeable(table: Table) -> None:
     unknown = sum(label is None and true is None for label, true in zip(table.labels, truth, strict=True))
     if unknown:
         raise NewkindsError(
-            f"the true classes of {unknown} unlabelled images are not known, to judge by: sort all images into "
-            "folders of their classes and hide the labels of some by --set data.known=0.5."
+            f"the true classes of {unknown} unlabelled images are not known, so nothing can be judged: sort all images "
+            "into folders of their classes and hide the labels of some by --set data.known=0.5."
         )

@@ -1,4 +1,4 @@
-"""`newkinds bench`: run the part of a table that is asked for, and print all of it that has been run."""
+"""`newkinds bench`: run the requested part of a table, and print all of it that has been run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Sources = Mapping[str, Mapping[str, Any]]  # what a cell calls its data → the 
 
 
 class Benched(NamedTuple):
-    """A table, and what of it could not be run."""
+    """A table, and which parts of it could not be run."""
 
     text: str
     failed: list[str]
@@ -50,7 +50,7 @@ def bench(
     style: Literal["markdown", "latex", "csv"] = "markdown",
     **choices: Unpack[Choices],
 ) -> Benched:
-    """Run (or resume) the part of a table that is asked for; the table, with all that has been run in `out`.
+    """Run (or resume) the requested part of a table; returns the table with all that has been run in `out`.
 
     `table`: "fine", "coarse", "ablation", "count" or "cost" of the paper, or "plugin" for any `data`, also folders and
     CSV files. `methods`, `organizers`, `data`: all of the table's by default. Each cell follows its recipe, if there is
@@ -96,9 +96,9 @@ def bench(
 def collect(
     rows: Iterable[Cell], out: Path, sources: Sources | None = None, preferred: Collection[Cell] = ()
 ) -> dict[Cell, Outcome]:
-    """The finished runs of some rows, of whatever seeds there are; what does not belong into a table is named.
+    """The finished runs of some rows, of all seeds found; runs that do not belong in the table are named.
 
-    Where runs have different settings, those like the `preferred` ones stay.
+    If runs have different settings, those like the `preferred` ones stay.
     """
     outcomes = {}
     for row in rows:
@@ -152,7 +152,7 @@ def _sources(table: PaperTable, data: Sequence[str] | None) -> dict[str, Mapping
         path = Path(source.get("path", source["name"]))
         name = path.stem if source["name"] == "csv" else path.name
         if sources.setdefault(name, source) != source:
-            raise NewkindsError(f"two of the data are called '{name}': rename one, or give each a table of its own.")
+            raise NewkindsError(f"two data sources are called '{name}': rename one, or give each its own table.")
     return sources
 
 
@@ -165,7 +165,7 @@ def _settings(cell: Cell, sources: Sources, choices: Choices) -> list[Mapping[st
 
 
 def _runnable(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> list[Cell]:
-    """The cells whose settings are right and whose data can be read; what is wrong is said once, before any is run."""
+    """The cells whose settings are right and whose data can be read; what is wrong is reported once, before any run."""
     wrong: dict[Cell | str, str] = {}  # a row or a data set → what is wrong with it, "" for nothing
     for row in dict.fromkeys(cell.row for cell in cells):
         checked: Cell | str = row

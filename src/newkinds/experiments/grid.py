@@ -1,4 +1,4 @@
-"""Grids of runs: data sets × methods × organizers × seeds, each run or resumed, and what they came to."""
+"""Grids of runs: data sets × methods × organizers × seeds, each run or resumed, and their results."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run came to."""
+    """The result of one run."""
 
     figures: dict[str, float | None]  # by the names of COLUMNS
     protocol: dict[str, str]
     settings: dict[str, Any] = field(default_factory=dict)  # "train.lr" → 0.1, except those that change no result
-    test: dict[str, float | None] | None = None  # ACCURACY on the official test images, where they were evaluated
+    test: dict[str, float | None] | None = None  # ACCURACY on the official test images, if they were evaluated
 
 
-VARIANTS: dict[str, dict[str, dict[str, Any]]] = {  # organizers with settings that have rows of their own
+VARIANTS: dict[str, dict[str, dict[str, Any]]] = {  # organizers with settings that have their own rows
     "cpf-without-alpha": {"organizer": {"name": "cpf", "learn_alpha": False}},
     "cpf-without-prior": {"organizer": {"name": "cpf", "use_prior": False}},
     "cpf-without-data": {"organizer": {"name": "cpf", "use_data": False}},
@@ -139,7 +139,7 @@ def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = CO
     if count_by and (count is None or count.method != count_by):
         try:
             count_categories(folder, count_by)
-        except NewkindsError as error:  # its accuracies stand nevertheless
+        except NewkindsError as error:  # its accuracies still count
             warn(f"the categories of {cell} cannot be counted: {error}")
     elif done is not None:
         say(f"{folder} is finished already")
@@ -150,7 +150,7 @@ def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = CO
 
 
 def read_outcome(folder: Path) -> Outcome | None:
-    """What a run came to, from its files alone; None if it has not been trained and evaluated to the end.
+    """The result of a run, from its files alone; None if it has not been trained and evaluated to the end.
 
     An evaluation by another truth than the data set's own does not count.
     """
@@ -170,7 +170,7 @@ def _outcome(run: Run, evaluation: dict[str, Any]) -> Outcome:
     sizes, categories = record["parameters"], record["categories"]
     counted = None if count is None else count.answer
     seconds = [row["seconds"] for row in run.metrics()]
-    test = evaluation.get("test")  # runs that were evaluated by earlier versions have no word on it
+    test = evaluation.get("test")  # runs evaluated by earlier versions do not have it
     figures = _accuracies(evaluation["metrics"]) | {
         "count": counted,
         "count_error": None if categories is None or counted is None else 100 * abs(counted - categories) / categories,
@@ -212,7 +212,7 @@ def require_run_of(cell: Cell, outcome: Outcome, source: Mapping[str, Any]) -> N
 
 def comparable(outcomes: Mapping[Cell, Outcome], preferred: Collection[Cell] = ()) -> dict[Cell, Outcome]:
     """The runs that may stand in one table: a host and its organizers differ in the organizer alone, the runs of one
-    row in the seed alone. Where they do not, those like the `preferred` ones stay, else those that most agree with;
+    row in the seed alone. If they do not, those like the `preferred` ones stay, else those that most agree with;
     the others are named.
     """
     kept = dict(outcomes)

@@ -1,4 +1,4 @@
-"""The paper's tables, and one for any data: the runs each needs, what is reported, and our figures beside it."""
+"""The paper's tables, and one for any data: the runs each needs, what is reported, and our figures next to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COSTS = ("model_parameters", "epoch_seconds", "inference_seconds")
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One table: a grid, and what is read off its runs."""
+    """One table: a grid, and what is read from its runs."""
 
     name: str
     title: str
@@ -44,7 +44,7 @@ class PaperTable:
         return {} if self.on_test_images else _reported().get(self.name, {})
 
     def counted_by(self, cell: Cell) -> str | None:
-        """The estimator: where counts are reported that of the method's authors, else one for all."""
+        """The estimator: that of the method's authors if the paper reports counts, else one for all."""
         if "count" not in self.measures:
             return None
         return "brent" if self.reported and cell.method == "gcd" else COUNT_BY
@@ -76,7 +76,7 @@ def _reported() -> dict[str, Any]:
 def comparisons(
     table: PaperTable, outcomes: Mapping[Cell, Outcome], rows: Sequence[Cell] | None = None
 ) -> list[Comparison]:
-    """The table of each data set, and one more where runs were evaluated on test images too.
+    """The table of each data set, and one more if runs were evaluated on test images too.
 
     `rows`: those that are shown, whether they were run or not; the table's by default.
     """

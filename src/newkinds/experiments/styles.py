@@ -18,7 +18,7 @@ TEX = {
 
 
 def text(*parts: Comparison) -> str:
-    """Tables of the same runs, what is to be known about their figures, and the protocol."""
+    """Tables of the same runs, how to read their figures, and the protocol."""
     blocks = []
     for part in parts:
         blocks += [ON_TEST_IMAGES] if part.parts.get("evaluated") == "test" else []
@@ -52,7 +52,7 @@ def latex(tables: Sequence[Comparison]) -> str:
 
 
 def tidy_csv(tables: Sequence[Comparison]) -> str:
-    """One line per figure, with the protocol of its runs, for those who make tables of their own."""
+    """One line per figure, with the protocol of its runs, for those who make their own tables."""
     rows = [(row, {**table.parts, **row.parts}) for table in tables for row in table.rows]
     parts = list(dict.fromkeys(name for _, of_row in rows for name in of_row))
     fields = list(dict.fromkeys(name for row, _ in rows for name in row.protocol))
@@ -75,7 +75,7 @@ STYLES: dict[str, Callable[[Sequence[Comparison]], str]] = {"markdown": markdown
 
 
 def _sheet(table: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Header and lines: for each column what is reported (if anything) and ours, at last the number of seeds.
+    """Header and lines: for each column what is reported (if anything) and ours, finally the number of seeds.
 
     What changed from the host is the line beneath a row, the 95 % interval of that the next, if there are any.
     """

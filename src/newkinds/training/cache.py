@@ -45,7 +45,7 @@ def cached_tokens(
 ) -> TokenCache | None:
     """The tokens of a table's images; missing ones are computed first, or None is returned if `build` is false.
 
-    `views`: how many random ones beside the evaluation view. `table` must come from `readable(…, contents=True)`.
+    `views`: how many random ones besides the evaluation view. `table` must come from `readable(…, contents=True)`.
     `about`: a few words for `newkinds cache list`.
     """
     if not backbone.has_frozen_part:
@@ -128,7 +128,7 @@ class TokenCache:
         return torch.from_numpy(tokens)
 
     def complete(self, damaged: Sequence[int] | np.ndarray = ()) -> None:
-        """Add what is missing to the store, and anew what is in damaged rows of it."""
+        """Add to the store what is missing, and again what is in damaged rows."""
         with self.store.locked():
             before = self._stored
             self.is_whole()  # somebody else may have added it while we waited
@@ -136,7 +136,7 @@ class TokenCache:
             if missing.any():
                 self._compute(missing)
             if not self.is_whole():
-                raise CacheUnavailable(f"{self.store.folder} was changed meanwhile: run the same command again.")
+                raise CacheUnavailable(f"{self.store.folder} was changed meanwhile: rerun the same command.")
 
     def _compute(self, missing: np.ndarray) -> None:
         """Add the missing views (images, views) to the store.

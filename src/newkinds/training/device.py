@@ -10,7 +10,7 @@ from ..errors import NewkindsError
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """CUDA, else MPS, else CPU; or the device asked for, if it can be used."""
+    """CUDA, else MPS, else CPU; or the named device, if it can be used."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:

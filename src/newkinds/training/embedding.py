@@ -47,7 +47,7 @@ def embed(
 ) -> Embedded:
     """The feature of every image of a table, trained encoder or not; unreadable images are skipped and listed.
 
-    With a cache that holds them, the images themselves are not looked at again.
+    With a cache that holds them, the images themselves are not read again.
     """
     encoder.to(device).eval()
     features = [torch.empty(0, encoder.dim)]  # of no image at all

@@ -102,7 +102,7 @@ def _finished(model: Model, table: Table, config: TrainConfig, run: Run, cache: 
 def batches_of(
     model: Model, table: Table, config: TrainConfig, device: torch.device, cache: TokenCache | None
 ) -> TrainingBatches | StoredBatches:
-    """Views of the images: from the cache, if there is one, else made anew at every step."""
+    """Views of the images: from the cache, if there is one, else made again at every step."""
     if cache is not None:
         return StoredBatches(table, cache, config.batch_size, config.seed, config.draw)
     preprocessing, workers = model.encoder.backbone.preprocessing, choose_workers(config.workers, device)
@@ -229,7 +229,7 @@ def _restore(model: Model, optimizer: Optimizer, run: Run) -> int:
 
 
 def _report(row: dict[str, Any], epochs: int) -> None:
-    """In a log file, where no bar moves: a line every tenth of the way."""
+    """In a log file, which shows no bar: one line per tenth of the epochs."""
     done = row["epoch"] + 1
     if not console.is_terminal and (done * 10 // epochs) > ((done - 1) * 10 // epochs):
         left = (epochs - done) * row["seconds"]

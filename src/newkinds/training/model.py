@@ -118,7 +118,7 @@ class Model(nn.Module):
 def build_model(config: Config, known: list[str], k: int, load_weights: bool = True) -> Model:
     """The model a config describes, with the same random start for the same seed.
 
-    The head has a seed of its own, so that runs with and without an organizer start from the same head. The
+    The head has its own seed, so that runs with and without an organizer start from the same head. The
     caller's random numbers are not disturbed.
     """
     seed = config.train.seed

@@ -12,7 +12,7 @@ from ..errors import NewkindsError
 class MixedPrecision:
     """Mixed precision for the encoder; losses stay in float32.
 
-    "auto" is bfloat16 on CUDA (float16 where the card lacks it) and float32 elsewhere, where half precision
+    "auto" is bfloat16 on CUDA (float16 if the card lacks it) and float32 elsewhere, where half precision
     gains nothing (CPU) or was never tested by us (MPS).
     """
 

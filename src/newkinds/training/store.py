@@ -38,7 +38,7 @@ NAMED = 20  # bytes of an entry that say what its row holds
 
 
 class CacheUnavailable(NewkindsError):
-    """There is no place for a cache: training can go on without."""
+    """There is no place for a cache: training can continue without one."""
 
 
 class Store:
@@ -96,7 +96,7 @@ class Store:
             yield
 
     def _describe(self) -> None:
-        """Say what the folder holds. Rows of which nothing is said are not used."""
+        """Write what the folder holds. Rows that are not described are not used."""
         record = self._description()
         with _using(self.folder):
             self.folder.mkdir(exist_ok=True)
@@ -111,7 +111,7 @@ class Store:
 
     def append(self, contents: Sequence[str], view: int, tokens: np.ndarray) -> None:
         """Add one view of some images, (n, T, D)."""
-        with np.errstate(over="ignore"):  # said below
+        with np.errstate(over="ignore"):  # reported below
             kept = tokens.astype(self.dtype)
         if not np.isfinite(kept).all():
             raise NewkindsError(
@@ -193,14 +193,14 @@ def _read_description(folder: Path) -> dict[str, Any]:
 
 
 def _row_files(folder: Path) -> list[Path]:
-    """What belongs to a cache beside its description; other files are somebody else's."""
+    """What belongs to a cache besides its description; other files are not ours."""
     try:
         return [file for file in folder.iterdir() if ROW_FILE.fullmatch(file.name)]
     except OSError:  # not there, or not readable
         return []
 
 
-# -- looking after caches ----------------------------------------------------------------------------------
+# -- listing and deleting ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def list_caches() -> list[CacheEntry]:
 
 
 def _entry(folder: Path) -> CacheEntry | None:
-    """What a folder holds by what it says, whose digest its name must be; None if it is no cache."""
+    """What a folder holds according to its description, whose digest its name must be; None if it is no cache."""
     record, files = _read_description(folder), _row_files(folder)
     if "origin" not in record and not any(file.suffix in (".index", ".crc") for file in files):
         return None
@@ -256,7 +256,7 @@ def _entry(folder: Path) -> CacheEntry | None:
 
 
 def clear_caches(keys: Sequence[str] = ()) -> list[CacheEntry]:
-    """Delete the caches with these names, or all; which they were. Nothing else in the folder is touched."""
+    """Delete the caches with these names, or all; returns those deleted. Nothing else in the folder is touched."""
     entries = {entry.key: entry for entry in list_caches()}
     for key in set(keys) - entries.keys():
         raise NewkindsError(f"there is no cache '{key}' in {cache_root()}: newkinds cache list shows them.")

@@ -61,7 +61,7 @@ def test_without_test_images_a_copy_is_usable(tmp_path: Path) -> None:
         image.unlink()
     report = check(["cub"], tmp_path)[0]
     assert report.usable
-    assert dict(report.findings)["test"] == "none of 200 images is there (only needed for inductive evaluation)"
+    assert dict(report.findings)["test"] == "none of 200 images is available (only needed for inductive evaluation)"
 
 
 @pytest.mark.usefixtures("small_cub")

@@ -41,7 +41,7 @@ def replace_line(file: Path, line: int, text: str | None) -> None:
         ("images.txt", 6, "6 003.Bird_3/Bird_3_1.jpg", r"labels\.txt line 6 gives the class 002.*images\.txt line 6"),
         ("image_class_labels.txt", 8, "8 999", r"image_class_labels\.txt line 8 gives the class '999'"),
         ("image_class_labels.txt", 8, "8 ²", r"image_class_labels\.txt line 8 gives the class '²'"),
-        ("image_class_labels.txt", 8, None, r"image_class_labels\.txt says nothing of image 8 \(images\.txt line 8\)"),
+        ("image_class_labels.txt", 8, None, r"image_class_labels\.txt does not list image 8 \(images\.txt line 8\)"),
         ("train_test_split.txt", 8, "8 2", r"train_test_split\.txt line 8 says '2'"),
         ("classes.txt", 200, None, "which classes.txt does not have"),
     ],

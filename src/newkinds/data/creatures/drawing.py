@@ -44,7 +44,7 @@ KINSHIP: dict[Pool, int] = {"evaluated": 3, "pretraining": 2}
 
 @dataclass(frozen=True)
 class Kind:
-    """A category: one choice a factor (see `FACTORS`)."""
+    """A category: one choice per factor (see `FACTORS`)."""
 
     body: str
     head: str
@@ -58,7 +58,7 @@ class Kind:
 
     @property
     def choices(self) -> tuple[int, ...]:
-        """The composition as one index a factor."""
+        """The composition as one index per factor."""
         return tuple(FACTORS[field.name].index(getattr(self, field.name)) for field in fields(self))
 
     @property

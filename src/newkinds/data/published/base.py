@@ -1,4 +1,4 @@
-"""What all benchmarks share: finding a copy, holding it against the class list, hiding labels."""
+"""What all benchmarks share: finding a copy, comparing it with the class list, hiding labels."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def held_out(name: str, root: str | None = None, complete: bool = False, classes
     benchmark = BENCHMARKS[name]
     folder = find_copy(benchmark, root)
     listing, class_list = read_part(benchmark, folder, "test")
-    if complete:  # an index names them also where nobody unpacked them
+    if complete:  # an index names them even if nobody unpacked them
         listed = listing.table.paths
         there = len(listed) if benchmark.packed else sum((folder / path).is_file() for path in listed)
         expected = max(benchmark.images["test"] or 0, len(listed))
@@ -166,7 +166,7 @@ def find_copy(benchmark: Benchmark, root: str | None) -> Path:
             f"variable {ROOT_VARIABLE}.\n{benchmark.instructions}"
         )
     if not base.is_dir():
-        raise NewkindsError(f"there is no folder {base}, in which {benchmark.title} was looked for.")
+        raise NewkindsError(f"there is no folder {base}, in which {benchmark.title} should be.")
     candidates = [*(base / name for name in reversed(benchmark.folders)), base]
     found = [folder for folder in candidates if any(any(folder.glob(marker)) for marker in benchmark.markers)]
     # a link, or another spelling on a disk that ignores case, is not another copy
@@ -189,13 +189,13 @@ def find_copy(benchmark: Benchmark, root: str | None) -> Path:
 
 
 def data_root(root: str | None) -> Path | None:
-    """Where the data sets are, from the root of the disk on: as it is said, else as the environment says."""
+    """Where the data sets are, as an absolute path: as given, else from the environment."""
     where = root or os.environ.get(ROOT_VARIABLE)
     return Path(where).expanduser().resolve() if where else None
 
 
 def read_part(benchmark: Benchmark, folder: Path, part: Part) -> tuple[Listing, ClassList]:
-    """The images of one part, held against the list of known and new classes."""
+    """The images of one part, compared with the list of known and new classes."""
     classes, listing = read_class_list(benchmark.name), benchmark.read(folder, part)
     names, expected = listing.class_names, len(classes.known) + len(classes.new)
     if len(names) != expected:

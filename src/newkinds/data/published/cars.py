@@ -2,7 +2,7 @@
 
 The published splits follow the order of the devkit's annotations (`cars_train_annos.mat`, images in
 `cars_train/`). The re-packaged set (`cars_annos.mat`, images in `car_ims/`) holds the same images under other
-names in another order; with the devkit beside it, class and bounding box tell which image is which.
+names in another order; with the devkit next to it, class and bounding box tell which image is which.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _in_devkit_order(folder: Path, rows: list[Row]) -> tuple[list[Row], str]:
     """The rows in the order of the devkit, and what keeps this from being exact."""
     devkit = folder / "devkit" / "cars_train_annos.mat"
     if not devkit.is_file():
-        return rows, f"{OTHER_ORDER}, and {devkit}, which would give the published one, is not there"
+        return rows, f"{OTHER_ORDER}, and {devkit}, which would give the published one, is missing"
     waiting: dict[tuple[int, ...], deque[Row]] = defaultdict(deque)
     for row in rows:
         waiting[_class_and_box(row)].append(row)

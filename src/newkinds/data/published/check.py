@@ -37,7 +37,7 @@ class Checked:
 
 
 def check(names: Sequence[str] = (), root: str | Path | None = None) -> list[Checked]:
-    """Count and decode the images of the named data sets (else of all), and hold them against what is published.
+    """Count and decode the images of the named data sets (else of all), and compare them with what is published.
 
     >>> print(check(["cub"], "datasets/")[0].text())
     """
@@ -94,7 +94,7 @@ def _test_images(benchmark: Benchmark, folder: Path) -> Finding:
         return "test", f"{error} (only needed for inductive evaluation)"
     bad = unreadable_rows(listing.table)
     if len(bad) == len(listing.table):
-        return "test", f"none of {len(bad):,} images is there (only needed for inductive evaluation)"
+        return "test", f"none of {len(bad):,} images is available (only needed for inductive evaluation)"
     return _counted("test", benchmark, listing.table, bad)
 
 

@@ -1,4 +1,4 @@
-"""Which classes of a benchmark are known and which are new: lists that ship with the package."""
+"""Which classes of a benchmark are known and which are new: lists bundled with the package."""
 
 from __future__ import annotations
 

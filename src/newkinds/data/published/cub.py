@@ -21,7 +21,7 @@ def read_cub(folder: Path, part: Part) -> Listing:
         for other, file in ((class_of, "image_class_labels.txt"), (is_training, "train_test_split.txt")):
             if number not in other:
                 raise NewkindsError(
-                    f"{folder / file} says nothing of image {number} (images.txt line {line}): unpack it again."
+                    f"{folder / file} does not list image {number} (images.txt line {line}): unpack it again."
                 )
         split_line, training = is_training[number]
         if training not in ("0", "1"):
