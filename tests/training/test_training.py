@@ -217,7 +217,7 @@ def test_killed_at_any_moment_the_same_command_ends_with_the_same_model(tmp_path
     assert len(rows[0]) == EPOCHS
 
 
-@pytest.mark.parametrize("writes", range(1, 14))
+@pytest.mark.parametrize("writes", range(1, 15))
 def test_killed_between_any_two_writes_nothing_is_lost(
     writes: int, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

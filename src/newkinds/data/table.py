@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,6 +19,7 @@ from ..registry import Registry
 from .images import BadImage, content_digest
 
 T = TypeVar("T")
+Seen = tuple[str, str]  # an image's stamp and content, see `Table`
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Table:
     class_list: str | None = None  # the published list of known classes it follows: name and checksum
     caveat: str = ""  # why it is not the published split of a benchmark, if it is not
     contents: list[str] | None = None  # a digest of each image's pixels, if requested
+    stamps: list[str] | None = None  # size and time of each image's file when it was looked at; empty without a file
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -66,6 +68,14 @@ class Table:
         """The files that the images are opened from, if each has its own."""
         return [] if self.file is None else [self.file(row) for row in range(len(self))]
 
+    def stamp(self, row: int) -> str:
+        """Size (bytes) and time of change (ns) of the file of an image; empty if it has none of its own."""
+        try:
+            status = None if self.file is None else self.file(row).stat()
+        except (OSError, ValueError):
+            status = None
+        return "" if status is None else f"{status.st_size} {status.st_mtime_ns}"
+
     def rows(self, keep: Sequence[int]) -> Table:
         """The table of some rows only."""
         kept = list(keep)
@@ -75,6 +85,7 @@ class Table:
             labels=[self.labels[i] for i in kept],
             truth=None if self.truth is None else [self.truth[i] for i in kept],
             contents=None if self.contents is None else [self.contents[i] for i in kept],
+            stamps=None if self.stamps is None else [self.stamps[i] for i in kept],
             open=partial(_of_kept, self.open, kept),
             file=None if self.file is None else partial(_of_kept, self.file, kept),
         )
@@ -94,15 +105,24 @@ def _of_kept(of_row: Callable[[int], T], kept: list[int], row: int) -> T:
 DATASETS: Registry[Callable[..., Table]] = Registry("data set")
 
 
-def look_at_all(table: Table, contents: bool = False) -> list[Skipped | str]:
-    """Decode every image once: what is wrong with it, or a digest of its pixels (empty unless `contents`)."""
+def look_at_all(
+    table: Table, contents: bool = False, earlier: Mapping[str, Seen] | None = None
+) -> list[Skipped | Seen]:
+    """Decode every image once: what is wrong with it, or its stamp and a digest of its pixels (if `contents`).
 
-    def look_at(row: int) -> Skipped | str:
+    An image whose stamp is as it was `earlier` (by its path) is not opened again.
+    """
+
+    def look_at(row: int) -> Skipped | Seen:
+        stamp = table.stamp(row)
+        known = (earlier or {}).get(table.paths[row])
+        if stamp and known and known[0] == stamp:
+            return known
         try:
             image = table.open(row)
         except BadImage as error:
             return Skipped(table.paths[row], str(error))
-        return content_digest(image) if contents else ""
+        return stamp, content_digest(image) if contents else ""
 
     with ThreadPoolExecutor(max_workers=4) as pool:
         return list(track(pool.map(look_at, range(len(table))), "checking images", total=len(table)))
@@ -113,15 +133,16 @@ def unreadable_rows(table: Table) -> dict[int, Skipped]:
     return {row: image for row, image in enumerate(look_at_all(table)) if isinstance(image, Skipped)}
 
 
-def readable(table: Table, contents: bool = False) -> Table:
+def readable(table: Table, contents: bool = False, earlier: Mapping[str, Seen] | None = None) -> Table:
     """The table without the images that cannot be read; they are listed in `skipped`.
 
     A broken file is found before hours of training, not in the middle of them. With `contents` the images that stay
-    are known by their pixels.
+    are known by their pixels, which are not looked at again if an image's file is as it was `earlier`.
     """
-    seen = look_at_all(table, contents)
+    seen = look_at_all(table, contents, earlier)
     if contents:
-        table = replace(table, contents=[str(image) for image in seen])
+        known = [("", "") if isinstance(image, Skipped) else image for image in seen]
+        table = replace(table, stamps=[stamp for stamp, _ in known], contents=[content for _, content in known])
     table = without(table, {row: image for row, image in enumerate(seen) if isinstance(image, Skipped)})
     if table.skipped:
         first = table.skipped[0]

@@ -19,7 +19,7 @@ from ..discovery.finished import load
 from ..errors import NewkindsError
 from ..files import checksum
 from ..runs.config import Config
-from ..runs.protocol import describe_protocol
+from ..runs.protocol import describe_protocol, earlier_images, require_same_images
 from ..runs.run import Run
 from ..text import percent, protocol_lines, text_table
 from ..training.cache import TokenCache
@@ -136,7 +136,9 @@ def score_unlabelled(model: Model, table: Table, cache: TokenCache | None = None
 def assignments(run: Run) -> list[dict[str, str]]:
     """The rows of `assignments.csv`, which is made first if training has just ended."""
     if not run.path("assignments.csv").is_file():
-        load(run.folder).discover(readable(load_table(run.config().data)))
+        table = readable(load_table(run.config().data), contents=True, earlier=earlier_images(run))
+        require_same_images(run, table)
+        load(run.folder).discover(table)
     return run.read_table("assignments.csv")
 
 

@@ -15,7 +15,7 @@ from .._version import __version__
 from ..assigners import ASSIGNERS
 from ..console import warn
 from ..data.splits import split_checksum
-from ..data.table import Table
+from ..data.table import Seen, Table
 from ..encoders.backbones import weights_file
 from ..errors import NewkindsError
 from ..files import checksum
@@ -25,6 +25,7 @@ from .config import OWN, Config, TrainConfig
 from .run import Run
 
 PACKAGES = ("torch", "timm", "scikit-learn", "numpy")
+IMAGES = "images.csv"  # what each image showed when the run was begun
 K_AUTO = "k_auto"  # .json and .png: the estimate behind `--k auto`
 METRIC = "clustering accuracy, one Hungarian match over all images of the evaluated set (v2)"
 SELECTION = "last epoch; nothing is chosen by test labels"
@@ -46,10 +47,7 @@ def record_protocol(
     """
     if run.path("protocol.json").is_file():
         record = run.read_json("protocol.json")
-        if record["split"] != split_checksum(table):
-            raise NewkindsError(
-                f"the images or labels changed since {run.folder} was begun: choose another --out for them."
-            )
+        require_same_images(run, table)
         if not run.model_file.is_file() and record["weights"] != _weights(config):
             raise NewkindsError(
                 f"the backbone's weight file changed since {run.folder} was begun (it was {record['weights']}): "
@@ -58,6 +56,9 @@ def record_protocol(
         if record.get("outside", {}) != config.outside_parts():
             warn(f"plugins or packages changed since {run.folder} was begun ({_outside(record) or 'without any'}).")
         return
+    if table.contents is not None and table.stamps is not None:
+        rows = list(zip(table.paths, table.stamps, table.contents, strict=True))
+        run.write_table(IMAGES, ("path", "stamp", "content"), rows)
     labelled = sum(label is not None for label in table.labels)
     run.write_json(
         "protocol.json",
@@ -78,6 +79,33 @@ def record_protocol(
             "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         },
     )
+
+
+def earlier_images(run: Run) -> dict[str, Seen]:
+    """The images that a run was begun with, by their path; none if it is new, or of version 0.1."""
+    rows = run.read_table(IMAGES) if run.path(IMAGES).is_file() else []
+    return {row["path"]: (row["stamp"], row["content"]) for row in rows}
+
+
+def require_same_images(run: Run, table: Table) -> None:
+    """Refuse images, labels or pixels that are not those the run was begun with, and say which."""
+    earlier = earlier_images(run)
+    if run.read_json("protocol.json")["split"] != split_checksum(table):
+        others = _first_of(sorted(earlier.keys() ^ set(table.paths)) if earlier else [])
+        raise NewkindsError(
+            f"the images or labels changed since {run.folder} was begun{others}: choose another --out for them."
+        )
+    seen = zip(table.paths, table.contents or [], strict=False)  # no contents: nobody asked for them
+    changed = [path for path, content in seen if path in earlier and earlier[path][1] != content]
+    if changed:
+        raise NewkindsError(
+            f"{len(changed)} image(s) show something else than when {run.folder} was begun{_first_of(changed)}: "
+            "restore them, or choose another --out."
+        )
+
+
+def _first_of(paths: Sequence[str]) -> str:
+    return f" ({', '.join(paths[:3])}{', …' if len(paths) > 3 else ''})" if paths else ""
 
 
 def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str, str]]:

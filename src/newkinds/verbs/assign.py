@@ -10,13 +10,12 @@ import torch
 
 from ..console import say, warn
 from ..data import load_table
-from ..data.splits import split_checksum
 from ..data.table import readable
 from ..discovery.categories import Discovery, category_names, read_names
 from ..discovery.finished import LoadedRun, read_features
 from ..errors import NewkindsError
 from ..runs.config import OWN, resolve
-from ..runs.protocol import K_AUTO
+from ..runs.protocol import IMAGES, K_AUTO, earlier_images, require_same_images
 from ..runs.run import Run
 from ..training.device import choose_device
 from ..training.embedding import Embedded
@@ -24,7 +23,7 @@ from ..training.model import load_model
 
 CHANGED = ("assigner", "embedding")  # sections of the settings
 STALE = ("assignments.csv", "evaluation.json", "count.json", "count.png", "count_published.json", "count_published.png")
-COPIED = ("protocol.json", "metrics.jsonl", "skipped.csv", "timing.json", f"{K_AUTO}.json", f"{K_AUTO}.png")
+COPIED = (IMAGES, "protocol.json", "metrics.jsonl", "skipped.csv", "timing.json", f"{K_AUTO}.json", f"{K_AUTO}.png")
 
 
 def assign(
@@ -54,9 +53,8 @@ def assign(
     config = resolve(kept, {"assigner": {"name": assigner}}, whitening, *layers)
     model = load_model(config, source.verified("model.safetensors"), choose_device(device), find_anew=True)
     names = read_names(source, model.known, model.k)
-    table = readable(load_table(config.data))
-    if source.read_json("protocol.json")["split"] != split_checksum(table):
-        raise NewkindsError(f"the images or labels changed since {source.folder} was begun: discover in another --out.")
+    table = readable(load_table(config.data), contents=True, earlier=earlier_images(source))
+    require_same_images(source, table)
     features = read_features(source) if source.path("features.safetensors").is_file() else torch.empty(0)
     if len(features) == len(table):
         embedded = Embedded(features, list(range(len(table))), [])

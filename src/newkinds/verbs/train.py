@@ -20,7 +20,7 @@ from ..discovery.finished import LoadedRun
 from ..errors import NewkindsError
 from ..evaluation.judge import score_unlabelled
 from ..runs.config import Config, resolve
-from ..runs.protocol import K_AUTO, record_protocol
+from ..runs.protocol import K_AUTO, earlier_images, record_protocol
 from ..runs.run import Run
 from ..training.cache import TokenCache, cached_tokens
 from ..training.device import choose_device
@@ -60,8 +60,7 @@ def _prepare(data: str | Path | None, out: str | Path, choices: Choices) -> tupl
     run = Run(out)
     config = _as_begun(resolve(*layers_of(data, choices)), run)
     run.refuse_other_contents()
-    may_cache = _cache_views(config, choose_device(config.train.device)) > 0
-    table = readable(load_table(config.data), contents=may_cache)
+    table = readable(load_table(config.data), contents=True, earlier=earlier_images(run))
     require_discoverable(table)
     counted = _counted_before_training(run, table, config) if config.k == "auto" else None
     k = config.k if counted is None else _at_least_known(counted, len(table.known))
