@@ -131,7 +131,7 @@ def compare_few_points(sizes: list[int], dim: int) -> None:
     print(f"  {titles}{'ratio':>8}")
     for n in sizes:
         X = unit_points(n, dim, 50)[0]
-        runs = {
+        runs: dict[str, Callable[[], Any]] = {
             "scipy": partial(linkage, X.numpy(), "ward"),
             "ward": partial(Ward().fit, X),
             "plain": partial(plain_mean_shift, X),

@@ -136,8 +136,7 @@ def brent_maximum(score: Score, smallest: int, largest: int) -> int:
 
     It asks for the same K many times in the end: let `score` remember.
     """
-    found = minimize_scalar(lambda k: -score(int(k)), bounds=(smallest, largest), method="bounded")
-    return int(found.x)
+    return int(minimize_scalar(lambda k: -score(int(k)), bounds=(smallest, largest), method="bounded").x)
 
 
 def halving_maximum(score: Score, smallest: int, largest: int) -> int:

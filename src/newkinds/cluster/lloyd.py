@@ -136,15 +136,12 @@ def lloyd(
 def _search_again(
     members: Members, labels: Tensor, squared: Tensor, centres: Tensor, has_moved: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`nearest_centre` of the free points, of which `labels` and `squared` (u,) were right before centres moved.
-
-    Points whose own centre stays only look at those that have moved: in the end, few.
-    """
+    """`nearest_centre` of the free points, of which `labels` and `squared` (u,) were right before centres moved."""
     if has_moved.all():
         return nearest_centre(members.free, centres, members.free_squares)
     labels, squared, moved = labels.clone(), squared.clone(), has_moved.nonzero()[:, 0]
     lost = has_moved[labels]  # (u,) their own centre has moved
-    stay = (~lost).nonzero()[:, 0]
+    stay = (~lost).nonzero()[:, 0]  # only centres that have moved can be nearer: in the end, few
     labels[lost], squared[lost] = nearest_centre(members.free[lost], centres, members.free_squares[lost])
     choice, distance = nearest_centre(members.free[stay], centres[moved], members.free_squares[stay])
     nearer = ~(distance >= squared[stay])  # NaN too, a centre without points: it takes everything

@@ -18,9 +18,8 @@ UNLABELLED = -1
 
 def as_features(X: Features) -> Tensor:
     """Features (n, D) as a tensor on the device they are on: float32 and float64 stay, all else is float32."""
-    if not isinstance(X, Tensor):
-        X = _as_tensor(X)
-    X = X.detach().cpu() if X.device.type == "mps" else X.detach()  # MPS cannot do float64, which sums need
+    X = (X if isinstance(X, Tensor) else _as_tensor(X)).detach()
+    X = X.cpu() if X.device.type == "mps" else X  # MPS cannot do float64, which sums need
     if X.ndim != 2 or 0 in X.shape:
         raise NewkindsError(f"features are (points, features), one row per point, not of shape {tuple(X.shape)}.")
     if X.dtype not in (torch.float32, torch.float64):
