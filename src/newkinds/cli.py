@@ -289,6 +289,7 @@ def _cache_clear(keys: Sequence[str] = (), everything: bool = False) -> None:
     argument("--out", "FOLDER", "where the runs are, one folder per run", required=True),
     argument("--methods", "NAMES", "separated by commas (default: the table's)", type=names),
     argument("--organizers", "NAMES", "likewise; docs/reproducibility.md lists them: none, patches, cpf …", type=names),
+    argument("--baselines", "NAMES", "likewise, of frozen features: kmeans, pim-whitened …, all or none", type=names),
     argument("--data", "NAMES", "likewise data sets; for plugin also folders and CSV files", type=names),
     argument("--seeds", "N", "one run each (default: 0)", type=int, nargs="+"),
     switch("--collect", "only_collect", "run nothing: print what is finished"),

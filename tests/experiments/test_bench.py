@@ -21,7 +21,7 @@ from newkinds.experiments.styles import STYLES
 from newkinds.runs.run import Run
 
 Cli = Callable[..., tuple[int, str, str]]
-SMALL = ("--backbone", "tiny", "--epochs", "1", "--set", "train.batch_size=64")
+SMALL = ("--backbone", "tiny", "--epochs", "1", "--set", "train.batch_size=64", "--baselines", "none")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_any_data_may_be_compared_on(run_cli: Cli, tmp_path: Path) -> None:
     for kind in range(4):
         for number in range(6):
             save_image(birds / f"kind{kind}" / f"{number}.png", colour=(60 * kind, 40 * number, 90))
-    settings = ("--set", "data.known=0.5", "--set", "train.batch_size=8", "--epochs", "1", "--cache-views", "0")
+    settings = ("--set", "data.known=0.5", "--set", "train.batch_size=8", "--epochs", "1", "--baselines", "none")
     command = ("bench", "plugin", "--out", str(tmp_path / "runs"), "--data", str(birds))
     code, text, _ = run_cli(*command, "--methods", "simgcd", "--organizers", "none,patches", *settings)
     assert code == 0
@@ -140,7 +140,7 @@ def test_any_error_of_a_cell_is_told_and_the_others_run(
         raise MemoryError("CUDA out of memory")
 
     monkeypatch.setattr("newkinds.experiments.grid.discover", exhausted)
-    benched = bench("fine", tmp_path, data=["cub"], methods=["simgcd"], data_root=birds)
+    benched = bench("fine", tmp_path, data=["cub"], methods=["simgcd"], baselines=["none"], data_root=birds)
     assert len(tried) == len(benched.failed) == 2
     assert "MemoryError: CUDA out of memory" in capsys.readouterr().err
     assert "no run yet" in benched.text
@@ -151,6 +151,7 @@ def test_any_error_of_a_cell_is_told_and_the_others_run(
     [
         (("--methods", "simgcd,simgdc"), "no method 'simgdc'. Did you mean 'simgcd'"),
         (("--organizers", "cfp"), "no organizer 'cfp'. Did you mean 'cpf'"),
+        (("--baselines", "kmean"), "no baseline 'kmean'. Did you mean 'kmeans'"),
         (("--data", "cifar11"), "no data set 'cifar11'. Did you mean 'cifar1"),
         (("--data", ""), "no data set is named"),
         (("--seeds", "-1"), "seeds are whole numbers"),
@@ -178,7 +179,8 @@ def test_settings_of_one_organizer_wait_for_it_and_wrong_ones_stop_their_cell_al
 
     monkeypatch.setattr("newkinds.experiments.grid.discover", refuse)
     command = (
-        "bench", "fine", "--out", tmp_path, "--data", "cub", "--data-root", birds, "--seeds", "0", "0",
+        "bench", "fine", "--out", tmp_path, "--data", "cub", "--data-root", birds, "--seeds", "0", "0", "--baselines",
+        "none",
     )  # fmt: skip
     run_cli(*command, "--methods", "simgcd", "--set", "organizer.cpf={primitives: 8, heads: 8}")
     assert begun == ["cub-simgcd-none-seed0", "cub-simgcd-cpf-seed0"], "each once, although a seed was named twice"
@@ -202,7 +204,8 @@ def test_a_data_set_that_cannot_be_read_stops_no_other(
 
     monkeypatch.setattr("newkinds.experiments.bench.load_table", load)
     monkeypatch.setattr("newkinds.experiments.grid.discover", lambda data, folder, **_: begun.append(folder.name))
-    bench("fine", tmp_path, data=["cars", "cub"], methods=["simgcd"], organizers=["none"], data_root=birds)
+    asked = {"data": ["cars", "cub"], "methods": ["simgcd"], "organizers": ["none"], "baselines": ["none"]}
+    bench("fine", tmp_path, data_root=birds, **asked)  # type: ignore[arg-type]
     assert begun == ["cub-simgcd-none-seed0"]
     assert "cars is left out: PermissionError: no entry" in capsys.readouterr().err
 

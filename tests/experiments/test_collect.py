@@ -28,8 +28,8 @@ def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lay_out_birds(root / "data")
     settings = [{"train": {"epochs": 1, "batch_size": 64}}]
     benched = bench(
-        "fine", root / "runs", data=["cub"], methods=["simgcd"], organizers=["none"], backbone="tiny",
-        data_root=root / "data", settings=settings,
+        "fine", root / "runs", data=["cub"], methods=["simgcd"], organizers=["none"], baselines=["none"],
+        backbone="tiny", data_root=root / "data", settings=settings,
     )  # fmt: skip
     assert benched.failed == []
     return root
@@ -38,7 +38,8 @@ def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_with_other_settings_is_not_the_one_that_was_asked_for(one_run: Path, tmp_path: Path) -> None:
     """Its figures stand in nobody's way: a cell that was run just now stays in the table, and the other is named."""
     shutil.copytree(one_run / "runs", tmp_path / "runs")
-    options = {"data": ["cub"], "methods": ["simgcd"], "backbone": "tiny", "data_root": one_run / "data"}
+    options = {"data": ["cub"], "methods": ["simgcd"], "baselines": ["none"], "backbone": "tiny"}
+    options["data_root"] = one_run / "data"
     two_epochs = [{"train": {"epochs": 2, "batch_size": 64}}]
     benched = bench("fine", tmp_path / "runs", organizers=["none", "patches"], settings=two_epochs, **options)
     assert benched.failed == ["SimGCD on cub, seed 0"]

@@ -24,10 +24,11 @@ from ..runs.config import resolve
 from ..settings import find_recipe, read_recipe, recipe_names
 from ..verbs.choices import Choices, layers_of
 from .grid import VARIANTS, Cell, Outcome, Settings, comparable, read_outcome, require_run_of, run_all
-from .paper import TABLES, PaperTable, comparisons
+from .paper import HOSTS, TABLES, PaperTable, comparisons
 from .styles import STYLES
 
 CELLS_SAY = (("data", "name"), ("data", "path"), ("method", "name"), ("organizer", "name"), ("train", "seed"))
+COMPUTING = ("precision", "device", "workers")  # settings of training that also say how features are computed
 Sources = Mapping[str, Mapping[str, Any]]  # what a cell calls its data → the settings section `data`
 
 
@@ -45,6 +46,7 @@ def bench(
     methods: Sequence[str] | None = None,
     organizers: Sequence[str] | None = None,
     data: Sequence[str] | None = None,
+    baselines: Sequence[str] | None = None,
     seeds: Sequence[int] = (0,),
     only_collect: bool = False,
     style: Literal["markdown", "latex", "csv"] = "markdown",
@@ -53,7 +55,8 @@ def bench(
     """Run (or resume) the requested part of a table; returns the table with all that has been run in `out`.
 
     `table`: "fine", "coarse", "ablation", "count" or "cost" of the paper, or "plugin" for any `data`, also folders and
-    CSV files. `methods`, `organizers`, `data`: all of the table's by default. Each cell follows its recipe, if there is
+    CSV files. `methods`, `organizers`, `data`, `baselines`: all of the table's by default; `baselines=["none"]` leaves
+    out those rows of frozen features, which need no training. Each cell follows its recipe, if there is
     one, over which `choices` (backbone, weights, data_root, settings …) win. Cells not run stay empty; one that fails
     is reported and does not stop the others.
 
@@ -68,6 +71,7 @@ def bench(
         data=tuple(sources),
         methods=_chosen("method", methods or whole.methods, METHODS),
         organizers=_chosen("organizer", organizers or whole.organizers, [*ORGANIZERS, *VARIANTS]),
+        baselines=_chosen_baselines(baselines, whole),
     )
     cells: list[Cell] = []
     finished: Collection[Cell] = ()
@@ -88,7 +92,7 @@ def bench(
         organizers=_each_once(whole.organizers, ORGANIZERS, VARIANTS),
     )
     found = collect(widest.cells(), folder, sources, preferred=finished)
-    wanted = {cell.row for cell in (*whole.cells(), *cells, *found)}
+    wanted = {cell.row for cell in (*replace(whole, baselines=()).cells(), *cells, *found)}
     shown = comparisons(widest, found, [row for row in widest.cells() if row in wanted])
     return Benched(STYLES[style](shown), [str(cell) for cell in cells if cell not in finished])
 
@@ -130,6 +134,13 @@ def _chosen(kind: str, names: Sequence[str], known: Iterable[str]) -> tuple[str,
     return _each_once(names)
 
 
+def _chosen_baselines(names: Sequence[str] | None, table: PaperTable) -> tuple[str, ...]:
+    if names is None or list(names) == ["all"]:
+        return table.baselines
+    assigners = [name for name, settings in VARIANTS.items() if "assigner" in settings]
+    return () if list(names) == ["none"] else _chosen("baseline", names, assigners)
+
+
 def _refuse_what_cells_say(choices: Choices) -> None:
     for layer in layers_of(None, choices):
         for section, name in CELLS_SAY:
@@ -157,11 +168,20 @@ def _sources(table: PaperTable, data: Sequence[str] | None) -> dict[str, Mapping
 
 
 def _settings(cell: Cell, sources: Sources, choices: Choices) -> list[Mapping[str, Any]]:
-    """The cell's recipe, if there is one, and what the user wants otherwise."""
-    name = f"{cell.method}/{cell.data}"
+    """The cell's recipe, if there is one, and what the user wants otherwise; of both, baselines take what they need."""
+    name = f"{HOSTS[0] if cell.is_baseline else cell.method}/{cell.data}"
     published = name in recipe_names() and "path" not in sources[cell.data]
     recipe = read_recipe(find_recipe(name)) if published else {}
-    return [recipe, {"data": sources[cell.data]}, *layers_of(None, choices)]
+    layers = [recipe, {"data": sources[cell.data]}, *layers_of(None, choices)]
+    return [*map(_of_frozen_features, layers)] if cell.is_baseline else layers
+
+
+def _of_frozen_features(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the settings that features depend on where nothing is trained."""
+    kept = {section: values for section, values in settings.items() if section in ("data", "k")}
+    backbone = {name: value for name, value in settings.get("backbone", {}).items() if name != "train_blocks"}
+    train = {name: value for name, value in settings.get("train", {}).items() if name in COMPUTING}
+    return {**kept, "backbone": backbone, "train": train}
 
 
 def _runnable(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> list[Cell]:

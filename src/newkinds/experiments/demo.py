@@ -55,7 +55,7 @@ def demo(
     if seeds is None:
         seeds = SEEDS_OF_SEVERAL if len(methods) > 1 else (0,)
     seeds = list(dict.fromkeys(seeds))  # the same run twice would have no spread
-    table = replace(TABLES["plugin"], data=(DATA,), methods=tuple(methods))
+    table = replace(TABLES["plugin"], data=(DATA,), methods=tuple(methods), baselines=())
     cells = table.cells(seeds)
 
     def settings(cell: Cell) -> list[dict[str, Any]]:

@@ -18,6 +18,8 @@ from ..evaluation.judge import evaluate
 from ..methods import METHODS
 from ..runs.run import FREE_TO_CHANGE, Run
 from ..settings import flat
+from ..verbs.assign import CHANGED as ASSIGNING
+from ..verbs.assign import assign
 from ..verbs.count import COUNT_BY, count_categories, read_count
 from ..verbs.train import discover, require_same_settings
 
@@ -40,23 +42,33 @@ class Cell:
 
     @property
     def host(self) -> Cell:
-        """The row that this one is compared with."""
-        return replace(self, seed=0, organizer="none")
+        """The row that this one is compared with; a baseline has none but itself."""
+        return self.row if self.is_baseline else replace(self, seed=0, organizer="none")
+
+    @property
+    def variant(self) -> dict[str, dict[str, Any]]:
+        return VARIANTS.get(self.organizer, {"organizer": {"name": self.organizer}})
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether an assigner alone finds the categories in features of the backbone."""
+        return not METHODS[self.method].trains and self.variant["organizer"]["name"] == "none"
 
     @property
     def title(self) -> str:
-        """`SimGCD`, `SimGCD + CPF`, `SimGCD + CPF without prior`."""
-        host = METHODS[self.method].__name__
+        """`SimGCD`, `SimGCD + CPF`, `SimGCD + CPF without prior`, `frozen + kmeans whitened`."""
+        method = METHODS[self.method]
         name, *variant = self.organizer.split("-") if self.organizer in VARIANTS else [self.organizer]
-        return host if name == "none" else f"{host} + {' '.join([name.upper(), *variant])}"
+        plugged = " ".join([name if "assigner" in self.variant else name.upper(), *variant])
+        host = method.__name__ if method.trains else self.method
+        return host if name == "none" else f"{host} + {plugged}"
 
     def folder(self, out: Path) -> Path:
         return out / f"{self.data}-{self.method}-{self.organizer}-seed{self.seed}"
 
     def layers(self) -> Settings:
         """The settings that make it this cell and no other."""
-        organizer = VARIANTS.get(self.organizer, {"organizer": {"name": self.organizer}})
-        return [{"method": {"name": self.method}}, organizer, {"train": {"seed": self.seed}}]
+        return [{"method": {"name": self.method}, "train": {"seed": self.seed}}, self.variant]
 
     def __str__(self) -> str:
         return f"{self.title} on {self.data}, seed {self.seed}"
@@ -131,7 +143,11 @@ def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = CO
     folder, layers = cell.folder(out), [*settings, *cell.layers()]
     done = read_outcome(folder)
     if done is None:
-        discover(None, folder, settings=layers)
+        if cell.is_baseline:
+            chosen = {section: values for section, values in cell.variant.items() if section in ASSIGNING}
+            assign(_frozen_features(cell, out, settings), out=folder, seed=cell.seed, settings=chosen)
+        else:
+            discover(None, folder, settings=layers)
         evaluate(folder)
     else:
         require_same_settings(None, folder, settings=layers)
@@ -147,6 +163,16 @@ def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = CO
     outcome = read_outcome(folder)
     assert outcome is not None  # all its files have just been written
     return outcome
+
+
+def _frozen_features(cell: Cell, out: Path, settings: Settings) -> Path:
+    """The run from which all baselines of a data set are made, so that its images are embedded once."""
+    folder, layers = out / f"{cell.data}-{cell.method}", [*settings, *Cell(cell.data, cell.method, "none").layers()]
+    if Run(folder).path("features.safetensors").is_file():
+        require_same_settings(None, folder, settings=layers)
+    else:
+        discover(None, folder, settings=layers)
+    return folder
 
 
 def read_outcome(folder: Path) -> Outcome | None:
@@ -169,7 +195,9 @@ def _outcome(run: Run, evaluation: dict[str, Any]) -> Outcome:
     record, count = run.read_json("protocol.json"), _count_of(run)
     sizes, categories = record["parameters"], record["categories"]
     counted = None if count is None else count.answer
-    seconds = [row["seconds"] for row in run.metrics()]
+    config, seconds = run.config(), [row["seconds"] for row in run.metrics()]
+    if len(seconds) != config.train.epochs:
+        raise ValueError(f"metrics.jsonl has {len(seconds)} epochs, not {config.train.epochs}")
     test = evaluation.get("test")  # runs evaluated by earlier versions do not have it
     figures = _accuracies(evaluation["metrics"]) | {
         "count": counted,
@@ -185,7 +213,7 @@ def _outcome(run: Run, evaluation: dict[str, Any]) -> Outcome:
         raise ValueError("its protocol is missing")
     if count is not None:
         protocol["counting"] = f"{count.method} on the trained features, by {count.score_is}"
-    settings = {"split": record["split"], "weights": record["weights"], **flat(run.config().as_dict())}
+    settings = {"split": record["split"], "weights": record["weights"], **flat(config.as_dict())}
     settings = {name: value for name, value in settings.items() if name not in FREE_TO_CHANGE}
     return Outcome(figures, protocol, settings, None if test is None else _accuracies(test["metrics"]))
 

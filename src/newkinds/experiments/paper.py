@@ -18,6 +18,9 @@ HOSTS = ("simgcd", "legogcd", "cms", "selex")
 FINE = ("cub", "aircraft", "cars")
 COUNTED = ("cifar100", "imagenet100", "cub", "cars")
 ABLATED = ("none", "patches", "cpf", "cpf-without-alpha", "cpf-without-prior", "cpf-without-data")
+COUNTS = ("count", "count_error")
+COUNTABLE = ("kmeans", "kmeans-whitened")  # the count depends on the embedding alone
+BASELINES = tuple(f"{name}{kind}" for name in ("kmeans", "sskmeans", "ward", "pim") for kind in ("", "-whitened"))
 COSTS = ("model_parameters", "epoch_seconds", "inference_seconds")
 
 
@@ -31,6 +34,7 @@ class PaperTable:
     methods: tuple[str, ...]
     organizers: tuple[str, ...] = ("none", "cpf")
     measures: tuple[str, ...] = ACCURACY
+    baselines: tuple[str, ...] = BASELINES  # assigners of frozen features
     on_test_images: bool = False  # the paper: on the unlabelled training images
 
     @property
@@ -50,9 +54,12 @@ class PaperTable:
         return "brent" if self.reported and cell.method == "gcd" else COUNT_BY
 
     def cells(self, seeds: Iterable[int] = (0,)) -> list[Cell]:
-        """Host by host: alone, then with each organizer."""
-        rows = product(self.data, self.methods, self.organizers)
-        return [Cell(*row, seed) for row in rows for seed in seeds]
+        """For each data set the baselines, then host by host: alone, then with each organizer."""
+        rows = []
+        for data in self.data:
+            rows += [Cell(data, "frozen", name) for name in self.baselines]
+            rows += [Cell(data, *row) for row in product(self.methods, self.organizers)]
+        return [replace(row, seed=seed) for row in dict.fromkeys(rows) for seed in seeds]
 
 
 TABLES = {
@@ -61,8 +68,8 @@ TABLES = {
         PaperTable("fine", "Fine-grained data sets", FINE, ("gcd", *HOSTS)),
         PaperTable("coarse", "Coarse data sets", ("cifar10", "cifar100", "imagenet100"), ("gcd", *HOSTS)),
         PaperTable("ablation", "What of CPF matters", FINE, ("simgcd",), ABLATED),
-        PaperTable("count", "How many categories", COUNTED, ("gcd", "cms"), measures=("count", "count_error")),
-        PaperTable("cost", "What CPF costs", ("cub",), ("simgcd",), measures=COSTS),
+        PaperTable("count", "How many categories", COUNTED, ("gcd", "cms"), measures=COUNTS, baselines=COUNTABLE),
+        PaperTable("cost", "What CPF costs", ("cub",), ("simgcd",), measures=COSTS, baselines=()),
         PaperTable("plugin", "Hosts and what is plugged into them", (), HOSTS, measures=COMPARED),
     )
 }
@@ -106,7 +113,8 @@ def _comparison(table: PaperTable, data: str, cells: Sequence[Cell], outcomes: M
             base = None if cell == cell.host else figure(cell.host, name)
             entries.append(Entry(COLUMNS[name], figure(cell, name), base, reported=paper.get(name)))
         protocol = {name: value for name, value in merged(protocols).items() if name not in silent}
-        parts = {"method": cell.method, "organizer": cell.organizer}
+        named = ("none", cell.organizer) if "assigner" in cell.variant else (cell.organizer, "own")
+        parts = {"method": cell.method, "organizer": named[0], "assigner": named[1]}
         rows.append(Row(cell.title, entries, len(protocols), protocol, parts))
     parts = {"table": table.name, "data": data, "evaluated": table.evaluated}
     return Comparison(rows, shared_protocol(rows), title=table.title, parts=parts)

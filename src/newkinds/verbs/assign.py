@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ def assign(
         say("the features of the run are missing or not of all images: these are embedded once more")
         embedded = LoadedRun(source, model).embed(table)
     seed = config.train.seed if seed is None else seed
+    if not config.train.epochs and config.organizer["name"] == "none":  # nothing else in it was random
+        config = replace(config, train=replace(config.train, seed=seed))
     labels = torch.from_numpy(table.targets)[embedded.rows]
     model.find_categories(embedded.features, labels, seed)
     if seed != config.train.seed:
