@@ -14,8 +14,10 @@ from newkinds import losses, metrics
 from newkinds.assigners import images as module
 from newkinds.assigners.images import best_clusters, mean_shift_rounds
 from newkinds.cluster.metrics import match_known
+from newkinds.data.batch import Batch, Pixels
+from newkinds.encoders.tokens import Encoded
 from newkinds.errors import NewkindsError
-from newkinds.methods import METHODS, Batch, Progress
+from newkinds.methods import METHODS, Progress, Step
 from newkinds.methods.cms import decoupled_contrastive
 from newkinds.runs.config import resolve
 
@@ -34,7 +36,7 @@ def method(dim=12, known=2, categories=4, output_dim=6, **settings):
 def batch(labels, index=None):
     labels = torch.tensor(labels)
     index = torch.arange(len(labels)) if index is None else torch.tensor(index)
-    return Batch(views=torch.zeros(2 * len(labels), 3, 1, 1), labels=labels, index=index)
+    return Batch(Pixels(torch.empty(0)), labels, index)
 
 
 def unit_rows(n, d, seed):
@@ -172,7 +174,7 @@ def test_a_step_is_the_sum_of_its_parts():
     near = cms.bank[cms.neighbours(embedding, torch.tensor([4, 0, 2]))].mean(dim=1)
     unsupervised = decoupled_contrastive(F.normalize((embedding + near) / 2, dim=1), 0.4)
     supervised = losses.supervised_contrastive(embedding[[0, 2, 3, 5]], torch.tensor([1, 0, 1, 0]), 0.2)
-    loss = cms.loss(batch([1, -1, 0], [4, 0, 2]), features, Progress(0, 10))["loss"]
+    loss = cms.loss(Step(batch([1, -1, 0], [4, 0, 2]), Encoded(features), Progress(0, 10)))["loss"]
     assert loss.item() == pytest.approx((0.3 * supervised + 0.7 * unsupervised).item(), abs=1e-10)
 
 
@@ -232,7 +234,7 @@ def test_every_batch_has_a_finite_loss_and_gradients(labels):
     cms = method()
     cms.bank = unit_rows(12, 6, seed=7).float()
     features = torch.randn(2 * len(labels), 12, requires_grad=True)
-    terms = cms.loss(batch(labels), features, Progress(0, 10))
+    terms = cms.loss(Step(batch(labels), Encoded(features), Progress(0, 10)))
     terms["loss"].backward()
     assert all(math.isfinite(value.item()) for value in terms.values())
     for parameter in (features, *cms.parameters()):
@@ -248,7 +250,7 @@ def test_more_neighbours_than_images_are_as_many_as_there_are():
 
 def test_a_step_before_the_bank_is_filled_says_so():
     with pytest.raises(RuntimeError, match="on_epoch_start"):
-        method().loss(batch([0, -1]), torch.randn(4, 12), Progress(0, 10))
+        method().loss(Step(batch([0, -1]), Encoded(torch.randn(4, 12)), Progress(0, 10)))
 
 
 def test_categories_are_found_kept_and_predicted():

@@ -10,8 +10,10 @@ import torch.nn.functional as F
 
 from assigning import assign, fit
 from newkinds.assigners.centres import LabelledKMeans
+from newkinds.data.batch import Batch, Pixels
+from newkinds.encoders.tokens import Encoded
 from newkinds.errors import NewkindsError
-from newkinds.methods import METHODS, Batch, Progress
+from newkinds.methods import METHODS, Progress, Step
 from newkinds.methods.heads import UnitProjectionHead
 from newkinds.runs.config import resolve
 
@@ -27,7 +29,7 @@ def method(dim=12, known=2, categories=4, **settings):
 
 def batch(labels):
     labels = torch.tensor(labels)
-    return Batch(views=torch.zeros(2 * len(labels), 3, 1, 1), labels=labels, index=torch.arange(len(labels)))
+    return Batch(Pixels(torch.empty(0)), labels, torch.arange(len(labels)))
 
 
 def test_published_weights_give_published_outputs():
@@ -85,7 +87,7 @@ def test_nothing_of_the_loss_is_detached():
 def test_every_batch_has_a_finite_loss_and_gradients(labels):
     gcd = method()
     features = torch.randn(2 * len(labels), 12, requires_grad=True)
-    terms = gcd.loss(batch(labels), features, Progress(0, 10))
+    terms = gcd.loss(Step(batch(labels), Encoded(features), Progress(0, 10)))
     terms["loss"].backward()
     assert all(math.isfinite(value.item()) for value in terms.values())
     for parameter in (features, *gcd.parameters()):

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from newkinds import losses
+from newkinds.data.batch import Batch, Pixels
+from newkinds.encoders.tokens import Encoded
 from newkinds.errors import NewkindsError
-from newkinds.methods import METHODS, Batch, Progress
+from newkinds.methods import METHODS, Progress, Step
 from newkinds.methods.legogcd import view_divergence
 from newkinds.runs.config import resolve
 
@@ -28,7 +30,7 @@ def method(dim=12, known=4, categories=10, **settings):
 
 def batch(labels):
     labels = torch.tensor(labels)
-    return Batch(views=torch.zeros(2 * len(labels), 3, 1, 1), labels=labels, index=torch.arange(len(labels)))
+    return Batch(Pixels(torch.empty(0)), labels, torch.arange(len(labels)))
 
 
 @pytest.fixture(scope="module")
@@ -154,9 +156,9 @@ def test_a_view_at_the_threshold_is_surely_known():
 def test_the_mean_prediction_follows_only_in_training():
     lego, features = method(), torch.randn(8, 12)
     before = lego.mean_prediction.clone()
-    first = lego.eval().loss(batch([0, 1, -1, -1]), features, Progress(0, 10))
+    first = lego.eval().loss(Step(batch([0, 1, -1, -1]), Encoded(features), Progress(0, 10)))
     assert torch.equal(lego.mean_prediction, before)
-    again = lego.train().loss(batch([0, 1, -1, -1]), features, Progress(0, 10))
+    again = lego.train().loss(Step(batch([0, 1, -1, -1]), Encoded(features), Progress(0, 10)))
     assert again["loss"] == first["loss"]  # the mean before the step is used
     expected = 0.999 * before + 0.001 * lego.classifier(features).softmax(dim=1).mean(dim=0)
     torch.testing.assert_close(lego.mean_prediction, expected)
@@ -170,7 +172,7 @@ def test_the_mean_prediction_follows_only_in_training():
 def test_every_batch_has_a_finite_loss_and_gradients(labels):
     lego = method(known_threshold=0.1)
     features = torch.randn(2 * len(labels), 12, requires_grad=True)
-    terms = lego.loss(batch(labels), features, Progress(0, 10))
+    terms = lego.loss(Step(batch(labels), Encoded(features), Progress(0, 10)))
     terms["loss"].backward()
     assert all(math.isfinite(value.item()) for value in terms.values())
     for parameter in (features, *lego.parameters()):

@@ -12,8 +12,10 @@ import torch.nn.functional as F
 from sklearn.exceptions import ConvergenceWarning
 
 from assigning import assign, fit
+from newkinds.data.batch import Batch, Pixels
+from newkinds.encoders.tokens import Encoded
 from newkinds.errors import NewkindsError
-from newkinds.methods import METHODS, Batch, Progress
+from newkinds.methods import METHODS, Progress, Step
 from newkinds.methods import selex as module
 from newkinds.methods.selex import smoothed_info_nce
 from newkinds.runs.config import resolve
@@ -33,7 +35,7 @@ def method(dim=6, known=4, categories=8, **settings):
 def batch(labels, index=None):
     labels = torch.tensor(labels)
     index = torch.arange(len(labels)) if index is None else torch.tensor(index)
-    return Batch(views=torch.zeros(2 * len(labels), 3, 1, 1), labels=labels, index=index)
+    return Batch(Pixels(torch.empty(0)), labels, index)
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +206,8 @@ def test_targets_have_no_gradient_and_clusters_are_those_of_the_images():
     selex = method(far="pair_dist", smoothing=0.5).double()
     selex.keep_hierarchy(some_levels())
     features, labels, index = some_rows(8, 6, seed=7).requires_grad_(), [0, -1, 1, -1], [7, 2, 9, 4]
-    (got,) = torch.autograd.grad(selex.loss(batch(labels, index), features, Progress(0, 10))["loss"], features)
+    step = Step(batch(labels, index), Encoded(features), Progress(0, 10))
+    (got,) = torch.autograd.grad(selex.loss(step)["loss"], features)
     cluster = torch.stack([level[index + index] for level in selex.cluster])
     terms = selex.loss_of(selex.head(features), torch.tensor(labels), features.detach().clone(), cluster)
     (expected,) = torch.autograd.grad(terms["loss"], features)
@@ -307,7 +310,7 @@ def test_every_batch_has_a_finite_loss_and_gradients(labels):
     selex = method()
     selex.keep_hierarchy(some_levels())
     features = torch.randn(2 * len(labels), 6, requires_grad=True)
-    terms = selex.loss(batch(labels), features, Progress(0, 10))
+    terms = selex.loss(Step(batch(labels), Encoded(features), Progress(0, 10)))
     terms["loss"].backward()
     assert all(math.isfinite(value.item()) for value in terms.values())
     for parameter in (features, *selex.parameters()):

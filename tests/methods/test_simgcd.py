@@ -8,8 +8,10 @@ import torch
 
 from assigning import assign
 from newkinds import losses
+from newkinds.data.batch import Batch, Pixels
+from newkinds.encoders.tokens import Encoded
 from newkinds.errors import NewkindsError
-from newkinds.methods import METHODS, Batch, Progress
+from newkinds.methods import METHODS, Progress, Step
 
 DATA = Path(__file__).parents[1] / "numbers"
 EXPECTED = json.loads((DATA / "simgcd.json").read_text())["simgcd_step"]
@@ -24,7 +26,7 @@ def method(dim=12, known=2, categories=5, **settings):
 
 def batch(labels):
     labels = torch.tensor(labels)
-    return Batch(views=torch.zeros(2 * len(labels), 3, 1, 1), labels=labels, index=torch.arange(len(labels)))
+    return Batch(Pixels(torch.empty(0)), labels, torch.arange(len(labels)))
 
 
 @pytest.mark.parametrize("epoch", [0, 15, 120])
@@ -57,7 +59,7 @@ def test_a_step_gives_the_published_numbers(epoch):
 def test_loss_feeds_both_branches_with_the_feature():
     simgcd, features = method(), torch.randn(8, 12)
     labelled = batch([0, 1, -1, -1])
-    terms = simgcd.loss(labelled, features, Progress(3, 10))
+    terms = simgcd.loss(Step(labelled, Encoded(features), Progress(3, 10)))
     assert terms["info_nce"] == losses.info_nce(simgcd.projection(features))
     assert terms["mean_entropy_gap"] == losses.mean_entropy_gap(simgcd.classifier(features))
     both_views = torch.tensor([0, 1, -1, -1, 0, 1, -1, -1])
@@ -70,7 +72,7 @@ def test_loss_feeds_both_branches_with_the_feature():
 def test_every_batch_has_a_finite_loss_and_gradients(labels):
     simgcd = method()
     features = torch.randn(2 * len(labels), 12, requires_grad=True)
-    terms = simgcd.loss(batch(labels), features, Progress(0, 10))
+    terms = simgcd.loss(Step(batch(labels), Encoded(features), Progress(0, 10)))
     terms["loss"].backward()
     assert all(math.isfinite(value.item()) for value in terms.values())
     for parameter in (features, *simgcd.parameters()):
@@ -82,9 +84,9 @@ def test_every_batch_has_a_finite_loss_and_gradients(labels):
 
 def test_mixed_precision_keeps_the_loss_in_float32():
     simgcd, features = method(), torch.randn(8, 12)
-    plain = simgcd.loss(batch([0, 1, -1, -1]), features, Progress(0, 10))
+    plain = simgcd.loss(Step(batch([0, 1, -1, -1]), Encoded(features), Progress(0, 10)))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixed = simgcd.loss(batch([0, 1, -1, -1]), features, Progress(0, 10))
+        mixed = simgcd.loss(Step(batch([0, 1, -1, -1]), Encoded(features), Progress(0, 10)))
     assert all(value.dtype == torch.float32 for value in mixed.values())
     assert mixed["self_distillation"] == plain["self_distillation"]  # the classifier is not rounded at all
     assert mixed["loss"].item() == pytest.approx(plain["loss"].item(), rel=0.02)
@@ -117,6 +119,6 @@ def test_training_on_separable_features_finds_the_new_category():
     for epoch in range(40):
         features = torch.eye(3, 6)[truth.repeat(2)] + 0.1 * torch.randn(48, 6)
         optimiser.zero_grad()
-        simgcd.loss(batch(labels.tolist()), features, Progress(epoch, 40))["loss"].backward()
+        simgcd.loss(Step(batch(labels.tolist()), Encoded(features), Progress(epoch, 40)))["loss"].backward()
         optimiser.step()
     assert assign(simgcd, torch.eye(3, 6)[truth]).category.tolist() == truth.tolist()
