@@ -15,7 +15,7 @@ from PIL import Image
 import newkinds
 from newkinds.runs.run import Run
 
-torch.set_num_threads(2)
+torch.set_num_threads(1)  # tests run side by side, one per core (pytest -n auto)
 
 TINY_TRAINING = {
     "data": {"categories": 4, "per_category": 8},
