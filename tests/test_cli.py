@@ -156,7 +156,7 @@ def test_recipe(run_cli: Cli, tmp_path: Path) -> None:
         (["train", "creatures", "--backbone", "resnet5000"], "resnet5000"),
         (["train", "creatures", "--weights", "none.pth"], "none.pth"),
         (["train", "creatures", "--device", "toaster"], "toaster"),
-        (["train", "creatures", "--k", "100000"], "100000 categories were asked for"),
+        (["train", "creatures", "--k", "100000"], "--k 100000 is too large"),
         (["train"], "no data given"),
         (["train", "creatures", "--epochs", "-1"], "at least 0"),
         (["train", "creatures", "--data-root", "."], "no setting 'data.root'"),

@@ -200,7 +200,7 @@ def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any)
     *choices("seed", "device", "settings"),
 )
 def _assign(run: str, **chosen: Any) -> None:
-    """Find the categories of a finished run anew, by another assigner, in the features it has already.
+    """Find the categories of a finished run again, by another assigner, in the features it already has.
 
     newkinds assign runs/photos --assigner pim        categories by another assigner
     newkinds assign runs/photos --assigner sskmeans --whiten --out runs/whitened
@@ -288,7 +288,7 @@ def _cache_clear(keys: Sequence[str] = (), everything: bool = False) -> None:
     argument("table", "TABLE", "fine, coarse, ablation, count, cost, or plugin (any data)"),
     argument("--out", "FOLDER", "where the runs are, one folder per run", required=True),
     argument("--methods", "NAMES", "separated by commas (default: the table's)", type=names),
-    argument("--organizers", "NAMES", "likewise; docs/reproducibility.md lists them: none, patches, cpf …", type=names),
+    argument("--organizers", "NAMES", "likewise: none, patches, cpf … (see docs/reproducibility.md)", type=names),
     argument("--baselines", "NAMES", "likewise, of frozen features: kmeans, pim-whitened …, all or none", type=names),
     argument("--data", "NAMES", "likewise data sets; for plugin also folders and CSV files", type=names),
     argument("--seeds", "N", "one run each (default: 0)", type=int, nargs="+"),
@@ -310,7 +310,7 @@ def _bench(table: str, out: str, **chosen: Any) -> int:
     benched = bench(table, out, **chosen)
     show(benched.text)
     if benched.failed:
-        show(f"{len(benched.failed)} of the runs asked for could not be finished: see above", file=sys.stderr)
+        show(f"{len(benched.failed)} requested run(s) could not be finished: see above", file=sys.stderr)
     return 1 if benched.failed else 0
 
 

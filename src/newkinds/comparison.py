@@ -33,13 +33,13 @@ class Column:
 
 @dataclass(frozen=True)
 class OverSeeds:
-    """What some runs that differ in their seed came to."""
+    """The figures of runs that differ only in their seed."""
 
     of_seed: Mapping[int, float]
 
     @classmethod
     def of(cls, values: Mapping[int, float | None]) -> OverSeeds | None:
-        """None where a run has no such value, or there is no run.
+        """None if a run has no such value, or there is no run.
 
         >>> figure = OverSeeds.of({0: 60.0, 1: 62.0, 2: 64.0})
         >>> figure.mean, figure.std, figure.runs
@@ -77,7 +77,7 @@ class OverSeeds:
         return self.mean - half, self.mean + half
 
     def minus(self, base: OverSeeds) -> OverSeeds | None:
-        """Seed by seed, for the seeds that both have: runs with the same seed began alike and saw the same batches."""
+        """Seed by seed, for the seeds that both have: runs with the same seed start alike and see the same batches."""
         common = [seed for seed in self.of_seed if seed in base.of_seed]
         return OverSeeds.of({seed: self.of_seed[seed] - base.of_seed[seed] for seed in common})
 
@@ -98,7 +98,7 @@ class Entry:
 
     @property
     def text(self) -> str:
-        """`61.2`, or `61.2 ± 1.3` with the standard deviation over seeds; a dash where nothing was measured."""
+        """`61.2`, or `61.2 ± 1.3` with the standard deviation over seeds; a dash if nothing was measured."""
         return "–" if self.ours is None else self._with_spread(self.ours, self.ours.std)
 
     @property
@@ -118,7 +118,7 @@ class Entry:
 
     @property
     def verdict(self) -> str:
-        """ "better" or "worse" where the 95 % interval excludes 0; "" elsewhere, and where no direction is good."""
+        """ "better" or "worse" if the 95 % interval excludes 0; else "", also if no direction is good."""
         ends = self.gain and self.gain.interval
         if not ends or self.column.better is None or ends[0] <= 0 <= ends[1]:
             return ""
@@ -171,7 +171,7 @@ class Comparison:
 
 
 def merged(protocols: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """One protocol for several runs: where they differ, every value.
+    """One protocol for several runs; if they differ, every value.
 
     >>> merged([{"split": "ab", "seed": "0"}, {"split": "ab", "seed": "1"}])
     {'split': 'ab', 'seed': '0; 1'}
@@ -184,7 +184,7 @@ def merged(protocols: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def shared_protocol(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """One protocol for the rows of a table: where they differ, which has what."""
+    """One protocol for the rows of a table; if they differ, which row has what."""
     lines = []
     for name in merged(row.protocol for row in rows):
         rows_with: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""What people see while they wait: messages, warnings, progress bars with the time left. All on stderr."""
+"""What users see while they wait: messages, warnings, progress bars with the time left. All on stderr."""
 
 from __future__ import annotations
 

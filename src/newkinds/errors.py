@@ -1,4 +1,4 @@
-"""What the user can put right, said in one sentence that names the thing and the next step."""
+"""Problems that the user can fix, in one sentence that names the problem and the next step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all: a temporary file beside the target, fsync, rename."""
+"""Files are written whole or not at all: a temporary file next to the target, fsync, rename."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPEN_STREAM = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 def write_whole(path: Path, content: bytes | str) -> None:
     """Replace `path` by `content` in one step; after a crash or on a full disk the old file is still there.
 
-    Where `path` is a link, what it leads to is replaced. Devices and pipes are written to, not replaced.
+    If `path` is a link, what it leads to is replaced. Devices and pipes are written to, not replaced.
     """
     data = encoded(content)
     if not is_replaceable(path):
@@ -42,7 +42,7 @@ def write_whole(path: Path, content: bytes | str) -> None:
     except OSError as error:
         raise NewkindsError(
             f"cannot write {path}: {error.strerror or error}. What was there before is untouched; "
-            "make room or choose another folder, then run the same command again."
+            "make room or choose another folder, then rerun the same command."
         ) from error
     finally:
         with suppress(OSError):
@@ -86,7 +86,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def checksum(content: Path | bytes) -> str:
-    """Of a file's content, or of what is going to be one; short, to stand beside results."""
+    """Of a file's content, or of what is going to be one; short, to be shown with results."""
     digest = hashlib.sha256()
     with open(content, "rb") if isinstance(content, Path) else io.BytesIO(content) as file:
         while piece := file.read(1 << 20):
@@ -142,7 +142,7 @@ def _write_through(path: Path, data: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the rename itself survive a power cut, where the system allows a folder to be opened."""
+    """Make the rename itself survive a power cut, if the system can open a folder."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

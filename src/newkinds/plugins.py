@@ -1,4 +1,4 @@
-"""Parts from Python files: methods, organizers, assigners, counters and data sets that no package brings."""
+"""Parts from Python files: methods, organizers, assigners, counters and data sets that are in no package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def load(file: str | Path) -> None:
     """
     path = Path(file).expanduser().resolve()
     if not path.is_file() or path.suffix != ".py":
-        raise NewkindsError(f"the plugin {file} is not there or not a Python file (.py).")
+        raise NewkindsError(f"the plugin {file} does not exist or is not a Python file (.py).")
     if str(path.parent) not in sys.path:  # also for the files that it imports, and for the processes that read images
         sys.path.append(str(path.parent))
     try:

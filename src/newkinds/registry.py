@@ -1,4 +1,4 @@
-"""Names for parts that people add: one line registers a class, and other packages bring theirs by entry points."""
+"""Names for parts that people add: one line registers a class, and other packages add theirs by entry points."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def registering_from(origin: str) -> Iterator[None]:
 
 
 class Registry(Generic[T]):
-    """A dictionary of classes or functions by name; those of other packages are loaded when they are asked for.
+    """A dictionary of classes or functions by name; those of other packages are loaded on first use.
 
     >>> METHODS = Registry("method")                       # entry points: newkinds.methods
     >>> @METHODS.register("simgcd")

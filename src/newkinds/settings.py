@@ -67,12 +67,12 @@ class PlainLoader(yaml.SafeLoader):
 
 
 def recipe_names() -> list[str]:
-    """The recipes that come with newkinds, one for each published method and data set: `simgcd/cub`."""
+    """The bundled recipes, one for each published method and data set: `simgcd/cub`."""
     return sorted(file.relative_to(RECIPES).with_suffix("").as_posix() for file in RECIPES.glob("*/*.yaml"))
 
 
 def find_recipe(recipe: str | Path) -> Path:
-    """The file of a recipe of ours by its name, else the file the user means.
+    """The file of a bundled recipe by its name, else the file the user means.
 
     >>> find_recipe("simgcd/cub").name
     'cub.yaml'
@@ -83,7 +83,7 @@ def find_recipe(recipe: str | Path) -> Path:
     if not Path(recipe).exists():
         asked = str(recipe).removeprefix(f"{RECIPES.name}/").removesuffix(".yaml")
         raise NewkindsError(
-            f"there is no recipe '{recipe}', neither as a file nor among those of newkinds.{nearest(asked, names)} "
+            f"there is no recipe '{recipe}', neither as a file nor among the bundled ones.{nearest(asked, names)} "
             "`newkinds list recipes` shows them."
         )
     return Path(recipe)
@@ -180,7 +180,7 @@ def name_of(merged: dict[str, Any], section: str, default: str | None) -> str:
 
 
 def _waits(setting: Any) -> bool:
-    """No setting is a mapping: one holds the settings of whatever bears its name, for when that is chosen."""
+    """No setting is a mapping: a mapping holds the settings of the part with its name, for when that is chosen."""
     return isinstance(setting, Mapping)
 
 

@@ -31,7 +31,7 @@ def unescaped(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Text for a terminal, which must not obey what stands in a file's name; lines and tabs stay."""
+    """Text for a terminal, which must not obey what is in a file's name; lines and tabs stay."""
     return re.sub(rf"(?![\n\t])[{CONTROL}]", _code, text)
 
 

@@ -123,7 +123,7 @@ def test_copies_of_one_picture(run: Any, method: str) -> None:
 
 @methods
 def test_more_categories_than_images_could_show_are_refused_before_training(run: Any, method: str) -> None:
-    with pytest.raises(newkinds.errors.NewkindsError, match="no more than 6"):
+    with pytest.raises(newkinds.errors.NewkindsError, match="at most 6"):
         run(method, {"red": 5, "green": 5}, {"red": 4}, k=7)
     assert not (run.folder / "run").exists()
 

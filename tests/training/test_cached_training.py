@@ -115,7 +115,7 @@ def test_a_trained_run_does_without_a_cache_that_is_not_its_own(
     (file,) = caches.glob("*/cache.json")
     file.write_text('{"origin": {}}')
     newkinds.discover("creatures", tmp_path / "run", settings=settings)
-    assert "looked at again instead" in capsys.readouterr().err
+    assert "read again instead" in capsys.readouterr().err
     monkeypatch.setenv("NEWKINDS_CACHE", "~nobody-of-this-name/x")
     newkinds.discover("creatures", tmp_path / "run", settings=settings)
     with pytest.raises(NewkindsError, match="no place for a cache"):
@@ -132,7 +132,7 @@ def test_a_place_that_cannot_be_written_is_said_and_auto_goes_on_without(
         newkinds.train("creatures", tmp_path / "a", settings=[settings, {"train": {"cache_views": 2}}])
     assert not (tmp_path / "a").exists()
     newkinds.train("creatures", tmp_path / "b", settings=settings)
-    assert "Training goes on without a cache" in capsys.readouterr().err
+    assert "Training continues without a cache" in capsys.readouterr().err
     assert Run(tmp_path / "b").config().train.cache_views == 0
 
 
@@ -145,7 +145,7 @@ def test_runs_say_how_they_saw_their_images_and_go_on_as_they_began(tmp_path: Pa
     newkinds.train("creatures", tmp_path / "cached", settings=[settings, cached])
     newkinds.train("creatures", tmp_path / "cached", settings=settings)  # auto: as it was begun
     found = newkinds.discover("creatures", tmp_path / "cached", settings=settings)
-    assert "3 fixed views of an image, their tokens cached in float16" in (found.run / "README.md").read_text()
+    assert "3 fixed views per image, their tokens cached in float16" in (found.run / "README.md").read_text()
     with pytest.raises(NewkindsError, match=r"train\.cache_views"):
         newkinds.train("creatures", tmp_path / "cached", settings=[settings, {"train": {"cache_views": 4}}])
     newkinds.train("creatures", tmp_path / "long", settings=[settings, {"train": {"epochs": 9}}])

@@ -218,9 +218,9 @@ def test_category_count(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixtu
     out = tmp_path / "run"
     with pytest.raises(NewkindsError, match="say how many categories"):
         newkinds.train(photos, out, settings=ONE_EPOCH)
-    with pytest.raises(NewkindsError, match="but 2 are known already"):
+    with pytest.raises(NewkindsError, match="2 classes are known already"):
         newkinds.train(photos, out, k=1, settings=ONE_EPOCH)
-    with pytest.raises(NewkindsError, match="no more than 15"):
+    with pytest.raises(NewkindsError, match="at most 15"):
         newkinds.train(photos, out, k=16, settings=ONE_EPOCH)
     assert not out.exists()
     found = newkinds.discover(photos, out, k=2, settings=ONE_EPOCH)

@@ -124,5 +124,5 @@ def _known_names(known: float | list[str], labels: Sequence[str | None]) -> list
 
 
 def split_checksum(table: Table) -> str:
-    """Short, to stand beside results: the same images with the same labels give the same one."""
+    """Short, to be shown with results: the same images with the same labels give the same one."""
     return table.fingerprint()[:16]

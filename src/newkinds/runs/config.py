@@ -76,7 +76,7 @@ class Config:
     embedding: dict[str, Any]
     assigner: dict[str, Any]  # its name, or "own", and its settings
     train: TrainConfig
-    k: int | Literal["auto"] | None  # categories in all, known and new; in a run directory always a number
+    k: int | Literal["auto"] | None  # categories in total, known and new; in a run directory always a number
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,4 +1,4 @@
-"""What stands beside every number: data, split, metric, selection rule, weights, seed, versions, machine, date."""
+"""What is shown with every number: data, split, metric, selection rule, weights, seed, versions, machine, date."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def record_protocol(
 
     `parts` are the model's, `trains` says which of their parameters train, and how fast.
 
-    When a run goes on, images and weights must be those it was begun with.
+    A resumed run must have the images and weights that it started with.
     """
     if run.path("protocol.json").is_file():
         record = run.read_json("protocol.json")
         require_same_images(run, table)
         if not run.model_file.is_file() and record["weights"] != _weights(config):
             raise NewkindsError(
-                f"the backbone's weight file changed since {run.folder} was begun (it was {record['weights']}): "
+                f"the backbone's weight file changed since {run.folder} was started (it was {record['weights']}): "
                 "restore it or choose another --out."
             )
         if record.get("outside", {}) != config.outside_parts():
-            warn(f"plugins or packages changed since {run.folder} was begun ({_outside(record) or 'without any'}).")
+            warn(f"plugins or packages changed since {run.folder} was started ({_outside(record) or 'without any'}).")
         return
     if table.contents is not None and table.stamps is not None:
         rows = list(zip(table.paths, table.stamps, table.contents, strict=True))
@@ -82,7 +82,7 @@ def record_protocol(
 
 
 def earlier_images(run: Run) -> dict[str, Seen]:
-    """The images that a run was begun with, by their path; none if it is new, or of version 0.1."""
+    """The images that a run started with, by their path; none if it is new, or of version 0.1."""
     rows = run.read_table(IMAGES) if run.path(IMAGES).is_file() else []
     return {row["path"]: (row["stamp"], row["content"]) for row in rows}
 
@@ -95,7 +95,7 @@ def require_same_images(run: Run, table: Table) -> None:
         raise NewkindsError(
             f"the images or labels changed since {run.folder} was begun{others}: choose another --out for them."
         )
-    seen = zip(table.paths, table.contents or [], strict=False)  # no contents: nobody asked for them
+    seen = zip(table.paths, table.contents or [], strict=False)  # no contents: none were requested
     changed = [path for path, content in seen if path in earlier and earlier[path][1] != content]
     if changed:
         raise NewkindsError(
@@ -123,7 +123,7 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
         ("categories", f"{record['known_classes']} known of {config.k}{estimated}"),
         ("split", record["split"]),
     ]
-    if record.get("caveat"):  # runs of earlier versions have no word on it
+    if record.get("caveat"):  # runs of earlier versions do not say
         rows.append(("not as published", record["caveat"]))
     if record.get("class_list"):
         rows.append(("class list", record["class_list"]))
@@ -166,7 +166,7 @@ def _replaced(run: Run, config: Config) -> list[tuple[str, str]]:
 
 
 def _set_otherwise(section: Mapping[str, Any], build: Callable[..., Any]) -> str:
-    """A section's name, and those of its settings that are not the defaults, which newkinds' version stands for."""
+    """A section's name, and those of its settings that are not the defaults, which the version of newkinds implies."""
     own = {name: parameter.default for name, parameter in settings_of(build).items()}
     changed = [f"{name} {value}" for name, value in section.items() if name != "name" and value != own[name]]
     return ", ".join([section["name"], *changed])
@@ -175,7 +175,7 @@ def _set_otherwise(section: Mapping[str, Any], build: Callable[..., Any]) -> str
 def _views(train: TrainConfig) -> str:
     if not train.cache_views:
         return "fresh views at every step"
-    return f"{train.cache_views} fixed views of an image, their tokens cached in {train.cache_precision}"
+    return f"{train.cache_views} fixed views per image, their tokens cached in {train.cache_precision}"
 
 
 def _outside(record: Mapping[str, Any]) -> str:
@@ -188,7 +188,7 @@ def _outside(record: Mapping[str, Any]) -> str:
 
 
 def package_versions() -> str:
-    found = [f"Python {platform.python_version()}", f"newkinds {__version__}"]  # ours also where it is not installed
+    found = [f"Python {platform.python_version()}", f"newkinds {__version__}"]  # ours even if it is not installed
     for package in PACKAGES:
         try:
             found.append(f"{package} {version(package)}")

@@ -21,7 +21,7 @@ from ..text import unescaped
 from .config import REGISTRIES, Config, resolve
 
 # settings that may change between two parts of one run, for they do not change its result
-# (images that moved are compared with those the run was begun with)
+# (images that moved are compared with those the run started with)
 FREE_TO_CHANGE = {"train.device", "train.workers", "data.root"}
 CHECKSUMS = "checksums.txt"
 EDITABLE = ("categories.json",)  # people give categories their names
@@ -85,7 +85,7 @@ class Run:
         return known
 
     def begin(self, config: Config) -> None:
-        """Create the folder, or go on in it if it holds the same run; anything else is refused."""
+        """Create the folder, or resume in it if it holds the same run; anything else is refused."""
         self.refuse_other_contents()
         self.refuse_other_settings(config)
         make_folder(self.folder)
@@ -128,7 +128,7 @@ class Run:
             raise
 
     def _require_parts(self) -> None:
-        """Say which plugin or package is missing. Nothing is loaded because a run says so: it may be a stranger's."""
+        """Say which plugin or package is missing. A run never loads code by itself: it may come from a stranger."""
         record = self.read_json("protocol.json") if self.path("protocol.json").is_file() else {}
         for section, part in record.get("outside", {}).items():
             if part["name"] not in REGISTRIES[section]:
@@ -145,7 +145,7 @@ class Run:
             if value != there.get(name) and name not in FREE_TO_CHANGE:
                 raise NewkindsError(
                     f"{self.folder} holds a run with other settings ({name} is {there.get(name)!r} there and "
-                    f"{value!r} here): choose another --out, or delete the folder to start anew."
+                    f"{value!r} here): choose another --out, or delete the folder to start again."
                 )
 
     def about_model(self) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class Run:
             try:
                 rows.append(json.loads(line))
             except ValueError:
-                raise NewkindsError(f"{file} line {number} is damaged: delete the run to start anew.") from None
+                raise NewkindsError(f"{file} line {number} is damaged: delete the run to start again.") from None
         return rows
 
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""The verb that finds the categories of a finished run anew, in the features it has already."""
+"""The verb that finds the categories of a finished run again, in the features it already has."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def assign(
 ) -> Discovery:
     """Assign the images of a finished run by another assigner, without embedding them again.
 
-    The run is changed in place, or copied to `out` and left as it is. Figures of the assignment before (evaluation,
-    count) are deleted. Names of known classes stay; new categories are others now, and get their default names.
+    The run is changed in place, or copied to `out` and left as it is. Figures of the previous assignment (evaluation,
+    count) are deleted. Names of known classes stay; the new categories differ from before and get their default names.
 
     >>> newkinds.assign("runs/photos", "pim", whiten=True, out="runs/photos-pim")
     """
@@ -48,7 +48,7 @@ def assign(
     in_place = target.folder.resolve() == source.folder.resolve()
     layers = [settings] if isinstance(settings, Mapping) else settings
     for section in (section for layer in layers for section in layer if section not in CHANGED):
-        raise NewkindsError(f"a finished run has its {section} already: only assigner.… and embedding.… can be set.")
+        raise NewkindsError(f"the {section} of a finished run is fixed: only assigner.… and embedding.… can be set.")
     kept = {section: values for section, values in source.config().as_dict().items() if section not in CHANGED}
     whitening = {"embedding": {"whiten": "auto"}} if whiten else {}
     config = resolve(kept, {"assigner": {"name": assigner}}, whitening, *layers)
@@ -86,5 +86,5 @@ def assign(
         loaded = LoadedRun(target, model)
         loaded.names = category_names(names[: len(model.known)], model.k)
         if names != loaded.names:
-            warn("the new categories are other ones now: the names that had been given to them are not kept.")
+            warn("the new categories differ from before: names that you gave them are not kept.")
         return loaded.show(table, embedded)

@@ -1,4 +1,4 @@
-"""What a run may be told. Each choice is written down once, here: it is an argument of `train`, `discover` and the
+"""The options of a run. Each is declared once, here: it is an argument of `train`, `discover` and the
 other verbs, an option of their commands, and short for a setting. This module is imported before torch is."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NumberOrAuto = int | Literal["auto"] | None
 
 
 class Choices(TypedDict, total=False):
-    """What `train` and `discover` may be told beside data and out; None is the same as leaving it out."""
+    """What `train` and `discover` accept besides data and out; None is the same as leaving it out."""
 
     recipe: Annotated[File, Option(None, "FILE|NAME", "YAML file with settings, or a bundled recipe: simgcd/cub")]
     k: Annotated[NumberOrAuto, Option("k", "N", "number of categories in total, known and new; auto: estimate it")]

@@ -47,7 +47,7 @@ def count_categories(
     """How many categories there are, and the curve that says so.
 
     `source` is a finished run, whose trained features are counted (and `count.json` and `count.png` written
-    beside them), or data as in `train`, seen by the backbone alone. Only labelled images judge.
+    next to them), or data as in `train`, seen by the backbone alone. Only labelled images count.
     `by`: "ward", "brent" or "binary" (`newkinds.count`); `largest`: the most categories a search tries.
     `published=True` scores "ward" as the published CMS code does, which needs the true classes of all images.
     `plot_to`: a PNG file for the curve.
@@ -56,9 +56,9 @@ def count_categories(
     >>> newkinds.count_categories("runs/photos").answer
     """
     if not isinstance(source, (str, Path)):
-        raise NewkindsError("images or a run are counted here; features of your own by newkinds.count.COUNTERS[name].")
+        raise NewkindsError("this counts images or a run; for your own features, use newkinds.count.COUNTERS[name].")
     if truth is not None and not published:
-        raise NewkindsError("the truth is looked at by the published score only: add --published, or leave it out.")
+        raise NewkindsError("only the published score uses the truth: add --published, or leave out --truth.")
     counter = COUNTERS[by]
     takes = inspect.signature(counter).parameters
     for option, asked in (("largest", largest is not None), ("published_truth", published)):
@@ -70,7 +70,7 @@ def count_categories(
     if run is not None:
         _refuse_choices(run, choices)
     config = resolve(*layers_of(source, choices)) if run is None else run.config()
-    with_truth = table_with_truth(config, truth) if published else None  # what is missing is said before the work
+    with_truth = table_with_truth(config, truth) if published else None  # what is missing is reported before the work
     if run is None:
         table = load_table(config.data)
         read = table.files()
@@ -104,7 +104,7 @@ def _refuse_choices(run: Run, choices: Choices) -> None:
     """A run has its features; other settings than its own would not be what is counted."""
     if given := [name for layer in layers_of(None, choices) for name in flat(layer) if name != "train.device"]:
         raise NewkindsError(
-            f"{run.folder} is a run, which is counted as it was trained: leave out {', '.join(given)}, "
+            f"{run.folder} is a run, whose own settings are used: leave out {', '.join(given)}, "
             "or name the images instead."
         )
 

@@ -15,7 +15,7 @@ from ..settings import recipe_names
 
 
 def listing(kind: str | None = None) -> str:
-    """What there is to choose from, with a line each."""
+    """What there is to choose from, one line each."""
     sections = {
         "methods": _described(METHODS),
         "organizers": _described(ORGANIZERS),
@@ -41,7 +41,7 @@ def _described(registry: Registry[Any]) -> list[tuple[str, str]]:
 
 
 def _recipes() -> list[tuple[str, str]]:
-    """The names of the recipes, a line for each method."""
+    """The names of the recipes, one line per method."""
     of_method: dict[str, list[str]] = {}
     for name in recipe_names():
         of_method.setdefault(name.split("/")[0], []).append(name)

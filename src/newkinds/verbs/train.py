@@ -30,13 +30,13 @@ from ..training.store import CacheUnavailable
 from .choices import Choices, layers_of
 from .count import COUNT_BY, backbone_features, read_count, write_count
 
-AUTO_VIEWS = 8  # of each image, where a cache pays and nobody said how many
+AUTO_VIEWS = 8  # of each image, if a cache pays and no number was given
 
 
 def train(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> LoadedRun:
-    """Train a method on partly labelled images; the same call goes on with a run that was interrupted.
+    """Train a method on partly labelled images; to resume an interrupted run, make the same call again.
 
-    `data` is a folder, a CSV file, the name of a data set, or None where a recipe names it.
+    `data` is a folder, a CSV file, the name of a data set, or None if a recipe names it.
 
     >>> newkinds.train("creatures", "runs/creatures", organizer="cpf", settings={"train": {"epochs": 20}})
     """
@@ -45,7 +45,7 @@ def train(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) 
 
 
 def discover(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> Discovery:
-    """Train (or go on), then assign every image to a known or new category and write tables and a page.
+    """Train (or resume), then assign every image to a known or new category and write tables and a page.
 
     >>> found = newkinds.discover("photos/", "runs/photos", k=40, organizer="cpf")
     >>> len(found.new)
@@ -70,7 +70,7 @@ def _prepare(data: str | Path | None, out: str | Path, choices: Choices) -> tupl
 
 
 def require_same_settings(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> None:
-    """Refuse, as `train` does, settings that are not those of the trained run in `out`; no image is looked at."""
+    """Refuse, as `train` does, settings that are not those of the trained run in `out`; no image is read."""
     run, config = Run(out), resolve(*layers_of(data, choices))
     record = run.read_json("protocol.json")
     k = record["categories"] if config.k is None else config.k
@@ -80,7 +80,7 @@ def require_same_settings(data: str | Path | None, out: str | Path, **choices: U
 
 
 def _counted_before_training(run: Run, table: Table, config: Config) -> Count:
-    """`--k auto`: an estimate from the backbone's features as they are, made once for a run and then kept."""
+    """`--k auto`: an estimate from the features of the backbone before training, made once per run and then kept."""
     if run.path(f"{K_AUTO}.json").is_file():
         return read_count(run, K_AUTO)
     say("counting categories in the features of the backbone (--k auto)")
@@ -100,19 +100,19 @@ def _category_count(k: int | str | None, table: Table) -> int:
     if k is None:
         if table.categories is None:
             raise NewkindsError(
-                f"say how many categories you expect in all, the {known} known ones included: --k N, or --k auto "
-                "for an estimate. A generous guess is better than a tight one; superfluous categories stay empty."
+                f"say how many categories you expect in total, including the {known} known ones: --k N, or --k auto "
+                "for an estimate. Guess high rather than low: categories that are not needed stay empty."
             )
         k = table.categories
     assert isinstance(k, int)  # "auto" has been counted
     if k < known:
-        raise NewkindsError(f"{k} categories were asked for, but {known} are known already: --k counts those too.")
+        raise NewkindsError(f"--k {k} is too small: {known} classes are known already, and --k counts those too.")
     unlabelled = sum(label is None for label in table.labels)
     most = len(set(table.labels) - {None}) + unlabelled
     if k > most:  # k-means would say so too, but after the training
         raise NewkindsError(
-            f"{k} categories were asked for, but {unlabelled} unlabelled images beside the labelled classes "
-            f"can show no more than {most}: lower --k."
+            f"--k {k} is too large: the labelled classes and {unlabelled} unlabelled images allow at most {most} "
+            "categories."
         )
     if k == known:
         warn(f"--k {k} leaves no room for new categories: every image will get one of the {known} known classes.")
@@ -134,11 +134,11 @@ def _train(run: Run, table: Table, config: Config, counted: Count | None) -> tup
             write_count(counted, run, K_AUTO)
         write_skipped(table.skipped, run)
         if table.skipped:
-            say(f"the files passed over are listed in {run.path('skipped.csv')}")
+            say(f"the skipped files are listed in {run.path('skipped.csv')}")
         trains = describe_groups(parameter_groups(model, config.train), config.train.lr)
         record_protocol(run, config, table, model.components(), trains, device)
         if config.train.eval_every and table.truth is None:
-            warn("train.eval_every judges by true classes, which are not known here: nothing is evaluated on the way.")
+            warn("train.eval_every needs true classes, which are not known here: nothing is evaluated during training.")
         if trained:
             say(f"{run.folder} has been trained already")
         else:
@@ -151,7 +151,7 @@ def _train(run: Run, table: Table, config: Config, counted: Count | None) -> tup
 def _cached(
     model: Model, table: Table, config: Config, device: torch.device, build: bool
 ) -> tuple[TokenCache | None, Config]:
-    """The tokens that training reads, or none where that does not pay; and the settings, which now say so."""
+    """The tokens that training reads, or none if that does not pay; and the settings, which now say so."""
     backbone, train = model.encoder.backbone, config.train
     views = _cache_views(config, device) if train.cache_views != "auto" or backbone.has_frozen_part else 0
     if views == 0:
@@ -165,26 +165,26 @@ def _cached(
         try:
             return make(views=0), config
         except NewkindsError as error:
-            warn(f"{error} The images are looked at again instead.")
+            warn(f"{error} The images are read again instead.")
             return None, config
     try:
         return make(views=views), _with_cache_views(config, views)
     except CacheUnavailable as error:
         if train.cache_views != "auto":
             raise
-        warn(f"{error} Training goes on without a cache.")
+        warn(f"{error} Training continues without a cache.")
         return None, _with_cache_views(config, 0)
 
 
 def _cache_views(config: Config, device: torch.device) -> int:
-    """How many views of an image to cache; a cache of V costs the frozen part of V + 1 views, an epoch that of 2."""
+    """How many views per image to cache; a cache of V costs the frozen part of V + 1 views, an epoch that of 2."""
     if config.train.cache_views == "auto":
         return AUTO_VIEWS if device.type == "cpu" and config.train.epochs > AUTO_VIEWS else 0
     return config.train.cache_views
 
 
 def _as_begun(config: Config, run: Run) -> Config:
-    """`--cache-views auto`, where a run goes on, is what it was begun with."""
+    """`--cache-views auto` in a resumed run is what it started with."""
     if config.train.cache_views == "auto" and run.path("config.yaml").is_file():
         return _with_cache_views(config, run.config().train.cache_views)
     return config
