@@ -18,7 +18,6 @@ from newkinds import metrics
 from newkinds.data.images import BadImage
 from newkinds.data.published import BENCHMARKS, held_out
 from newkinds.data.table import Table
-from newkinds.discovery.finished import assign
 from newkinds.errors import NewkindsError
 from newkinds.evaluation import judge as evaluation
 from newkinds.experiments.grid import read_outcome
@@ -65,7 +64,7 @@ def test_test_images_are_scored_like_the_others(run: Path, trained: Path, run_cl
     assert json.loads((run / "evaluation.json").read_text()) == result
 
     table, model = held_out("cifar10", str(trained / "data")), newkinds.load(run).model
-    predicted = assign(model, embed(model.encoder, table, model.device)).category.tolist()
+    predicted = model.assign(embed(model.encoder, table, model.device).features).category.tolist()
     truth = [str(label) for label in table.truth or []]
     pairs = list(zip(predicted, truth, strict=True))
     counts = [[pairs.count((category, label)) for label in sorted(set(truth))] for category in range(10)]
@@ -103,6 +102,23 @@ def test_test_images_are_embedded_once_for_a_model(run: Path, monkeypatch: pytes
     monkeypatch.setattr(evaluation, "embed", no_embedding)
     with pytest.raises(AssertionError, match="embedded"):
         newkinds.evaluate(run)
+
+
+@pytest.mark.usefixtures("miniatures_are_complete")
+def test_test_images_are_embedded_once_for_all_that_trains_nothing(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen, data_root = tmp_path / "frozen", trained / "data"
+    newkinds.discover("cifar10", frozen, method="frozen", data_root=data_root)
+    newkinds.evaluate(frozen)
+    for out, assigner in (("ward", "ward"), ("kmeans", "kmeans")):
+        newkinds.assign(frozen, assigner, out=tmp_path / out)
+    alone = newkinds.evaluate(tmp_path / "ward")["test"]
+    evaluation._FROZEN.clear()
+    assert newkinds.evaluate(tmp_path / "kmeans")["test"]["evaluated"] == 10
+    (tmp_path / "ward" / "evaluation.json").unlink()
+    monkeypatch.setattr(evaluation, "embed", no_embedding)
+    assert newkinds.evaluate(tmp_path / "ward")["test"] == alone
 
 
 @pytest.mark.usefixtures("miniatures_are_complete")

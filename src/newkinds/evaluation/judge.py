@@ -26,6 +26,7 @@ from ..training.cache import TokenCache
 from ..training.embedding import Embedded, embed
 from ..training.model import Model
 
+_FROZEN: dict[str, Embedded] = {}  # the latest test images of a run that trained nothing: a table has many of these
 METRIC_NAMES = {
     "acc": "ACC (v2, one match)",
     "acc_v1": "ACC (v1, two matches)",
@@ -75,7 +76,8 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
 
 def _on_test_images(run: Run) -> tuple[dict[str, Any] | None, str]:
     """Figures on the official test images of a benchmark, and which images these are, or why there are none."""
-    data = run.config().data
+    config = run.config()
+    data = config.data
     if data.get("tune"):
         return None, "not on test images: settings are being chosen"
     try:
@@ -85,8 +87,15 @@ def _on_test_images(run: Run) -> tuple[dict[str, Any] | None, str]:
     of = {"model": checksum(run.model_file), "images": split_checksum(replace(table, labels=table.truth or []))}
     test = _earlier_test_figures(run)
     if test is None or test["evaluated"] != len(table) or of != {name: test.get(name) for name in of}:
-        embedded, result = _judged(load(run.folder).model, table)
-        test = {"evaluated": len(embedded.rows), "metrics": result, **of}
+        model = load(run.folder).model
+        backbone = f"{config.backbone} {of['images']}"  # all that features depend on where nothing is trained
+        frozen = not config.train.epochs and config.organizer["name"] == "none"
+        embedded = _FROZEN.get(backbone) if frozen else None
+        embedded = embedded or embed(model.encoder, table, model.device)
+        if frozen:
+            _FROZEN.clear()
+            _FROZEN[backbone] = embedded
+        test = {"evaluated": len(embedded.rows), "metrics": _judged(model, table, embedded), **of}
         if embedded.skipped:
             first = embedded.skipped[0]
             warn(f"{len(embedded.skipped)} test image(s) skipped; the first is {first.path}: {first.reason}")
@@ -104,11 +113,10 @@ def _earlier_test_figures(run: Run) -> dict[str, Any] | None:
         return None
 
 
-def _judged(model: Model, table: Table, cache: TokenCache | None = None) -> tuple[Embedded, dict[str, float | None]]:
-    """The images of a table that could be read, and all metrics of their assignment against the table's truth."""
-    embedded = embed(model.encoder, table, model.device, cache=cache)
+def _judged(model: Model, table: Table, embedded: Embedded) -> dict[str, float | None]:
+    """All metrics of the assignment of the images that could be read, against the table's truth."""
     true = [str((table.truth or [])[row]) for row in embedded.rows]
-    return embedded, score(true, model.assign(embedded.features).category.tolist(), table.known)
+    return score(true, model.assign(embedded.features).category.tolist(), table.known)
 
 
 def score(
@@ -129,7 +137,7 @@ def score_unlabelled(model: Model, table: Table, cache: TokenCache | None = None
     judged = table.rows([i for i, label in enumerate(table.labels) if label is None and truth[i] is not None])
     if not len(judged):
         return {}  # nothing is known to judge by
-    _, result = _judged(model, judged, cache)
+    result = _judged(model, judged, embed(model.encoder, judged, model.device, cache=cache))
     return {name: value for name, value in result.items() if name in ("acc_all", "acc_old", "acc_new")}
 
 
