@@ -25,7 +25,7 @@ from .config import OWN, Config, TrainConfig
 from .run import Run
 
 PACKAGES = ("torch", "timm", "scikit-learn", "numpy")
-IMAGES = "images.csv"  # what each image showed when the run was begun
+IMAGES = "images.csv"  # what each image showed when the run started
 K_AUTO = "k_auto"  # .json and .png: the estimate behind `--k auto`
 METRIC = "clustering accuracy, one Hungarian match over all images of the evaluated set (v2)"
 SELECTION = "last epoch; nothing is chosen by test labels"
@@ -88,18 +88,18 @@ def earlier_images(run: Run) -> dict[str, Seen]:
 
 
 def require_same_images(run: Run, table: Table) -> None:
-    """Refuse images, labels or pixels that are not those the run was begun with, and say which."""
+    """Refuse images, labels or pixels that are not those the run started with, and say which."""
     earlier = earlier_images(run)
     if run.read_json("protocol.json")["split"] != split_checksum(table):
         others = _first_of(sorted(earlier.keys() ^ set(table.paths)) if earlier else [])
         raise NewkindsError(
-            f"the images or labels changed since {run.folder} was begun{others}: choose another --out for them."
+            f"the images or labels changed since {run.folder} was started{others}: choose another --out for them."
         )
     seen = zip(table.paths, table.contents or [], strict=False)  # no contents: none were requested
     changed = [path for path, content in seen if path in earlier and earlier[path][1] != content]
     if changed:
         raise NewkindsError(
-            f"{len(changed)} image(s) show something else than when {run.folder} was begun{_first_of(changed)}: "
+            f"{len(changed)} image(s) show something else than when {run.folder} was started{_first_of(changed)}: "
             "restore them, or choose another --out."
         )
 
