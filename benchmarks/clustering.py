@@ -1,4 +1,4 @@
-"""What clustering costs: each algorithm beside the usual way to compute it, on the same points in one run.
+"""What clustering costs: each algorithm against the usual way to compute it, on the same points in one run.
 
     python benchmarks/clustering.py                                 # everything: about 10 minutes on 2 cores
     python benchmarks/clustering.py --ward 5000 10000 --points 5000

@@ -1,4 +1,4 @@
-"""What CPF costs beside its backbone: parameters, operations, and time measured side by side in one run.
+"""What CPF costs compared with its backbone: parameters, operations, and time measured side by side in one run.
 
     python benchmarks/cpf_cost.py                # ViT-B/16 at 224 px, random weights: only the cost is looked at
     python benchmarks/cpf_cost.py --batch 16 --repeats 20

@@ -8,7 +8,7 @@ At first the transformer's blocks sleep and only the convolutions learn, which t
 blocks wake up, starting from the identity, and the class token and the mean of the patch tokens pass one projector
 and must find each other too, so that both live in one space. No label is used; the k-NN figures only watch.
 
-Killed at any moment, the same command goes on from the last checkpoint in the cache.
+To resume from the last checkpoint in the cache, rerun the same command.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class Training:
         self.seconds += time.monotonic() - begin
 
     def save(self, file: Path) -> None:
-        """Everything needed to go on."""
+        """Everything needed to resume."""
         state = {
             "model": self.model.state_dict(),
             "projector": self.projector.state_dict(),
@@ -252,7 +252,7 @@ class Training:
         self.projector.load_state_dict(state["projector"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.step, self.seconds, self.loss = state["step"], state["seconds"], state["loss"]
-        print(f"going on from step {self.step}", flush=True)
+        print(f"resuming from step {self.step}", flush=True)
 
 
 def settings(arguments: argparse.Namespace) -> dict[str, int | float]:
@@ -261,7 +261,7 @@ def settings(arguments: argparse.Namespace) -> dict[str, int | float]:
 
 
 def write_weights(training: Training, folder: Path) -> None:
-    """tiny.safetensors: float32, timm's names, with the normalisation beside them."""
+    """tiny.safetensors: float32, timm's names, with the normalisation next to them."""
     tensors = {name: tensor.contiguous() for name, tensor in training.model.state_dict().items()}
     metadata = {
         "mean": ",".join(map(str, TINY_MEAN)),

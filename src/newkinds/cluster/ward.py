@@ -30,7 +30,7 @@ class Ward(ClusterMixin, BaseEstimator):
 
     `linkage_` is the tree as `scipy.cluster.hierarchy.linkage(X, "ward")` gives it: one row per merge, lowest
     first, with its two nodes, its height and its number of points. Up to 1500 points it is SciPy's own. SciPy
-    holds all n² / 2 distances; of more points they come from the centres when they are asked for, in blocks, and
+    holds all n² / 2 distances; of more points they are computed from the centres when needed, in blocks, and
     merges of exactly the same height may come in another order. Time still grows with n². In float32, points
     that are close to each other but far from the mean are compared in float64.
     Features may be a tensor: the work is done where it is, on a GPU for instance.

@@ -85,7 +85,7 @@ def for_tuning(table: Table) -> Table:
 def as_benchmark(
     table: Table, known: float | list[str] | None, fraction: float = 0.5, split_seed: int = 0, tune: bool = False
 ) -> Table:
-    """The table as it is, or, if it is said which classes are known, split like the published benchmarks.
+    """The table unchanged, or, if `known` is given, split like the published benchmarks.
 
     `known`: the names of the known classes, or their share, counted from the first in sorted order. If a
     table has a truth besides its labels, the truth is split. `tune`: only what is labelled then, see `for_tuning`.

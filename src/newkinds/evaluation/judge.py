@@ -88,7 +88,7 @@ def _on_test_images(run: Run) -> tuple[dict[str, Any] | None, str]:
     test = _earlier_test_figures(run)
     if test is None or test["evaluated"] != len(table) or of != {name: test.get(name) for name in of}:
         model = load(run.folder).model
-        backbone = f"{config.backbone} {of['images']}"  # all that features depend on where nothing is trained
+        backbone = f"{config.backbone} {of['images']}"  # all that features depend on if nothing is trained
         frozen = not config.train.epochs and config.organizer["name"] == "none"
         embedded = _FROZEN.get(backbone) if frozen else None
         embedded = embedded or embed(model.encoder, table, model.device)

@@ -177,7 +177,7 @@ def _settings(cell: Cell, sources: Sources, choices: Choices) -> list[Mapping[st
 
 
 def _of_frozen_features(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the settings that features depend on where nothing is trained."""
+    """Those of the settings that features depend on if nothing is trained."""
     kept = {section: values for section, values in settings.items() if section in ("data", "k")}
     backbone = {name: value for name, value in settings.get("backbone", {}).items() if name != "train_blocks"}
     train = {name: value for name, value in settings.get("train", {}).items() if name in COMPUTING}

@@ -58,7 +58,7 @@ class Run:
         write_whole(self.path(name), data)
 
     def verified(self, name: str) -> Path:
-        """Where a file is, after it was held against its checksum; files of version 0.1 have none."""
+        """Where a file is, after its checksum was verified; files of version 0.1 have none."""
         file = self.path(name)
         known = self._checksums().get(name)
         if known and file.is_file() and checksum(file) not in known:

@@ -26,7 +26,7 @@ from ..methods import METHODS, Method, Progress, Step
 from ..runs.config import OWN, Config
 from .precision import MixedPrecision
 
-REPLACED = ("assigner.", "whitening.")  # what `newkinds assign` finds anew in a finished run
+REPLACED = ("assigner.", "whitening.")  # what `newkinds assign` replaces in a finished run
 
 
 class Model(nn.Module):

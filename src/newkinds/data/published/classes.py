@@ -19,7 +19,7 @@ class ClassList:
     known: list[int]
     new: list[int]  # hard, then medium, then easy ones if the list grades them
     class_names: list[str]  # empty unless the benchmark is a choice among more classes
-    label: str  # name and short checksum, to stand beside results
+    label: str  # name and short checksum, to be shown with results
 
 
 def read_class_list(name: str) -> ClassList:
