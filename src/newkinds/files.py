@@ -75,7 +75,7 @@ def encoded(content: bytes | str) -> bytes:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a file, before which the line break stands: what a power cut leaves of a line spoils no other."""
+    """Add a line to a file. The line break comes first, so that half a line, left by a power cut, spoils no other."""
     try:
         with open(path, "ab") as file:
             file.write(f"\n{line}".encode())
@@ -95,7 +95,7 @@ def checksum(content: Path | bytes) -> str:
 
 
 def json_text(content: Any, where: str | Path, **layout: Any) -> str:
-    """JSON, which knows no NaN: a number that is none must not be written down as a result."""
+    """JSON without NaN: a value that is not a number must not be written as a result."""
     try:
         return json.dumps(content, allow_nan=False, **layout)
     except ValueError:

@@ -45,7 +45,7 @@ def test_no_epoch_means_raw_features_and_an_assigner_that_is_fitted(method: str,
     assert outcome.figures["epoch_seconds"] is None
     assert outcome.protocol["training"] == "none"
     untaught = method in ("simgcd", "legogcd")
-    assert ("sskmeans in the place of prototypes" in outcome.protocol.get("assigner", "")) == untaught
+    assert ("sskmeans instead of untrained prototypes" in outcome.protocol.get("assigner", "")) == untaught
     again = newkinds.discover("creatures", run, method=method, settings=settings(method, epochs=0, cache_views=4))
     assert len(again.members) == 32
 

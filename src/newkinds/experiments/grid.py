@@ -139,7 +139,7 @@ def run_all(
 
 
 def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = COUNT_BY) -> Outcome:
-    """Train (or resume), assign, evaluate and, if asked to, count; what has been done already is not done again."""
+    """Train (or resume), assign, evaluate and, if requested, count; what is done already is not done again."""
     folder, layers = cell.folder(out), [*settings, *cell.layers()]
     done = read_outcome(folder)
     if done is None:

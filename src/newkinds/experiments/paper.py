@@ -67,7 +67,7 @@ TABLES = {
     for table in (
         PaperTable("fine", "Fine-grained data sets", FINE, ("gcd", *HOSTS)),
         PaperTable("coarse", "Coarse data sets", ("cifar10", "cifar100", "imagenet100"), ("gcd", *HOSTS)),
-        PaperTable("ablation", "What of CPF matters", FINE, ("simgcd",), ABLATED),
+        PaperTable("ablation", "Which parts of CPF matter", FINE, ("simgcd",), ABLATED),
         PaperTable("count", "How many categories", COUNTED, ("gcd", "cms"), measures=COUNTS, baselines=COUNTABLE),
         PaperTable("cost", "What CPF costs", ("cub",), ("simgcd",), measures=COSTS, baselines=()),
         PaperTable("plugin", "Hosts and what is plugged into them", (), HOSTS, measures=COMPARED),

@@ -149,7 +149,7 @@ class Run:
                 )
 
     def about_model(self) -> dict[str, Any]:
-        """What the model's file says of itself: known classes, k, what was chosen; empty before it is there."""
+        """What the model's file says about itself: known classes, k, what was chosen; empty before it is there."""
         if not self.model_file.is_file():
             return {}
         try:

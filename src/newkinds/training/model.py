@@ -38,7 +38,7 @@ class Model(nn.Module):
         self.method = method
         self.assigner: Assigner | None = None  # in the place of the method's own
         self.whitening: Whitening | None = None
-        self.frozen = False  # nothing is trained: the method's head is not looked at
+        self.frozen = False  # nothing is trained: the method's head is not used
         self.known = known
         self.k = k
         self.precision = MixedPrecision("float32", torch.device("cpu"))  # of the encoder in training
@@ -145,12 +145,12 @@ def _replace_assigner(model: Model, config: Config) -> None:
         model.assigner = ASSIGNERS[name](dim, len(model.known), model.k, **_settings(config.assigner))
     elif model.frozen and own.learnt:
         model.assigner = ASSIGNERS["sskmeans"](dim, len(model.known), model.k)
-        model.assigner.note = "sskmeans in the place of prototypes that nothing has taught"
+        model.assigner.note = "sskmeans instead of untrained prototypes"
     if (whiten := config.embedding["whiten"]) != "none":
         if model.chosen_assigner.learnt:
             raise NewkindsError(
-                f"the prototypes of {config.method['name']} are learnt in the embedding as it is, which cannot be "
-                "whitened afterwards: choose an assigner that is fitted to it (--assigner sskmeans), or no --whiten."
+                f"the prototypes of {config.method['name']} are learnt in training and cannot be whitened: "
+                "choose an assigner that is fitted after training (--assigner sskmeans), or leave out --whiten."
             )
         model.whitening = Whitening(whiten)
 
