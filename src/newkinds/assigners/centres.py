@@ -1,7 +1,5 @@
 """Categories as the centres of clusters: an image belongs to the nearest one."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Categories as those of images that clustering has sorted: an image belongs with the most similar one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import torch

@@ -4,8 +4,6 @@ Florent Chiaroni, Jérôme Dolz, Ziko Imtiaz Masud, Amar Mitiche, Ismail Ben Aye
 Parametric Information Maximization for Generalized Category Discovery. ICCV 2023.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

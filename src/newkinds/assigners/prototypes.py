@@ -1,7 +1,5 @@
 """Categories as prototypes that a method's loss has learnt."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Within-class whitening: what differs between images of one class counts less."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Semi-supervised k-means that steers its new clusters towards equal sizes."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import KW_ONLY, dataclass
 from functools import partial

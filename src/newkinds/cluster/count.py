@@ -11,8 +11,6 @@ clustering and in the K they try. Published methods give them unit rows; here fe
     >>> plot(count, Path("count.png"))
 """
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Callable, Iterable, Iterator

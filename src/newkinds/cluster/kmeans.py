@@ -1,7 +1,5 @@
 """k-means, and k-means in which labelled points stay with their class."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import KW_ONLY, dataclass
 

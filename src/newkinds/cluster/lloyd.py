@@ -1,7 +1,5 @@
 """Lloyd's iteration with points that may choose their cluster and points that may not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

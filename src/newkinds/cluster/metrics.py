@@ -7,8 +7,6 @@ known classes and over those of new ones. An accuracy over no image is NaN, with
 `known` says which images are Old: a boolean (or 0/1) mask with one entry per image, or the known class labels.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Collection

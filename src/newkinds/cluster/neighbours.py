@@ -1,7 +1,5 @@
 """Nearest-neighbour searches in blocks of rows: no n × n matrix is ever held."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import torch

@@ -1,7 +1,5 @@
 """What the estimators are given: features and labels, checked once, in words the user can act on."""
 
-from __future__ import annotations
-
 import operator
 from typing import Any
 

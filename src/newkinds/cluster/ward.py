@@ -1,7 +1,5 @@
 """Ward's agglomeration in memory that grows with n, not n²: a cluster is its centre and its size."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Transformer blocks that compute no more than is read: the same results as timm's, by other brackets."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import timm.layers

@@ -3,8 +3,6 @@
 The encoder owns the organizer, so that no method knows whether there is one.
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from ..data.batch import CachedTokens, Pixels

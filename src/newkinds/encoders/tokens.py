@@ -1,7 +1,5 @@
 """What goes from a backbone to an organizer, and from there to everything else."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """From a weight file to a network: reading it safely, translating its names, refusing what does not fit."""
 
-from __future__ import annotations
-
 import math
 import re
 import sys

@@ -1,7 +1,5 @@
 """What a discovery method is: a loss over features, and its own assigner."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields

@@ -4,8 +4,6 @@ Sua Choi, Dahyun Kang, Minsu Cho: Contrastive Mean-Shift Learning for Generalize
 CVPR 2024.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

@@ -3,8 +3,6 @@
 Sagar Vaze, Kai Han, Andrea Vedaldi, Andrew Zisserman (Generalized Category Discovery, CVPR 2022) report it too.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from torch import Tensor

@@ -3,8 +3,6 @@
 Sagar Vaze, Kai Han, Andrea Vedaldi, Andrew Zisserman: Generalized Category Discovery. CVPR 2022.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

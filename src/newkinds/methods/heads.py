@@ -1,7 +1,5 @@
 """Heads on image features: projections for contrastive losses."""
 
-from __future__ import annotations
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 

@@ -4,8 +4,6 @@ Xinzi Cao, Xiawu Zheng, Guanhong Wang, Weijiang Yu, Yunhang Shen, Ke Li, Yutong 
 Solving the Catastrophic Forgetting Problem in Generalized Category Discovery. CVPR 2024.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

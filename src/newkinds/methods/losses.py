@@ -5,8 +5,6 @@ Every loss runs in float32 under autocast (and in float64 if it is given float64
 is a zero with a graph when there is nothing to compare: a batch without labelled rows needs no special case.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Values that change from epoch to epoch, as pure functions of the (0-based) epoch."""
 
-from __future__ import annotations
-
 import math
 
 

@@ -4,8 +4,6 @@ Sarah Rastegar, Mohammadreza Salehi, Yuki M. Asano, Hazel Doughty, Cees G. M. Sn
 SelEx: Self-Expertise in Fine-Grained Generalized Category Discovery. ECCV 2024.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 

@@ -4,8 +4,6 @@ Xin Wen, Bingchen Zhao, Xiaojuan Qi: Parametric Classification for Generalized C
 A Baseline Study. ICCV 2023.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """What an organizer is: tokens in, the image feature out; its keyword arguments are its settings."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 from torch import nn

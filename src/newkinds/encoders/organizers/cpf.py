@@ -15,8 +15,6 @@ and D, so every product is taken in the order that keeps M in it: no token is ev
 The results are those of the formulas above, exactly; only the brackets differ.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from typing import Literal, NamedTuple

@@ -1,7 +1,5 @@
 """The organizers without parameters: the class token alone, and the class token plus the mean patch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ..tokens import Encoded, Tokens
