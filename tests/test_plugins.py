@@ -203,7 +203,7 @@ def test_mistakes_in_a_plugin_are_named_with_their_line(run_cli: Cli, tmp_path: 
 
 
 def test_plugins_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(NewkindsError, match=r"nowhere\.py is not there"):
+    with pytest.raises(NewkindsError, match=r"nowhere\.py does not exist"):
         plugins.load(tmp_path / "nowhere.py")
     (tmp_path / "json.py").write_text("raise RuntimeError")
     with pytest.raises(NewkindsError, match=r"json\.py has the name of another module .*: rename it"):

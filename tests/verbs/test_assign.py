@@ -120,7 +120,7 @@ def test_names_of_known_classes_stay_and_new_categories_lose_theirs(
 
 def test_what_cannot_be_changed_is_refused(run: Path) -> None:
     before = contents(run)
-    with pytest.raises(NewkindsError, match="a finished run has its train already"):
+    with pytest.raises(NewkindsError, match="the train of a finished run is fixed"):
         newkinds.assign(run, "kmeans", settings={"train": {"epochs": 3}})
     with pytest.raises(NewkindsError, match="cannot be whitened"):
         newkinds.assign(run, "own", whiten=True)
