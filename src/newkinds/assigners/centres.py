@@ -31,23 +31,19 @@ class CentreClassifier(Assigner):
         """(K, P) the centre of each category."""
 
     def forward(self, embedding: Tensor) -> Tensor:
-        """(n, K) minus half the squared distances, up to a constant per row; for unit vectors, cosines.
-
-        A cluster that ended up empty (in the published way) has no centre, and nothing belongs to it: -inf.
-        """
+        """(n, K) minus half the squared distances, up to a constant per row; for unit vectors, cosines."""
         self.require_fitted(bool(self.centres.any()))
         with full_precision(embedding) as x:
             centres = self.centres.to(x.dtype)
             logits = x @ centres.T - centres.square().sum(dim=1) / 2
+            # A cluster that ended up empty (in the published way) has no centre, and nothing belongs to it.
             return logits.where(centres.isfinite().all(dim=1), -torch.inf)
 
 
 def centres_of_classes(clustering: SemiSupervisedKMeans, embedding: Tensor, labels: Tensor) -> Tensor:
-    """(K, P) the centres of a clustering that knows the labels, those of known classes under their numbers.
-
-    Clusters of classes come first. A known class of which no image has a label takes a new cluster.
-    """
+    """(K, P) the centres of a clustering that knows the labels, those of known classes under their numbers."""
     found = clustering.fit(embedding, labels)
+    # Clusters of classes come first. A known class of which no image has a label takes a new cluster.
     others = np.setdiff1d(np.arange(found.n_clusters), found.classes_)
     cluster_of = np.argsort(np.concatenate([found.classes_, others]))  # (K,)
     return torch.from_numpy(found.cluster_centers_[cluster_of])

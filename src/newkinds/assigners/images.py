@@ -52,10 +52,7 @@ class WardClusters(NearestImage):
 
 @ASSIGNERS.register("meanshift")
 class MeanShift(NearestImage):
-    """Images move towards their neighbours, round by round; then Ward's clusters (CMS's assigner).
-
-    The round is taken whose clusters match the labelled images best.
-    """
+    """Images move to their neighbours; of all rounds the Ward clusters that match the labels best (CMS's assigner)."""
 
     def __init__(
         self,
@@ -94,10 +91,9 @@ def mean_shift_rounds(
 
 
 def best_clusters(rounds: Iterable[Tensor], labels: Tensor, known: int, categories: int, patience: int = 2) -> Tensor:
-    """(n,) categories: Ward's clusters in the round of mean-shift that serves the labelled images best.
+    """(n,) categories: Ward's clusters in the last of the rounds of mean-shift that serve the labelled images best.
 
-    Rounds continue until the clustering accuracy of the labelled images alone (`labels`, -1: none) has not
-    risen for `patience` of them; the last of the best rounds counts.
+    Rounds end when the accuracy of the labelled images alone (`labels`, -1: none) has not risen for `patience` of them.
     """
     best, waited = -1.0, 0
     for rows in rounds:

@@ -1,7 +1,6 @@
 """PIM: categories by maximising information, on features that are not trained any further.
-
-Florent Chiaroni, Jérôme Dolz, Ziko Imtiaz Masud, Amar Mitiche, Ismail Ben Ayed:
-Parametric Information Maximization for Generalized Category Discovery. ICCV 2023.
+Chiaroni, Dolz, Masud, Mitiche, Ben Ayed: Parametric Information Maximization for Generalized Category Discovery.
+ICCV 2023.
 """
 
 from typing import Literal
@@ -26,11 +25,8 @@ PUBLISHED_WEIGHTS = tuple(0.05 * step for step in range(1, 21))
 class PIM(Assigner):
     """A linear classifier that is sure of each image and spread over all categories (Chiaroni et al., ICCV 2023).
 
-    It starts from the centres of semi-supervised k-means. Its loss, over all images at once, is the mean entropy
-    of an unlabelled image's prediction, times `entropy_weight`, minus the entropy of the mean prediction, plus
-    the cross-entropy of labelled images. `auto` chooses the weight on labelled images alone: without the last
-    term, from the centres of plain k-means, that weight is taken whose clusters match the labelled classes best.
-
+    It starts from the centres of semi-supervised k-means, and minimises `objective` over all images at once. The weight
+    `auto` is the one whose clusters, learnt without labels from the centres of plain k-means, match the labels best.
     `as_published=True` searches as the published code does with float32 features: each weight continues from where
     the one before ended, in full length, and the first one can never win.
     """
@@ -102,7 +98,11 @@ def maximise_information(
 def objective(
     weights: Tensor, embedding: Tensor, labels: Tensor, entropy_weight: float, learn_labels: bool = True
 ) -> Tensor:
-    """What PIM minimises, for a classifier (K, P), unit rows (n, P) and labels (n,; -1: none)."""
+    """What PIM minimises, for a classifier (K, P), unit rows (n, P) and labels (n,; -1: none).
+
+    The mean entropy of unlabelled images' predictions, times `entropy_weight`, minus the entropy of the mean
+    prediction, plus the cross-entropy of labelled images.
+    """
     labelled = labels >= 0
     log_shares = (SCALE * embedding @ weights.T).log_softmax(dim=1)  # (n, K)
     shares = log_shares.exp()

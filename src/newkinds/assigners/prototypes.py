@@ -15,9 +15,7 @@ from .base import ASSIGNERS, Assigner
 class PrototypeClassifier(Assigner):
     """The nearest of the prototypes that a method's loss has learnt, one per category (simgcd, legogcd).
 
-    Logits are cosines, in [-1, 1]. This is what a bias-free linear layer under weight normalisation with its
-    magnitude fixed at one computes. Normalising the prototypes says so directly, and leaves no frozen magnitude
-    in the state.
+    Logits are cosines, as of a bias-free linear layer under weight normalisation with its magnitude fixed at one.
 
     >>> PrototypeClassifier(768, 100, 200)(torch.randn(4, 768)).shape
     torch.Size([4, 200])

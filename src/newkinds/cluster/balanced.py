@@ -18,16 +18,14 @@ from .points import whole_number
 class BalancedSemiSupervisedKMeans(SemiSupervisedKMeans):
     """The clustering of SelEx (Rastegar et al., ECCV 2024): clusters are first spread out by their sizes.
 
-    In up to `max_iter` iterations only new clusters move, and clusters of more than `cluster_size` points
-    ("even": n / n_clusters, rounded up; None: no limit) pass their farthest unlabelled ones on to the nearest
-    cluster that has room: not at all in the first iteration, once in the second, twice in the third ... Then
-    as many iterations of plain semi-supervised k-means follow, in which all clusters move. The state of least
-    inertia is kept: sizes are steered, not guaranteed.
+    In up to `max_iter` iterations only new clusters move, and clusters of more than `cluster_size` points ("even":
+    n / n_clusters, rounded up; None: no limit) pass their farthest unlabelled ones on to the nearest cluster with room:
+    not at all in the first iteration, once in the second, twice in the third ... Then as many iterations of plain
+    semi-supervised k-means follow. The state of least inertia is kept: sizes are steered, not guaranteed.
 
-    `published_behaviour=True` repeats what the published code gets wrong: a cluster with a single unlabelled
-    point always counts as one with room; one with more labelled points than `cluster_size` passes on only as
-    many as it is over; and empty clusters are not filled (see `KMeans`). Its arithmetic then decides which of
-    two points stays that are equally far from the centre.
+    `published_behaviour=True` repeats what the published code gets wrong: a cluster with one unlabelled point always
+    has room; one with more labelled points than `cluster_size` passes on only as many as it is over; empty clusters are
+    not filled (see `KMeans`). Its arithmetic decides which of two points stays that are equally far from the centre.
     """
 
     _: KW_ONLY

@@ -1,14 +1,10 @@
 """How many categories there are, judged by the labelled images alone.
 
-All features are clustered into K clusters without using any label. The clusters are then matched with
-the known classes one to one, and the share of labelled images whose cluster is that of their class is the
-score of K: too small a K joins known classes, too large a K splits them. The estimators differ in the
-clustering and in the K they try. Published methods give them unit rows; here features are taken as they are.
+All features are clustered into K clusters without any label, and these are matched with the known classes one to one.
+The share of labelled images in the cluster of their class is the score: too small a K joins classes, too large splits.
 
-    >>> from newkinds.count import COUNTERS, plot
-    >>> count = COUNTERS["ward"](features, y)  # y (n,): the class of labelled images, -1 for the others
-    >>> count.answer, count.new
-    >>> plot(count, Path("count.png"))
+>>> count = COUNTERS["ward"](features, y)  # y (n,): the class of labelled images, -1 for the others
+>>> count.answer, count.new
 """
 
 import io
@@ -74,11 +70,10 @@ def brent(
 ) -> Count:
     """Brent's search for the K whose k-means clusters fit the labelled images best (Vaze et al., CVPR 2022).
 
-    K lies between the number of known classes and `largest`: by default 1000 as published, or twice the
-    known classes if that is more, but at most one for four images, and no more than there are images that
-    differ. The search expects a score with a single peak. On few images the score is uneven and it may stop
-    far from the best K: give the smallest `largest` you can justify, or count by `ward`. k-means is
-    scikit-learn's, as published, on the CPU, and takes the best of `n_init` starts.
+    K lies between the number of known classes and `largest`: by default 1000 as published, or twice the known classes
+    if that is more, but at most one for four images, and no more than there are images that differ. The search expects
+    a score with a single peak; on few images it may stop far from the best K: give the smallest `largest` you can
+    justify, or count by `ward`. k-means is scikit-learn's, as published, on the CPU, the best of `n_init` starts.
     """
     return _count_by_kmeans("brent", brent_maximum, features, y, largest, n_init, random_state)
 
@@ -97,17 +92,13 @@ def ward(
 ) -> Count:
     """The cut of Ward's tree that fits the labelled images best, after CMS (Choi et al., CVPR 2024).
 
-    K grows from one more than the known classes until `patience` of them in a row have not been better than
-    the best before. Often many K are equally good: once the known classes are apart from each other, the
-    labelled images do not notice whether new ones are. The first of the best, which is CMS's choice
-    (`ties="first"`), then tends to be too small. `ties="gap"` takes the one at the widest gap of the tree:
-    where the next merge is highest, compared with the last one. Where classes overlap, small new ones are
-    missed next to large ones: the answer is then too small.
+    K grows from one more than the known classes until `patience` of them in a row have not been better than the best.
+    Often many K are equally good, as labelled images do not notice whether new classes are apart. The first of them,
+    which is CMS's choice (`ties="first"`), tends to be too small. `ties="gap"` takes the one at the widest gap of the
+    tree, where the next merge is highest, compared with the last one. Where classes overlap, small new ones are missed.
 
-    `published_truth` (n,) gives the score of the published code, with the true class of every image: Old
-    accuracy under a match that new classes take part in, with SciPy's numbers of the clusters, which decide
-    between matches that are equally good. That needs to know the answer: it is there to reproduce published
-    figures. The first of the best is then taken, and `ties` is ignored.
+    `published_truth` (n,) gives the score of the published code, to reproduce its figures: Old accuracy with the true
+    class of every image. The first of the best is then taken, and `ties` is ignored.
     """
     points, labels, known, differing = _checked(features, y)
     patience = whole_number("patience", patience)
@@ -130,10 +121,7 @@ def ward(
 
 
 def brent_maximum(score: Score, smallest: int, largest: int) -> int:
-    """Where `score` is highest, by SciPy's bounded Brent search over real numbers, rounded down.
-
-    It asks for the same K many times in the end: let `score` remember.
-    """
+    """Where `score` is highest, by SciPy's bounded Brent search over real numbers, rounded down; it repeats K."""
     return int(minimize_scalar(lambda k: -score(int(k)), bounds=(smallest, largest), method="bounded").x)
 
 

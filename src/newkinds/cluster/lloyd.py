@@ -100,10 +100,10 @@ def lloyd(
     fixed: int = 0,
     rearrange: Rearrange | None = None,
 ) -> Settled:
-    """Assign and average in turn, until all centres together move by no more than √tol.
+    """Assign and average in turn, until all centres together move by no more than √tol; the first `fixed` ones stay.
 
-    The first `fixed` centres stay. `rearrange` may change the assignment before centres move. A cluster
-    without points gets the point farthest from its centre, or with `reseed=False` a centre of NaN.
+    `rearrange` may change the assignment before centres move. A cluster without points gets the point farthest from its
+    centre, or with `reseed=False` a centre of NaN.
     """
     best: Settled | None = None
     nearest = nearest_centre(members.free, centres, members.free_squares)

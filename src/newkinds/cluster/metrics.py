@@ -1,9 +1,6 @@
-"""How well discovered categories match the true classes.
+"""How well discovered categories match the true classes, to which they are matched one to one (Hungarian algorithm).
 
-Categories have no names, so they are first matched with the classes one to one (Hungarian algorithm) such
-that as many images as possible agree. All, Old and New are the accuracies over all images, over those of
-known classes and over those of new ones. An accuracy over no image is NaN, with a warning.
-
+All, Old and New are accuracies over all images, those of known and those of new classes; over no image, NaN.
 `known` says which images are Old: a boolean (or 0/1) mask with one entry per image, or the known class labels.
 """
 
@@ -67,26 +64,17 @@ def match_known(
 
 
 def clustering_accuracy_v1(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> Accuracy:
-    """Old and New are matched separately ("v1", of early papers): one category may count for both.
-
-    Never below `clustering_accuracy` on Old and New; All is their mean, weighted by images.
-    """
+    """Old and New are matched separately ("v1", of early papers): never below `clustering_accuracy` on Old and New."""
     return _accuracy_v1(*_prepare(y_true, y_pred, known))
 
 
 def balanced_clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> Accuracy:
-    """Recall of each class under the match of `clustering_accuracy`, averaged over classes.
-
-    For long-tailed data, where a few large classes would decide the plain accuracy.
-    """
+    """Recall of each class under the match of `clustering_accuracy`, averaged over classes: for long-tailed data."""
     return _balanced_accuracy(*_prepare(y_true, y_pred, known))
 
 
 def evaluate(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> dict[str, float]:
-    """Every metric by name: acc_*, acc_v1_* and acc_balanced_* of all, old and new; nmi and ari of all.
-
-    Normalised mutual information and the adjusted Rand index need no match of categories with classes.
-    """
+    """Every metric by name: acc_*, acc_v1_* and acc_balanced_* of all, old and new; nmi and ari need no match."""
     true, pred, old = _prepare(y_true, y_pred, known)
     scores: dict[str, float] = {}
     for name, score in (("acc", _accuracy), ("acc_v1", _accuracy_v1), ("acc_balanced", _balanced_accuracy)):

@@ -52,10 +52,8 @@ def mean_shift_step(
 ) -> ArrayOrTensor:
     """Move unit rows (n, D) towards the mean of their k most similar others, by `alpha`; unit rows again.
 
-    All rows move at once: neighbours are taken where they were before the step. The published code of
-    contrastive mean-shift writes into the rows it still reads from (from its second step on), so that later
-    batches find the rows of earlier ones already moved and not yet normalised; `overwrite_every` is the batch
-    size with which to get its numbers.
+    All rows move at once. The published code (from its second step on) writes into the rows it still reads from: later
+    batches find those of earlier ones moved but not normalised. `overwrite_every` is the batch size to get its numbers.
     """
     rows = as_features(X)
     n = len(rows)

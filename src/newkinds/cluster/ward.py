@@ -26,12 +26,10 @@ UNKNOWN = -1
 class Ward(ClusterMixin, BaseEstimator):
     """Joins the two clusters whose union adds least to the sum of squares, until one is left.
 
-    `linkage_` is the tree as `scipy.cluster.hierarchy.linkage(X, "ward")` gives it: one row per merge, lowest
-    first, with its two nodes, its height and its number of points. Up to 1500 points it is SciPy's own. SciPy
-    holds all n² / 2 distances; of more points they are computed from the centres when needed, in blocks, and
-    merges of exactly the same height may come in another order. Time still grows with n². In float32, points
-    that are close to each other but far from the mean are compared in float64.
-    Features may be a tensor: the work is done where it is, on a GPU for instance.
+    `linkage_` is the tree as `scipy.cluster.hierarchy.linkage(X, "ward")` gives it; up to 1500 points it is SciPy's
+    own. SciPy holds all n² / 2 distances; of more points they come from the centres, in blocks, and merges of exactly
+    the same height may come in another order. Time still grows with n². In float32, points that are close to each other
+    but far from the mean are compared in float64. A tensor of features is worked on where it is, on a GPU for instance.
 
     >>> import numpy as np
     >>> tree = Ward(n_clusters=2).fit(np.array([[0.0], [1.0], [10.0], [12.0]]))
@@ -110,9 +108,8 @@ class _Tree:
 class _Clusters:
     """The clusters not yet joined, one per row, and the nearest other of each if it is known.
 
-    A union is never nearer to a third cluster than the nearer of its parts was (Ward's criterion is
-    "reducible"). So two clusters that are each other's nearest will be joined sooner or later, whatever
-    happens elsewhere: all such pairs are joined at once, and nobody searches again before its nearest is gone.
+    A union is never nearer to a third cluster than the nearer of its parts was. So all pairs of clusters that are each
+    other's nearest are joined at once, and nobody searches again before its nearest is gone.
     """
 
     def __init__(self, centres: Tensor, sizes: Tensor, nodes: Tensor) -> None:
@@ -128,10 +125,9 @@ class _Clusters:
         self.searches = m  # that the next round may make
 
     def search(self) -> None:
-        """Find the nearest other of clusters that have lost theirs.
+        """Find the nearest other of clusters that have lost theirs: those awaited first, then those that may be near.
 
-        Not of all of them: should everybody's nearest be the same cluster, then every merge of that one would
-        send all to search again. Those that somebody waits for come first, then those that may be nearest.
+        Not all: if everybody's nearest were the same cluster, every merge of that one would send all to search again.
         """
         lost = (self.squares.isfinite() & (self.nearest == UNKNOWN)).nonzero()[:, 0]
         awaited = torch.zeros_like(self.nearest, dtype=torch.bool)
@@ -202,10 +198,7 @@ class _Clusters:
 
 
 def _join_duplicates(features: Tensor, tree: _Tree) -> tuple[Tensor, Tensor, Tensor]:
-    """Join equal points one after the other at height 0; returns distinct rows, their sizes and nodes.
-
-    No search could tell them apart: each would be the nearest of all the others.
-    """
+    """Join equal points, which no search could tell apart, at height 0; returns distinct rows, sizes and nodes."""
     rows, group, sizes = features.unique(dim=0, return_inverse=True, return_counts=True)
     order = group.argsort(stable=True)  # points, group after group
     start = sizes.cumsum(0) - sizes

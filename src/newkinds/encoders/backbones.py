@@ -34,12 +34,10 @@ USUAL_SIZE = 224  # what the published runs use, also for ViTs that were finishe
 class Backbone(nn.Module):
     """A timm network that gives tokens, of which the last `train_blocks` blocks are trained.
 
-    Everything else stays frozen: patch and position embeddings, class token, final norm. The network is
-    always in evaluation mode, so that training and prediction see the same function: no dropout, and the
-    BatchNorms of a CNN keep their statistics (their scales and shifts train with their stage).
+    Everything else stays frozen: patch and position embeddings, class token, final norm. The network is always in
+    evaluation mode: no dropout, and the BatchNorms of a CNN keep their statistics.
 
-    >>> backbone = build_backbone("tiny")
-    >>> tokens = backbone(images)                      # images (B, 3, 64, 64)
+    >>> tokens = build_backbone("tiny")(images)        # images (B, 3, 64, 64)
     >>> tokens.cls.shape, tokens.patches.shape, tokens.grid
     (torch.Size([B, 96]), torch.Size([B, 64, 96]), (8, 8))
     """
@@ -63,11 +61,7 @@ class Backbone(nn.Module):
         return type(self.network).forward_features is VisionTransformer.forward_features
 
     def forward(self, images: Tensor, patches: bool = True) -> Tokens:
-        """Normalised images (B, 3, H, W) → tokens.
-
-        With `patches=False` only the class token is right, and the patch tokens may be missing (N = 0): the last
-        block then computes what the class token needs and no more.
-        """
+        """Normalised images (B, 3, H, W) → tokens; with `patches=False` patch tokens may be missing (N = 0)."""
         if self.has_frozen_part:
             return self._through(self._blocks, self._first_tokens(images), patches)
         features = self.network.forward_features(images)
@@ -81,10 +75,7 @@ class Backbone(nn.Module):
         )
 
     def frozen_part(self, images: Tensor) -> Tensor:
-        """The tokens (B, T, D) that enter the first trained block, or leave the last one if none is trained.
-
-        They never change in training, so they may be computed once; `trained_part` continues from them.
-        """
+        """The tokens (B, T, D) that enter the first trained block, or leave the last: they never change in training."""
         sequence = self._first_tokens(images)
         for block in self._blocks[: self._frozen_blocks]:
             sequence = block(sequence)
@@ -190,10 +181,7 @@ def weights_file(name: str, weights: str | None = None) -> Path:
 
 
 def tiny_vit(image_size: int = TINY_SIZE) -> VisionTransformer:
-    """The architecture of the bundled backbone: four convolutions make patches of 8 pixels, then 4 blocks of width 96.
-
-    With convolutions in place of one patch projection a network this small learns from few images.
-    """
+    """The bundled ViT: four convolutions make patches of 8 px, which helps a network this small, then 4 blocks."""
     stem = ConvStem(depth=4, channels=(32, 64, 96, 96), stride=(2, 2, 2, 1), padding=1)
     return VisionTransformer(
         img_size=image_size,
@@ -223,11 +211,7 @@ def known_backbones() -> list[tuple[str, str]]:
 
 
 def blocks_of(network: nn.Module) -> list[nn.Module]:
-    """What `train_blocks` counts, in order: the blocks of a ViT, the stages of a CNN.
-
-    timm keeps them in a list called `blocks`, `stages` or `layers`, or as children `layer1`, `layer2`, …
-    (ResNet) or `s1`, `s2`, … (RegNet). Empty if neither is found.
-    """
+    """What `train_blocks` counts: blocks of a ViT or stages of a CNN, by timm's names for them; empty if unknown."""
     children = dict(network.named_children())
     for name in ("blocks", "stages", "layers"):
         if isinstance(children.get(name), nn.Sequential | nn.ModuleList):

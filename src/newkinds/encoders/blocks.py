@@ -40,9 +40,8 @@ def first_token(block: Any, tokens: Tensor) -> Tensor:
 def all_tokens(block: Any, tokens: Tensor) -> Tensor:
     """A block's output, the same as `block(tokens)`: (B, T, D).
 
-    If the block is trained but what enters it is not, the only use of the gradient that comes out of the product
-    with W_qkv is for the scale g and shift s of the norm before it. Folded into the map, (x̂ g + s) W = x̂ (g W) + s W,
-    they learn the same without that product.
+    If the block is trained but what enters it is not, the scale g and shift s of the first norm are folded into the map
+    after it, (x̂ g + s) W = x̂ (g W) + s W: they learn the same without the gradient of the product with W_qkv.
     """
     if tokens.requires_grad or not torch.is_grad_enabled() or not _folds(block):
         return block(tokens)

@@ -1,7 +1,4 @@
-"""The seam between backbone and head: images go in, one feature per image comes out.
-
-The encoder owns the organizer, so that no method knows whether there is one.
-"""
+"""The seam between backbone and head. The encoder owns the organizer, so that no method knows whether there is one."""
 
 from torch import Tensor, nn
 

@@ -32,9 +32,9 @@ CONNECT_SECONDS = 5
 def load_weights(network: nn.Module, file: Path) -> None:
     """Fill a timm network from `file`, in float32; every parameter must be found there, in its shape.
 
-    The names may be those of timm, DINO, DINOv2 or whatever timm can convert, under any prefix and in any
-    wrapper (`module.`, `backbone.`, {"teacher": …}, {"model": …}); a teacher is preferred to a student.
-    Position embeddings are resized to the grid of the network. Heads are left out.
+    The names may be those of timm, DINO, DINOv2 or whatever timm can convert, under any prefix and in any wrapper
+    (`module.`, {"teacher": …}); a teacher is preferred to a student. Position embeddings are resized. Heads are left
+    out.
     """
     wanted = network.state_dict()
     state = _translate(read_tensors(file), network, wanted)
@@ -66,10 +66,7 @@ def load_weights(network: nn.Module, file: Path) -> None:
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
-    """All tensors of a .safetensors or PyTorch file, floating ones as float32; nested names joined by dots.
-
-    Nothing in the file is executed: a pickle that asks for more than tensors is refused.
-    """
+    """All tensors of a file, as float32 if floating, nested names joined by dots; a pickle of more is refused."""
     if file.is_dir():
         raise NewkindsError(f"{file} is a folder; pass the weight file in it (.safetensors, .pth, .bin).")
     if not file.exists():
@@ -103,8 +100,8 @@ def require_finite(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], fi
 def resize_position_embedding(embedding: Tensor, side: int) -> Tensor:
     """(1, P + s², D) → (1, P + side², D): P prefix tokens stay, the s × s grid is resized the way of DINO.
 
-    Bicubic, without antialiasing, and with the scale (side + 0.1) / s: DINO's guard against rounding, which
-    also moves the sampling points a little. The published features for other image sizes include that.
+    Bicubic, and with the scale (side + 0.1) / s: DINO's guard against rounding, which also moves the sampling points a
+    little. The published features for other image sizes include that.
     """
     old_side = math.isqrt(embedding.shape[1])
     prefix = embedding.shape[1] - old_side**2
@@ -186,9 +183,9 @@ def _translate(tensors: dict[str, Tensor], network: Any, wanted: Collection[str]
 def _set_aside(state: Mapping[str, Tensor], wanted: Collection[str]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """What goes through timm's converter, and what it would change or drop in silence and so must not see.
 
-    It would resample the patch projection to another patch size: that is another architecture. It would drop
-    the biases of DINOv3's attention if the network has none, which changes nothing only if those of the
-    queries and values are zero, as in the released weights (those of the keys cancel in the softmax).
+    It would resample the patch projection to another patch size, and drop the biases of DINOv3's attention if the
+    network has none, which changes nothing only if those of queries and values are zero (the keys' cancel in the
+    softmax).
     """
     through, aside = {}, {}
     for name, value in state.items():
@@ -205,10 +202,7 @@ def _set_aside(state: Mapping[str, Tensor], wanted: Collection[str]) -> tuple[di
 
 
 def _backbone_prefix(names: Iterable[str], wanted: Collection[str]) -> str:
-    """The prefix of the backbone's names in a file, e.g. "teacher.module.backbone."
-
-    Every ending of a name that the network knows is a vote for the prefix before it.
-    """
+    """The backbone's prefix in a file, e.g. "teacher.module.backbone.": each ending the network knows votes for one."""
     votes: Counter[str] = Counter()
     for name in names:
         parts = name.split(".")

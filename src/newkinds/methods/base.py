@@ -53,6 +53,7 @@ class Method(nn.Module, ABC):
     # What the method's authors train with, if it differs from TrainConfig's defaults.
     train_defaults: ClassVar[dict[str, Any]] = {}
     backbone_defaults: ClassVar[dict[str, Any]] = {}  # likewise, the backbone's
+    classifier: Assigner  # assigns embedded images to categories
 
     def __init__(self, config: Any, dim: int, known: int, categories: int) -> None:
         """`dim` of the features, `known` classes with labels, `categories` in total (known and new)."""
@@ -69,20 +70,17 @@ class Method(nn.Module, ABC):
     def on_epoch_start(self, epoch: int, embed: Embed) -> None:
         """Before an epoch: gather what its losses need of the whole training set.
 
-        What is gathered is not saved: a resumed run gathers it again, from the same weights and, as
-        torch's generator has just been seeded by (seed, epoch), with the same random numbers.
+        It is not saved: a resumed run gathers it again, from the same weights and, as torch's generator has just been
+        seeded by (seed, epoch), with the same random numbers.
         """
 
     def embedding(self, features: Tensor) -> Tensor:
         """Unit rows (n, P) of features (n, D): the space in which the method compares and clusters images."""
         return F.normalize(features.float(), dim=1)
 
-    @abstractmethod
     def assigner(self) -> Assigner:
-        """The module of this method that assigns embedded images to categories.
-
-        It is fitted to all training images after the last epoch, unless the loss has learnt it already.
-        """
+        """Assigns embedded images; fitted to all training images after the last epoch, unless the loss learns it."""
+        return self.classifier
 
 
 METHODS: Registry[type[Method]] = Registry("method")

@@ -1,7 +1,5 @@
 """CMS: contrast between images that have been moved towards their nearest neighbours.
-
-Sua Choi, Dahyun Kang, Minsu Cho: Contrastive Mean-Shift Learning for Generalized Category Discovery.
-CVPR 2024.
+Choi, Kang, Cho: Contrastive Mean-Shift Learning for Generalized Category Discovery. CVPR 2024.
 """
 
 from dataclasses import dataclass
@@ -10,7 +8,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..assigners.base import Assigner
 from ..assigners.images import MeanShift
 from ..precision import full_precision
 from ..settings import Count, Positive, Share
@@ -25,16 +22,11 @@ ROWS_AT_ONCE = 4096  # whose hidden activations are held when the whole training
 class CMS(Method):
     """Contrastive mean-shift (Choi et al., CVPR 2024).
 
-    Everything happens in the embedding, the projection of the feature. Before each epoch two random views
-    of every training image go into a bank. In a step each view moves towards the mean of its nearest
-    neighbours in the bank, one step of mean-shift, and the two moved views of an image attract each other.
-    In the end all training images are moved round by round, as long as the labelled ones are clustered
-    better for it, and Ward's clusters are the categories.
-
-    An image belongs to the category of the most similar training image: a training image, to its own.
-
-    On coarse classes (CIFAR-100, ImageNet-100) the authors take shifted_temp=.3, train.lr=.01 and
-    train.min_lr_ratio=.001.
+    Before each epoch the projections of two random views of every training image go into a bank. In a step each view
+    moves towards the mean of its nearest neighbours there, and the two moved views of an image attract each other.
+    In the end all training images are moved round by round, as long as the labelled ones are clustered better for it,
+    and Ward's clusters are the categories. Another image belongs to the category of the most similar training image.
+    On coarse classes (CIFAR-100, ImageNet-100) the authors take shifted_temp=.3, train.lr=.01, train.min_lr_ratio=.001.
     """
 
     @dataclass
@@ -55,6 +47,7 @@ class CMS(Method):
 
     config: Config
     train_defaults: ClassVar[dict[str, Any]] = {"lr": 0.05, "min_lr_ratio": 5e-3, "decay_biases": True}
+    classifier: MeanShift
     bank: Tensor
 
     def __init__(self, config: Config, dim: int, known: int, categories: int) -> None:
@@ -101,9 +94,6 @@ class CMS(Method):
         loss = config.sup_weight * supervised + (1 - config.sup_weight) * unsupervised
         return {"loss": loss, "supervised_contrastive": supervised, "shifted_contrastive": unsupervised}
 
-    def assigner(self) -> Assigner:
-        return self.classifier
-
     @torch.no_grad()
     def embedding(self, features: Tensor) -> Tensor:
         """The projections (n, P) of any number of features (n, D), wherever these are kept."""
@@ -112,10 +102,7 @@ class CMS(Method):
 
 
 def decoupled_contrastive(z: Tensor, temperature: float) -> Tensor:
-    """Find the other view of an image, which itself is not among those it competes with.
-
-    `z` (2B, d), view-major. Without another image there is nothing to compare, and the loss is zero.
-    """
+    """Find the other view of an image, itself not among its competitors: z (2B, d), view-major; 0 of a single image."""
     n = len(z)
     if n < 4:
         return z.sum() * 0.0

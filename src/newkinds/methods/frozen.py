@@ -1,13 +1,11 @@
 """The baseline that trains nothing: categories in the backbone's features.
-
-Sagar Vaze, Kai Han, Andrea Vedaldi, Andrew Zisserman (Generalized Category Discovery, CVPR 2022) report it too.
+Vaze, Han, Vedaldi, Zisserman (Generalized Category Discovery, CVPR 2022) report it too.
 """
 
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ..assigners.base import Assigner
 from ..assigners.centres import LabelledKMeans
 from ..errors import NewkindsError
 from .base import METHODS, Method, Step
@@ -29,6 +27,3 @@ class Frozen(Method):
 
     def loss(self, step: Step) -> dict[str, Tensor]:
         raise NewkindsError("the method 'frozen' has no loss: choose another method to train.")
-
-    def assigner(self) -> Assigner:
-        return self.classifier

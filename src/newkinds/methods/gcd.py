@@ -1,6 +1,5 @@
 """GCD: contrastive training, then k-means that knows the labels.
-
-Sagar Vaze, Kai Han, Andrea Vedaldi, Andrew Zisserman: Generalized Category Discovery. CVPR 2022.
+Vaze, Han, Vedaldi, Zisserman: Generalized Category Discovery. CVPR 2022.
 """
 
 from dataclasses import dataclass
@@ -8,7 +7,6 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ..assigners.base import Assigner
 from ..assigners.centres import LabelledKMeans
 from ..settings import Count, Positive, Share
 from . import losses
@@ -17,11 +15,7 @@ from .heads import UnitProjectionHead
 
 
 class KMeansMethod(Method):
-    """Features trained through a projection that is then dropped; categories are found by k-means.
-
-    In the end the normalised features of all training images are clustered, where labelled images stay in
-    the cluster of their class. An image belongs to the nearest centre.
-    """
+    """Features trained through a projection that is then dropped; categories are found by semi-supervised k-means."""
 
     @dataclass
     class Config(Method.Config):
@@ -36,6 +30,7 @@ class KMeansMethod(Method):
         as_published: bool = False  # an emptied cluster takes in every unlabelled image, not a far one
 
     config: Config
+    classifier: LabelledKMeans
 
     def __init__(self, config: Config, dim: int, known: int, categories: int) -> None:
         super().__init__(config, dim, known, categories)
@@ -48,16 +43,13 @@ class KMeansMethod(Method):
         settings = (config.kmeans_restarts, config.kmeans_iterations, config.as_published)
         return LabelledKMeans(dim, self.known, self.categories, *settings)
 
-    def assigner(self) -> Assigner:
-        return self.classifier
-
 
 @METHODS.register("gcd")
 class GCD(KMeansMethod):
     """Contrastive features and semi-supervised k-means (Vaze et al., CVPR 2022).
 
-    All views are contrasted with each other, and labelled ones also class by class.
-    The published script starts k-means 100 times (`kmeans_restarts`).
+    All views are contrasted with each other, and labelled ones also class by class. The published script starts
+    k-means 100 times (`kmeans_restarts`).
     """
 
     train_defaults: ClassVar[dict[str, Any]] = {"decay_biases": True}

@@ -24,10 +24,7 @@ class ProjectionHead(nn.Sequential):
 
 
 class UnitProjectionHead(nn.Module):
-    """Feature → point on the unit sphere: a projection, and its cosines with many learnable directions.
-
-    Linear layers and a last one under weight normalisation, as in DINO's head. What comes out has a length
-    of one, so that dot products are cosines.
+    """Feature → point on the unit sphere: a projection, and its cosines with many learnable directions (DINO's head).
 
     >>> UnitProjectionHead(768, out=65536)(torch.randn(4, 768)).shape
     torch.Size([4, 65536])

@@ -1,7 +1,6 @@
 """LegoGCD: SimGCD, with known classes kept from being forgotten.
-
-Xinzi Cao, Xiawu Zheng, Guanhong Wang, Weijiang Yu, Yunhang Shen, Ke Li, Yutong Lu, Yonghong Tian:
-Solving the Catastrophic Forgetting Problem in Generalized Category Discovery. CVPR 2024.
+Cao, Zheng, Wang, Yu, Shen, Li, Lu, Tian: Solving the Catastrophic Forgetting Problem in Generalized Category Discovery.
+CVPR 2024.
 """
 
 from dataclasses import dataclass
@@ -19,10 +18,8 @@ from .simgcd import SimGCD
 class LegoGCD(SimGCD):
     """SimGCD with two more terms for the known classes (Cao et al., CVPR 2024).
 
-    Unlabelled views that are surely of a known class sharpen their prediction against a margin that is
-    wider for categories predicted rarely (local entropy regularisation), and the predictions of the two
-    views of an image are drawn together by their Kullback–Leibler divergence.
-
+    Unlabelled views that are surely of a known class sharpen their prediction against a margin that is wider for
+    categories predicted rarely, and the predictions of the two views of an image are drawn together.
     The authors take known_threshold .7 on CUB and Herbarium, .8 on ImageNet-100, .85 on Cars and CIFAR-100,
     .9 on Aircraft, .95 on CIFAR-10; and memax_weight 2 on CUB and CIFAR-100, 1 elsewhere.
     """
@@ -83,9 +80,8 @@ class LegoGCD(SimGCD):
 def view_divergence(logits: Tensor, temperature: float = 0.1, published: bool = False) -> Tensor:
     """KL divergence from each image's prediction in view 1 to that in view 2, averaged over images.
 
-    `logits` (2B, K), view-major; both views have a gradient. The published code takes the logarithms of
-    the softmax of the probabilities instead of the logarithms of the probabilities (`published`): these
-    hardly differ between categories, so the term is several times smaller.
+    `logits` (2B, K), view-major; both views have a gradient. The published code takes the softmax of the probabilities
+    inside the logarithms (`published`), which hardly differs between categories: the term is several times smaller.
     """
     with full_precision(logits) as logits:
         scaled = logits / temperature

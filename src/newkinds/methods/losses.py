@@ -1,8 +1,6 @@
-"""Losses as pure functions of tensors.
+"""Losses as pure functions of tensors, in float32 under autocast; zeros with a graph if there is nothing to compare.
 
 Rows that hold both views of B images are view-major: row i and row (i + B) mod 2B show the same image.
-Every loss runs in float32 under autocast (and in float64 if it is given float64), on any device, and
-is a zero with a graph when there is nothing to compare: a batch without labelled rows needs no special case.
 """
 
 import math
@@ -19,8 +17,7 @@ from ..precision import full_precision
 def supervised_contrastive(z: Tensor, y: Tensor, temperature: float = 0.07) -> Tensor:
     """Pull rows of one class together and away from all others (SupCon, Khosla et al., NeurIPS 2020).
 
-    `z` (n, d) are rows the caller has normalised, `y` (n,) their classes, in any order: put both views of
-    an image in.
+    `z` (n, d) are rows the caller has normalised, `y` (n,) their classes: put both views of an image in.
 
     >>> h = F.normalize(torch.randn(8, 16), dim=1)                  # two views of four images
     >>> supervised_contrastive(h, torch.tensor([0, 1, 0, 2]).repeat(2))
@@ -47,10 +44,7 @@ def class_contrast(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def info_nce(z: Tensor, temperature: float = 1.0) -> Tensor:
-    """Find the other view of an image among all other rows (InfoNCE; SimCLR, Chen et al., ICML 2020).
-
-    `z` (2B, d), view-major; rows are normalised here, similarity is the cosine.
-    """
+    """Find the other view of an image among rows `z` (2B, d) by cosine (InfoNCE; SimCLR, Chen et al., ICML 2020)."""
     n = len(z)
     if n == 0:
         return z.sum() * 0.0
@@ -69,11 +63,7 @@ def labelled_cross_entropy(logits: Tensor, y: Tensor, temperature: float = 0.1) 
 
 
 def self_distillation(logits: Tensor, teacher_temp: float, student_temp: float = 0.1) -> Tensor:
-    """Each view predicts the sharper, detached class distribution of the other view of its image.
-
-    `logits` (2B, K), view-major: cross-entropy of softmax(logits / student_temp) against the partner's
-    softmax(logits / teacher_temp), averaged over all rows. Teacher and student are one network.
-    """
+    """Each view predicts the sharper, detached class distribution of the other view of its image: logits (2B, K)."""
     n = len(logits)
     if n == 0:
         return logits.sum() * 0.0
@@ -100,12 +90,11 @@ def mean_entropy_gap(logits: Tensor, student_temp: float = 0.1) -> Tensor:
 
 
 def prefix_distances(z: Tensor, widths: Sequence[int]) -> list[Tensor]:
-    """Distances (n, n) between rows (n, d) by their first w features, for each w of `widths`.
+    """Distances (n, n) between rows (n, d) by their first w features, for each w of `widths`; none is multiplied twice.
 
-    ‖a‖² − 2ab + ‖b‖² is a matrix product, many times faster than differences in thousands of dimensions,
-    but its rounding error is largest where distances are smallest: exactly at the positives. So it is done
-    in float64, if the device has it. Equal rows have distance zero and no gradient. A longer part's products
-    are those of the next shorter one and of the features in between: none is multiplied twice.
+    ‖a‖² − 2ab + ‖b‖² is a matrix product, many times faster than differences in thousands of dimensions, but its
+    rounding error is largest where distances are smallest: exactly at the positives. So it is done in float64, if the
+    device has it. Equal rows have distance zero and no gradient.
     """
     if z.device.type == "mps":  # has no float64
         return [torch.cdist(z[:, :w], z[:, :w], compute_mode="donot_use_mm_for_euclid_dist") for w in widths]

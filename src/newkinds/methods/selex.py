@@ -1,6 +1,4 @@
-"""SelEx: contrast at every level of a hierarchy of categories.
-
-Sarah Rastegar, Mohammadreza Salehi, Yuki M. Asano, Hazel Doughty, Cees G. M. Snoek:
+"""SelEx: contrast at every level of a hierarchy of categories. Rastegar, Salehi, Asano, Doughty, Snoek:
 SelEx: Self-Expertise in Fine-Grained Generalized Category Discovery. ECCV 2024.
 """
 
@@ -28,13 +26,12 @@ Level = tuple[NDArray[np.int64], NDArray]  # cluster of each training image (n,)
 class SelEx(KMeansMethod):
     """Self-expertise on a hierarchy of categories (Rastegar et al., ECCV 2024).
 
-    Before each epoch k-means sorts all training images into the categories, and again into half as many,
-    until one group of known classes is left. Supervised: the clusters of each level serve as labels for a
-    part of the projection, the coarser the shorter. Unsupervised: a share of the contrast's target goes to
-    images that are far away at many levels, so that the effort goes into those that are hard to tell apart.
-
-    The authors smooth by 1 on CUB, Cars and Herbarium 19, .5 on Aircraft and .1 elsewhere, but with the published
-    feature scale. Without it take little: at 1 the other view of an image, which is near, is no target at all.
+    Before each epoch k-means sorts all training images into the categories, and again into half as many, until one
+    group of known classes is left. Supervised: the clusters of each level serve as labels for a part of the projection,
+    the coarser the shorter. Unsupervised: a share of the contrast's target goes to images that are far away at many
+    levels. The authors smooth by 1 on CUB, Cars and Herbarium 19, .5 on Aircraft and .1 elsewhere, but with the
+    published feature scale. Without it take little: at 1 the other view of an image, which is near, is no target at
+    all.
     """
 
     @dataclass
@@ -130,11 +127,10 @@ class SelEx(KMeansMethod):
         }
 
     def far_away(self, features: Tensor, cluster: Tensor) -> Tensor:
-        """(2B, 2B): how a smoothed target is spread over the other rows, the farther the more.
+        """(2B, 2B): how a smoothed target is spread over the other rows, from features (2B, D) and clusters (L, 2B).
 
-        `features` (2B, D), `cluster` (L, 2B). Far is: beyond the reach of the other row's cluster
-        ("zero_one"), by distance ("pair_dist"), or by distance to the centre of the other row's cluster
-        ("pair_cluster"). A level counts half as much as the next finer one.
+        Far is: beyond the reach of the other row's cluster ("zero_one"), by distance ("pair_dist"), or by distance to
+        the centre of the other row's cluster ("pair_cluster"). A level counts half as much as the next finer one.
         """
         config = self.config
         with full_precision(features) as g:
@@ -176,8 +172,7 @@ def _radius(centres: Tensor) -> Tensor:  # (K,) half the distance from each cent
 
 
 def _published_order(cluster: NDArray, is_known: NDArray, is_labelled: NDArray) -> NDArray:
-    """Clusters (n,) as the published code misplaces them: it clusters with the images of known clusters
-    first, and reads the result as if it were in the order of its loader, labelled images first."""
+    """Clusters (n,) as the published code misplaces them: made with known clusters first, read as labelled first."""
     loader = np.argsort(~is_labelled, kind="stable")  # row of the table at each place
     misplaced = np.empty_like(cluster)
     misplaced[loader] = cluster[loader[np.argsort(~is_known[loader], kind="stable")]]

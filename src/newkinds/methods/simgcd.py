@@ -1,7 +1,5 @@
 """SimGCD: a prototype classifier over known and new categories, taught by its own other view.
-
-Xin Wen, Bingchen Zhao, Xiaojuan Qi: Parametric Classification for Generalized Category Discovery:
-A Baseline Study. ICCV 2023.
+Wen, Zhao, Qi: Parametric Classification for Generalized Category Discovery: A Baseline Study. ICCV 2023.
 """
 
 from dataclasses import dataclass
@@ -9,7 +7,6 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..assigners.base import Assigner
 from ..assigners.prototypes import PrototypeClassifier
 from ..precision import full_precision
 from ..settings import Count, NonNegative, Positive, Share, WholeNumber
@@ -23,10 +20,9 @@ from .schedules import linear_then_constant
 class SimGCD(Method):
     """Parametric prototypes with self-distillation (Wen et al., ICCV 2023).
 
-    Two branches see the feature. The classifier holds one prototype per category, known classes first: it
-    learns the labels, if there are any, and from every image that one view should predict what the
-    other does, while the mean prediction is kept spread over all categories. The projection is trained
-    by contrast, with labels if there are any. The category of an image is its nearest prototype.
+    The classifier holds one prototype per category, known classes first: it learns the labels, and from every image
+    that one view should predict what the other does, while the mean prediction is kept spread over all categories. A
+    projection is trained by contrast, with labels if there are any. The category of an image is its nearest prototype.
     """
 
     @dataclass
@@ -77,6 +73,3 @@ class SimGCD(Method):
         unsupervised = terms["self_distillation"] + config.memax_weight * terms["mean_entropy_gap"] + terms["info_nce"]
         loss = config.sup_weight * supervised + (1 - config.sup_weight) * unsupervised
         return {"loss": loss, **terms}
-
-    def assigner(self) -> Assigner:
-        return self.classifier

@@ -11,8 +11,7 @@
     feature       CLS* = CLS + mean X_refined
 
 Shapes: B images, N patch tokens, D features, M primitives, H heads of d = D/H features. M is far smaller than N
-and D, so every product is taken in the order that keeps M in it: no token is ever multiplied by a D × D matrix.
-The results are those of the formulas above, exactly; only the brackets differ.
+and D, so products keep M in them, and no token meets a D × D matrix: the formulas with other brackets, exactly.
 """
 
 import math
@@ -154,10 +153,9 @@ class CPF(Organizer):
     def _initialise(self) -> None:
         """Every map keeps the size of what passes through it, whatever D is, and scores start with a std near 1.
 
-        Tokens leave a LayerNorm with features of size about 1. P_base gets that size, each linear map the std
-        1/√inputs, and Φ's last map a tenth of it, so that an image shifts the codebook only a little. The std of
-        0.02 customary in vision transformers shrinks each map's output by 0.02·√D (0.2 at D = 96): all primitives
-        then start as one, their gradients vanish, and training does not part them.
+        P_base gets the size of tokens after a LayerNorm, each linear map the std 1/√inputs, and Φ's last map a tenth of
+        it. The usual 0.02 shrinks each map's output by 0.02·√D: all primitives then start as one, and training does not
+        part them.
         """
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
