@@ -16,8 +16,7 @@ PUBLISHED_BATCH = 128  # rows that the published mean-shift moves at once
 
 
 class NearestImage(SizedByState, Assigner):
-    """All training images are remembered. Each gets exactly the category it was put in, and any other image
-    that of the most similar one."""
+    """All training images are remembered, each with its category; any other image gets that of the most similar one."""
 
     rows: Tensor
     category: Tensor

@@ -26,10 +26,6 @@ class Whitening(SizedByState):
 
     The covariance S is shrunk towards a multiple of the identity: (1 - s)·S + s·tr(S)/P·I. The centre is the mean
     of all training images, new classes included. `auto` chooses s on labelled images alone, see `choose_shrinkage`.
-
-    >>> whitening = Whitening("auto")
-    >>> whitening.fit(embedding, labels)               # (n, P) unit rows, (n,) classes, -1: none
-    >>> whitening(embedding)                           # (n, P) unit rows
     """
 
     mean: Tensor

@@ -104,12 +104,12 @@ def ward(
     patience = whole_number("patience", patience)
     if ties not in ("gap", "first"):
         raise NewkindsError(f"ties is 'gap' or 'first', not {ties!r}.")
+    tree = Ward().fit(points)
     if published_truth is not None:
         truth = _checked_truth(published_truth, labels)
-        curve = _until_no_better(_published_scores(Ward().fit(points).linkage_, truth, labels), patience)
+        curve = _until_no_better(_published_scores(tree.linkage_, truth, labels), patience)
         best = max(curve, key=lambda point: point[1])  # the first of them
         return Count(best[0], curve, "ward", known, "Old accuracy, with the true class of every image")
-    tree = Ward().fit(points)
     labelled = labels != UNLABELLED
     ks = range(known + 1, differing + 1)  # copies stay together
     scores = ((k, matched_share(tree.labels_at(k)[labelled], labels[labelled])) for k in ks)
@@ -166,12 +166,10 @@ def summary(count: Count) -> str:
 def plot(count: Count, path: str | Path | None = None) -> bytes:
     """The score of each K that was tried, and the answer, as a PNG; written to `path` if one is given."""
     # Imported here: counting does without matplotlib. No pyplot: it has global state.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator, PercentFormatter, ScalarFormatter
 
     figure = Figure(figsize=(6.4, 3.6), dpi=160, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
     ink, blue, orange, pale = "#222222", "#0072b2", "#d55e00", "#999999"
     ks, scores = zip(*sorted(count.curve), strict=True)
@@ -192,7 +190,6 @@ def plot(count: Count, path: str | Path | None = None) -> bytes:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=2)
-
     png = io.BytesIO()
     figure.savefig(png, format="png", metadata={"Software": None})  # no version: same input, same bytes
     if path is not None:

@@ -23,11 +23,10 @@ from .points import UNLABELLED, Features, as_features, as_labels, whole_number
 class KMeans(ClusterMixin, BaseEstimator):
     """k-means from k-means++ starts, in the arithmetic and with the random draws of the published GCD code.
 
-    Features may be tensors: the work is done where they are, on a GPU for instance. The best of `n_init` starts is
-    kept, and each ends when the distances that the centres move sum up to no more than √tol (which is meant for unit
-    rows: lower it for features that are much smaller). `init` can be given instead of drawn: centres (n_clusters, D). A
-    cluster that loses all its points starts again at the point farthest from its centre. `published_behaviour=True`
-    leaves its centre at NaN, as the published code does: the next assignment then puts every unlabelled point there.
+    A tensor of features is worked on where it is. The best of `n_init` starts is kept, and each ends when the distances
+    that the centres move sum up to no more than √tol (for unit rows: lower it for much smaller ones). `init` can
+    be given: centres (n_clusters, D). A cluster that loses all its points starts again at the point farthest from its
+    centre; with `published_behaviour=True` its centre is NaN and takes every unlabelled point next, as published.
 
     >>> import numpy as np
     >>> KMeans(2, random_state=0).fit(np.array([[0.0], [1.0], [9.0], [10.0]])).cluster_centers_

@@ -88,7 +88,7 @@ class Settled:
 
 
 # (iteration, labels, squared distances, centres) -> labels
-Rearrange = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+Rearrange = Callable[[int, Tensor, Tensor, Tensor], Tensor] | None
 
 
 def lloyd(
@@ -96,9 +96,9 @@ def lloyd(
     centres: Tensor,
     max_iter: int,
     tol: float,
-    reseed: bool = True,
+    reseed: bool,
     fixed: int = 0,
-    rearrange: Rearrange | None = None,
+    rearrange: Rearrange = None,
 ) -> Settled:
     """Assign and average in turn, until all centres together move by no more than √tol; the first `fixed` ones stay.
 

@@ -11,16 +11,12 @@ from ..errors import NewkindsError
 from .points import as_features, squared_norms, whole_number
 
 ArrayOrTensor = TypeVar("ArrayOrTensor", NDArray, Tensor)
-
 ENTRIES_AT_ONCE = 2**23  # of a block of the matrix: 32 MB in float32
 GATHERED_AT_ONCE = 1024  # rows whose neighbours are looked up: k × D numbers each
 
 
 def nearest_centre(points: Tensor, centres: Tensor, squares: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The nearest of `centres` (K, D) for each of `points` (n, D), and its squared distance: both (n,).
-
-    `squares` (n,) are the ‖x‖² of the points, for those who search again and again.
-    """
+    """The nearest of `centres` (K, D) to each of `points` (n, D), of ‖x‖² `squares`, and its squared distance: (n,)."""
     squares_of_centres = squared_norms(centres)  # (K,)
     labels = torch.empty(len(points), dtype=torch.long, device=points.device)
     squared = torch.empty(len(points), dtype=points.dtype, device=points.device)
@@ -33,10 +29,7 @@ def nearest_centre(points: Tensor, centres: Tensor, squares: Tensor | None = Non
 
 
 def most_similar(queries: Tensor, bank: Tensor, k: int, itself: Tensor | None = None) -> Tensor:
-    """Rows (q, k) of `bank` (n, D) with the largest dot products with `queries` (q, D), the best first.
-
-    Of unit vectors these are the nearest. `itself` (q,) are rows of the bank that a query must not find.
-    """
+    """Rows (q, k) of `bank` (n, D) with the largest products with `queries` (q, D), best first, none `itself` (q,)."""
     found = []
     rows = max(1, ENTRIES_AT_ONCE // len(bank))
     for start in range(0, len(queries), rows):

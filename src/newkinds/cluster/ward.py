@@ -168,7 +168,6 @@ class _Clusters:
         a = known[mutual]
         b = self.nearest[a]
         self.searches = max(FEWEST_SEARCHES, len(a))
-
         sizes = self.sizes[a] + self.sizes[b]
         share = (self.sizes[b] / sizes)[:, None]
         self.centres[a] = torch.lerp(self.centres[a], self.centres[b], share)
@@ -179,7 +178,6 @@ class _Clusters:
         self.nodes[a] = tree.add(self.nodes[a], self.nodes[b], self.heights[a], sizes.long())
         self.squares[b] = torch.inf
         self.count -= len(a)
-
         joined = torch.zeros_like(self.nearest, dtype=torch.bool)
         joined[a] = joined[b] = True
         self.nearest[joined | joined[self.nearest]] = UNKNOWN

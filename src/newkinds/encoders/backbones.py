@@ -27,7 +27,6 @@ TINY = "tiny"
 TINY_SIZE = 64
 TINY_PATCH = 8
 TINY_MEAN = TINY_STD = (0.5, 0.5, 0.5)  # what scripts/pretrain_tiny.py trained it with
-
 USUAL_SIZE = 224  # what the published runs use, also for ViTs that were finished at a larger size
 
 
@@ -116,10 +115,9 @@ class Backbone(nn.Module):
     def _through(self, blocks: list[nn.Module], sequence: Tensor, patches: bool) -> Tokens:
         """The rest of `network.forward_features`, from what enters `blocks`; the first token alone if that will do."""
         whole = patches or not self._has_class_token
-        for block in blocks[:-1]:
-            sequence = all_tokens(block, sequence)
-        for block in blocks[-1:]:
-            sequence = all_tokens(block, sequence) if whole else first_token(block, sequence)
+        for block in blocks:
+            compute = all_tokens if whole or block is not blocks[-1] else first_token
+            sequence = compute(block, sequence)
         return self._tokens_of_sequence(self.network.norm(sequence if whole else sequence[:, :1]))
 
     def _tokens_of_sequence(self, sequence: Tensor) -> Tokens:
@@ -150,11 +148,9 @@ def build_backbone(
     *,
     load_weights: bool = True,
 ) -> Backbone:
-    """A backbone by name, ready to use.
+    """A backbone by name: "tiny" (bundled) or any of timm's, with a tag after the dot (`vit_base_patch16_224.dino`).
 
-    name: "tiny" (bundled) or any timm ViT or CNN; a tag after the dot names the weights and, with your
-        own file, still decides the normalisation of the images: `vit_base_patch16_224.dino`.
-    weights: a .safetensors or .pth file; without one, those that belong to the name (timm's are downloaded).
+    weights: a .safetensors or .pth file; without one, those of the name's tag, which also decides the normalisation.
     train_blocks: how many of the last blocks (ViT) or stages (CNN) train; 0 freezes all.
     image_size: pixels along one side; without it the native size, but 224 for ViTs with a larger one.
     load_weights: False builds the architecture alone, for weights that are put in afterwards.
@@ -183,16 +179,10 @@ def weights_file(name: str, weights: str | None = None) -> Path:
 def tiny_vit(image_size: int = TINY_SIZE) -> VisionTransformer:
     """The bundled ViT: four convolutions make patches of 8 px, which helps a network this small, then 4 blocks."""
     stem = ConvStem(depth=4, channels=(32, 64, 96, 96), stride=(2, 2, 2, 1), padding=1)
-    return VisionTransformer(
-        img_size=image_size,
-        patch_size=1,  # of the stem's output, which is at an eighth of the image's size
-        embed_dim=96,
-        depth=4,
-        num_heads=3,
-        num_classes=0,
-        norm_layer=partial(nn.LayerNorm, eps=1e-6),
-        embed_layer=partial(HybridEmbed, backbone=stem, proj=False),
-    )
+    embed = partial(HybridEmbed, backbone=stem, proj=False)
+    layers: dict[str, Any] = {"norm_layer": partial(nn.LayerNorm, eps=1e-6), "embed_layer": embed}
+    # Patches are single pixels of the stem's output, which is at an eighth of the image's size.
+    return VisionTransformer(image_size, 1, embed_dim=96, depth=4, num_heads=3, num_classes=0, **layers)
 
 
 def known_backbones() -> list[tuple[str, str]]:

@@ -14,8 +14,7 @@ from torch.func import functional_call
 def first_token(block: Any, tokens: Tensor) -> Tensor:
     """A block's output for its first token alone: (B, T, D) → (B, 1, D), the same as `block(tokens)[:, :1]`.
 
-    The first token asks all the others, but theirs are neither asked nor answered. One query per head needs no keys
-    and values either: q (x W_k)ᵀ is taken as (q W_kᵀ) xᵀ, and a (x W_v) as (a x) W_v.
+    One query per head needs neither keys nor values: q (x W_k)ᵀ is (q W_kᵀ) xᵀ, and a (x W_v) is (a x) W_v.
     """
     if not _is_plain_block(block):
         return block(tokens)[:, :1]

@@ -21,10 +21,8 @@ from ..errors import NewkindsError
 
 # What self-supervised training and classification leave in a file besides the backbone; not needed here.
 HEAD_NAMES = re.compile(r"(\w*head\w*|fc|classifier|last_linear|pre_logits|mask_token|ibot\w*|decoder\w*)(\.|$)")
-
 # DINOv2 saves its blocks in chunks: blocks.<chunk>.<block>. with the block counted through.
 CHUNKED_BLOCK = re.compile(r"(^|\.)blocks\.\d+\.(\d+)\.")
-
 HUB_FILE = "model.safetensors"
 CONNECT_SECONDS = 5
 
@@ -39,22 +37,16 @@ def load_weights(network: nn.Module, file: Path) -> None:
     wanted = network.state_dict()
     state = _translate(read_tensors(file), network, wanted)
     require_finite(state, wanted, file)
-
     counters = [name for name in wanted if name.endswith("num_batches_tracked")]  # older files have none
-    missing = [name for name in wanted if name not in state and name not in counters]
-    misshapen = [
-        f"{name} is {tuple(state[name].shape)}, not {tuple(value.shape)}"
-        for name, value in wanted.items()
-        if name in state and state[name].shape != value.shape
-    ]
-    unknown = [name for name in state if name not in wanted and not HEAD_NAMES.match(name)]
+    shapes = {name: (tuple(state[name].shape), tuple(wanted[name].shape)) for name in wanted if name in state}
+    wrong = {
+        f"of {len(wanted)} tensors are missing": [n for n in wanted if n not in state and n not in counters],
+        "have another shape": [f"{n} is {has}, not {wants}" for n, (has, wants) in shapes.items() if has != wants],
+        "are unknown to the backbone": [n for n in state if n not in wanted and not HEAD_NAMES.match(n)],
+    }
     reasons = [
         f"{len(names)} {what} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
-        for names, what in (
-            (missing, f"of {len(wanted)} tensors are missing"),
-            (misshapen, "have another shape"),
-            (unknown, "are unknown to the backbone"),
-        )
+        for what, names in wrong.items()
         if names
     ]
     if reasons:
@@ -71,14 +63,13 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
         raise NewkindsError(f"{file} is a folder; pass the weight file in it (.safetensors, .pth, .bin).")
     if not file.exists():
         raise NewkindsError(f"there is no weight file {file}; check the path.")
+    named = file.suffix == ".safetensors"
     try:
-        if file.suffix == ".safetensors":
-            content: Any = safetensors.torch.load_file(file)
-        else:
-            content = torch.load(file, map_location="cpu", weights_only=True)
+        content = (
+            safetensors.torch.load_file(file) if named else torch.load(file, map_location="cpu", weights_only=True)
+        )
     except Exception as error:  # a damaged file can make the readers fail in any way
         raise NewkindsError(_unreadable(file, error)) from error
-
     tensors = dict(_flatten(content))
     if not tensors:
         raise NewkindsError(f"{file} holds no named tensors, so it is not a weight file; pass another one.")
@@ -126,7 +117,6 @@ def pretrained_file(name: str, hub_id: str | None, url: str | None) -> Path:
     by_hand = f"download {address} on another machine, copy it here and pass it with --weights FILE, {otherwise}."
     if not hub_id:
         raise NewkindsError(f"the weights of '{name}' are not on the model hub: {by_hand}")
-
     cached = hub.try_to_load_from_cache(hub_id, HUB_FILE)
     if isinstance(cached, str):
         return Path(cached)
@@ -164,12 +154,10 @@ def _translate(tensors: dict[str, Tensor], network: Any, wanted: Collection[str]
         tensors = {CHUNKED_BLOCK.sub(r"\1blocks.\2.", name): value for name, value in tensors.items()}
     prefix = _backbone_prefix(tensors, wanted)
     state = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
     has_positions = isinstance(getattr(network, "pos_embed", None), Tensor)
     positions = state.get("pos_embed")
     if has_positions and positions is not None and positions.ndim == 3 and positions.is_floating_point():
         state["pos_embed"] = resize_position_embedding(positions, network.patch_embed.grid_size[0])
-
     # Each model family of timm has its own converter, for files of the original authors.
     converter = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
     if converter is None:

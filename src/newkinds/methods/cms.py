@@ -84,13 +84,11 @@ class CMS(Method):
     def loss_of(self, embedding: Tensor, labels: Tensor, neighbours: Tensor) -> dict[str, Tensor]:
         """The loss and its terms from unit rows (2B, P), labels (B,; -1: none), neighbours (2B, k, P)."""
         config = self.config
-        labels = labels.repeat(2)  # (2B,), both views
-        labelled = labels >= 0
         with full_precision(embedding) as rows:
             shifted = (1 - config.shift) * rows + config.shift * neighbours.mean(dim=1)
             shifted = shifted / shifted.norm(dim=1, keepdim=True).detach()  # (2B, P)
         unsupervised = decoupled_contrastive(shifted, config.shifted_temp)
-        supervised = losses.supervised_contrastive(embedding[labelled], labels[labelled], config.sup_con_temp)
+        supervised = losses.supervised_contrastive(embedding, labels.repeat(2), config.sup_con_temp)
         loss = config.sup_weight * supervised + (1 - config.sup_weight) * unsupervised
         return {"loss": loss, "supervised_contrastive": supervised, "shifted_contrastive": unsupervised}
 

@@ -60,9 +60,7 @@ class GCD(KMeansMethod):
     def loss_of(self, embedding: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """The loss and its terms from unit rows (2B, P) and labels (B,; -1: none)."""
         config = self.config
-        labels = labels.repeat(2)  # (2B,), both views
-        labelled = labels >= 0
-        supervised = losses.supervised_contrastive(embedding[labelled], labels[labelled], config.sup_con_temp)
+        supervised = losses.supervised_contrastive(embedding, labels.repeat(2), config.sup_con_temp)
         unsupervised = losses.info_nce(embedding, config.info_nce_temp)  # sees labelled images too
         loss = config.sup_weight * supervised + (1 - config.sup_weight) * unsupervised
         return {"loss": loss, "supervised_contrastive": supervised, "info_nce": unsupervised}

@@ -7,11 +7,7 @@ from ..assigners.prototypes import PrototypeClassifier
 
 
 class ProjectionHead(nn.Sequential):
-    """Feature → embedding for contrastive losses: three linear layers with GELU between, no normalisation.
-
-    >>> ProjectionHead(768)(torch.randn(4, 768)).shape
-    torch.Size([4, 256])
-    """
+    """Feature → embedding for contrastive losses: three linear layers with GELU between, no normalisation."""
 
     def __init__(self, dim: int, hidden: int = 2048, out: int = 256) -> None:
         super().__init__(

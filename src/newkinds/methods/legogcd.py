@@ -53,11 +53,8 @@ class LegoGCD(SimGCD):
         terms = super().loss_of(logits, projections, labels, progress)
         terms["view_divergence"] = view_divergence(logits, config.student_temp, config.as_published)
         terms["known_entropy"] = self.known_entropy(logits, labels.repeat(2) < 0).mean()
-        terms["loss"] = (
-            terms["loss"]
-            + (1 - config.sup_weight) * terms["view_divergence"]
-            + config.entropy_weight * terms["known_entropy"]
-        )
+        divergence = (1 - config.sup_weight) * terms["view_divergence"]
+        terms["loss"] = terms["loss"] + divergence + config.entropy_weight * terms["known_entropy"]
         return terms
 
     def known_entropy(self, logits: Tensor, unlabelled: Tensor) -> Tensor:

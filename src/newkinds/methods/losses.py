@@ -17,20 +17,18 @@ from ..precision import full_precision
 def supervised_contrastive(z: Tensor, y: Tensor, temperature: float = 0.07) -> Tensor:
     """Pull rows of one class together and away from all others (SupCon, Khosla et al., NeurIPS 2020).
 
-    `z` (n, d) are rows the caller has normalised, `y` (n,) their classes: put both views of an image in.
+    `z` (n, d) are unit rows, both views of each image; `y` (n,) their classes. Rows with -1 are left out.
 
     >>> h = F.normalize(torch.randn(8, 16), dim=1)                  # two views of four images
     >>> supervised_contrastive(h, torch.tensor([0, 1, 0, 2]).repeat(2))
     """
-    with full_precision(z) as z:
-        return class_contrast(z @ z.T / temperature, y)
+    labelled = y >= 0
+    with full_precision(z[labelled]) as z:
+        return class_contrast(z @ z.T / temperature, y[labelled])
 
 
 def class_contrast(logits: Tensor, y: Tensor) -> Tensor:
-    """The same from how alike the rows are, (n, n): their share of each row's softmax over all other rows.
-
-    A row whose class has no other row pulls nothing; it is one of the negatives, and the mean is over the rest.
-    """
+    """The same from how alike the rows are, (n, n); a row whose class has no other row is a negative only."""
     n = len(logits)
     if n < 2:
         return logits.sum() * 0.0
@@ -45,14 +43,12 @@ def class_contrast(logits: Tensor, y: Tensor) -> Tensor:
 
 def info_nce(z: Tensor, temperature: float = 1.0) -> Tensor:
     """Find the other view of an image among rows `z` (2B, d) by cosine (InfoNCE; SimCLR, Chen et al., ICML 2020)."""
-    n = len(z)
-    if n == 0:
+    if len(z) == 0:
         return z.sum() * 0.0
     with full_precision(z) as z:
         unit = F.normalize(z, dim=1)
-        logits = unit @ unit.T / temperature  # (2B, 2B)
-        logits = logits.masked_fill(torch.eye(n, dtype=torch.bool, device=z.device), float("-inf"))
-        return F.cross_entropy(logits, _partner(n, z.device))
+        logits = (unit @ unit.T / temperature).fill_diagonal_(-torch.inf)  # (2B, 2B)
+        return F.cross_entropy(logits, _partner(len(z), z.device))
 
 
 def labelled_cross_entropy(logits: Tensor, y: Tensor, temperature: float = 0.1) -> Tensor:
@@ -74,10 +70,7 @@ def self_distillation(logits: Tensor, teacher_temp: float, student_temp: float =
 
 
 def mean_entropy_gap(logits: Tensor, student_temp: float = 0.1) -> Tensor:
-    """How far the mean prediction is from using all K categories alike: log K − H(mean softmax), ≥ 0.
-
-    `logits` (n, K). Minimising it keeps self-distillation from putting every image in one category.
-    """
+    """How far the mean prediction of logits (n, K) is from using all categories alike: log K − H(mean softmax), ≥ 0."""
     n, categories = logits.shape
     if n == 0:
         return logits.sum() * 0.0

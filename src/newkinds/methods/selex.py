@@ -77,9 +77,8 @@ class SelEx(KMeansMethod):
             group = KMeans(known, n_init=10, random_state=0).fit_predict(known_centres)
             coarse = np.where(is_known, group[finest.clip(max=len(group) - 1)], -1)
             found = self.classifier.clustering(known + new, 1, random).fit(unit, coarse)
-            cluster = found.labels_
-            if self.config.as_published:
-                cluster = _published_order(cluster, is_known, labels >= 0)
+            published = self.config.as_published
+            cluster = _published_order(found.labels_, is_known, labels >= 0) if published else found.labels_
             levels.append((cluster, found.cluster_centers_))
         return levels
 
@@ -101,8 +100,7 @@ class SelEx(KMeansMethod):
         return self.loss_of(self.head(features), step.batch.labels, features.detach(), cluster)
 
     def loss_of(self, embedding: Tensor, labels: Tensor, features: Tensor, cluster: Tensor) -> dict[str, Tensor]:
-        """The loss and its terms from unit rows (2B, P) and labels (B,; -1: none), and for smoothing and
-        hierarchy the features (2B, D) and the clusters (L, 2B) of the rows."""
+        """The loss and its terms from unit rows (2B, P), labels (B,; -1: none), features (2B, D), clusters (L, 2B)."""
         config = self.config
         labels = labels.repeat(2)
         labelled = labels >= 0
@@ -110,21 +108,15 @@ class SelEx(KMeansMethod):
         with full_precision(embedding) as z:
             widths = [max(int(z.shape[1] * share), 1) for share in shares]
             distance, *of_parts = losses.prefix_distances(z, [z.shape[1], *widths])  # (2B, 2B) each
-            alike = -distance[labelled][:, labelled] / config.sup_con_temp
-            supervised = losses.class_contrast(alike, labels[labelled])
+            supervised = losses.class_contrast(-distance[labelled][:, labelled] / config.sup_con_temp, labels[labelled])
             hierarchical = z.new_zeros(())
             for share, of_part, of_level in zip(shares, of_parts, cluster, strict=True):
-                contrast = losses.class_contrast(-of_part / config.sup_con_temp, of_level)
-                hierarchical = hierarchical + share * contrast
+                hierarchical = hierarchical + share * losses.class_contrast(-of_part / config.sup_con_temp, of_level)
             smooth = self.far_away(features, cluster)
             unsupervised = smoothed_info_nce(distance, smooth, config.smoothing, config.info_nce_temp)
         loss = config.sup_weight * (supervised + hierarchical) / 2 + (1 - config.sup_weight) * unsupervised
-        return {
-            "loss": loss,
-            "supervised_contrastive": supervised,
-            "hierarchical_contrastive": hierarchical,
-            "smoothed_info_nce": unsupervised,
-        }
+        terms = {"supervised_contrastive": supervised, "hierarchical_contrastive": hierarchical}
+        return {"loss": loss, **terms, "smoothed_info_nce": unsupervised}
 
     def far_away(self, features: Tensor, cluster: Tensor) -> Tensor:
         """(2B, 2B): how a smoothed target is spread over the other rows, from features (2B, D) and clusters (L, 2B).

@@ -52,18 +52,14 @@ class SimGCD(Method):
     def loss_of(self, logits: Tensor, projections: Tensor, labels: Tensor, progress: Progress) -> dict[str, Tensor]:
         """The loss and its terms from cosine logits (2B, K), projections (2B, P), labels (B,; -1: none)."""
         config = self.config
-        teacher_temp = linear_then_constant(
-            progress.epoch, config.warmup_teacher_temp, config.teacher_temp, config.warmup_teacher_epochs
-        )
+        warmup = (config.warmup_teacher_temp, config.teacher_temp, config.warmup_teacher_epochs)
+        teacher_temp = linear_then_constant(progress.epoch, *warmup)
         labels = labels.repeat(2)  # (2B,), both views
-        labelled = labels >= 0
         with full_precision(projections) as h:
             unit = F.normalize(h, dim=1)  # (2B, P)
         terms = {
             "labelled_cross_entropy": losses.labelled_cross_entropy(logits, labels, config.student_temp),
-            "supervised_contrastive": losses.supervised_contrastive(
-                unit[labelled], labels[labelled], config.sup_con_temp
-            ),
+            "supervised_contrastive": losses.supervised_contrastive(unit, labels, config.sup_con_temp),
             # The unsupervised terms see every image, labelled ones too.
             "self_distillation": losses.self_distillation(logits, teacher_temp, config.student_temp),
             "mean_entropy_gap": losses.mean_entropy_gap(logits, config.student_temp),

@@ -49,10 +49,7 @@ class Attention(nn.Module):
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.q = nn.Linear(dim, dim, bias=False)
-        self.k = nn.Linear(dim, dim, bias=False)
-        self.v = nn.Linear(dim, dim, bias=False)
-        self.o = nn.Linear(dim, dim, bias=False)
+        self.q, self.k, self.v, self.o = (nn.Linear(dim, dim, bias=False) for _ in range(4))
 
     def forward(self, queries: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Queries (B, M, D) and tokens (B, N, D) → messages (B, M, D) and weights (B, H, M, N) over the tokens."""
@@ -123,19 +120,14 @@ class CPF(Organizer):
         given = {"primitives": primitives, "phi_rank": phi_rank, "readout": readout}
         section_of("organizer", CPF, {**given, "data_temperature": data_temperature})  # refuses what is out of range
         _check(dim, heads, use_prior or use_data)
-        self.readout = readout
-        self.data_temperature = data_temperature
-        self.normalise = normalise
-
+        self.readout, self.data_temperature, self.normalise = readout, data_temperature, normalise
         self.base = nn.Parameter(torch.empty(primitives, dim))  # P_base
         widths = [2 * dim, *([phi_rank] if phi_rank else []), primitives * dim]
         self.phi = nn.Sequential(*(nn.Linear(a, b, bias=False) for a, b in pairwise(widths)))
         self.w = nn.Linear(dim, dim, bias=False)
         self.update = Attention(dim, heads)
         self.consolidation = Attention(dim, heads)
-        self.mlp1 = nn.Linear(dim, dim)  # each MLP is one linear map and a GELU
-        self.mlp2 = nn.Linear(dim, dim)
-
+        self.mlp1, self.mlp2 = nn.Linear(dim, dim), nn.Linear(dim, dim)  # each MLP is one linear map and a GELU
         self.gamma = nn.Parameter(torch.ones(1))
         self._set_alpha("alpha_prior", use_prior, learn_alpha)
         self._set_alpha("alpha_data", use_data, learn_alpha)
@@ -189,7 +181,6 @@ class CPF(Organizer):
         update, weights = self.update(p0, x)  # (B, M, D), (B, H, M, N)
         p1 = p0 + self.gamma * update  # (B, M, D)
         p2, _ = self.consolidation(p1, p1)  # (B, M, D)
-
         z = self.alpha_prior * log_prior + self.alpha_data * self.log_data(weights)  # (B, N, M)
         assignment = z.softmax(dim=2)  # (B, N, M)
         decoded = F.gelu(self.mlp1(p2)) @ self.mlp2.weight.T  # (B, M, D): MLP₂'s matrix meets M rows, not N
