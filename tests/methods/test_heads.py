@@ -90,7 +90,7 @@ def test_nearest_image_gives_remembered_images_their_category_and_others_the_nea
     classifier = WardClusters(6, 3, 7)
     with pytest.raises(NewkindsError, match="finish the training"):
         classifier(rows)
-    classifier.keep(rows, category)
+    classifier.rows, classifier.category = rows, category
     assert classifier(rows).argmax(dim=1).tolist() == category.tolist()
 
     unseen = F.normalize(torch.randn(9, 6, generator=generator), dim=1)

@@ -1,13 +1,12 @@
 """What an assigner is: fitted once to all training images, it gives every image a category."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from ..errors import NewkindsError
 from ..registry import Registry
@@ -21,7 +20,7 @@ class Assignment:
     confidence: Tensor  # (n,) in [0, 1]
 
     @classmethod
-    def of_logits(cls, logits: Tensor, temperature: float = 0.1) -> Assignment:
+    def of_logits(cls, logits: Tensor, temperature: float = 0.1) -> Self:
         """The largest of the logits (n, K); its share in their softmax is the confidence."""
         shares = (logits / temperature).softmax(dim=1)
         return cls(category=logits.argmax(dim=1), confidence=shares.amax(dim=1))
@@ -53,8 +52,7 @@ class Assigner(nn.Module, ABC):
     def __init__(self, dim: int, known: int, categories: int, /) -> None:
         """`dim` of the embedding, `known` classes with labels, `categories` in total (known and new)."""
         super().__init__()
-        self.known = known
-        self.categories = categories
+        self.known, self.categories = known, categories
 
     @abstractmethod
     def fit(self, embedding: Tensor, labels: Tensor) -> None:

@@ -1,6 +1,5 @@
 """Categories as the centres of clusters: an image belongs to the nearest one."""
 
-from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,6 @@ class CentreClassifier(Assigner):
     def __init__(self, dim: int, known: int, categories: int, /) -> None:
         super().__init__(dim, known, categories)
         self.register_buffer("centres", torch.zeros(categories, dim))  # (K, P); all zero: not found yet
-
-    def fit(self, embedding: Tensor, labels: Tensor) -> None:
-        self.centres.copy_(self.find(embedding, labels))
-
-    @abstractmethod
-    def find(self, embedding: Tensor, labels: Tensor) -> Tensor:
-        """(K, P) the centre of each category."""
 
     def forward(self, embedding: Tensor) -> Tensor:
         """(n, K) minus half the squared distances, up to a constant per row; for unit vectors, cosines."""
@@ -57,10 +49,10 @@ class PlainKMeans(CentreClassifier):
         super().__init__(dim, known, categories)
         self.restarts, self.iterations = restarts, iterations
 
-    def find(self, embedding: Tensor, labels: Tensor) -> Tensor:
+    def fit(self, embedding: Tensor, labels: Tensor) -> None:
         found = KMeans(self.categories, self.restarts, drawn_seed(), max_iter=self.iterations).fit(embedding)
         number, _ = match_known(found.labels_, labels.cpu().numpy(), self.known, self.categories)
-        return torch.from_numpy(found.cluster_centers_[np.argsort(number)])
+        self.centres.copy_(torch.from_numpy(found.cluster_centers_[np.argsort(number)]))
 
 
 @ASSIGNERS.register("sskmeans")
@@ -85,8 +77,9 @@ class LabelledKMeans(CentreClassifier):
             clusters, restarts, random, max_iter=self.iterations, published_behaviour=self.as_published
         )
 
-    def find(self, embedding: Tensor, labels: Tensor) -> Tensor:
-        return centres_of_classes(self.clustering(self.categories, self.restarts, drawn_seed()), embedding, labels)
+    def fit(self, embedding: Tensor, labels: Tensor) -> None:
+        clustering = self.clustering(self.categories, self.restarts, drawn_seed())
+        self.centres.copy_(centres_of_classes(clustering, embedding, labels))
 
 
 @ASSIGNERS.register("balanced")

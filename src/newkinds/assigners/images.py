@@ -26,9 +26,6 @@ class NearestImage(SizedByState, Assigner):
         self.register_buffer("rows", torch.empty(0, dim))  # (n, P); empty: not sorted yet
         self.register_buffer("category", torch.empty(0, dtype=torch.long))  # (n,)
 
-    def keep(self, rows: Tensor, category: Tensor) -> None:
-        self.rows, self.category = rows, category
-
     def forward(self, embedding: Tensor) -> Tensor:
         """(m, K) for each category the cosine with its most similar image; -inf if it has none."""
         self.require_fitted(len(self.rows) > 0)
@@ -46,7 +43,7 @@ class WardClusters(NearestImage):
     """Ward's clusters of all images, named after known classes; a new image goes with the most similar one."""
 
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
-        self.keep(embedding, best_clusters([embedding], labels, self.known, self.categories))
+        self.rows, self.category = embedding, best_clusters([embedding], labels, self.known, self.categories)
 
 
 @ASSIGNERS.register("meanshift")
@@ -75,7 +72,8 @@ class MeanShift(NearestImage):
         embedding, labels = embedding[order], labels[order]
         neighbours = min(self.neighbours, len(embedding) - 1)
         rounds = mean_shift_rounds(embedding, self.max_rounds, neighbours, self.shift, self.overwrite_every)
-        self.keep(embedding, best_clusters(rounds, labels, self.known, self.categories, self.patience))
+        self.rows = embedding
+        self.category = best_clusters(rounds, labels, self.known, self.categories, self.patience)
 
 
 def mean_shift_rounds(

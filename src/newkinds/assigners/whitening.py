@@ -11,7 +11,7 @@ from ..cluster import SemiSupervisedKMeans
 from ..cluster.metrics import clustering_accuracy
 from ..data.splits import gcd_split
 from ..errors import NewkindsError
-from .base import SizedByState
+from .base import SizedByState, drawn_seed
 
 SHRINKAGES = (0.9, 0.5, 0.2, 0.1, 0.05)  # that `auto` tries, besides no whitening
 SPLITS = 3  # of the labelled classes into known and new ones, over which it averages
@@ -83,7 +83,7 @@ def choose_shrinkage(embedding: Tensor, labels: Tensor) -> tuple[float | Literal
     names = np.unique(classes)
     if len(names) < FEWEST_CLASSES:
         return "none", f"{len(names)} labelled classes are too few to choose by"
-    random = np.random.RandomState(int(torch.randint(2**31, ())))
+    random = np.random.RandomState(drawn_seed())
     scores = np.zeros((SPLITS, 1 + len(SHRINKAGES)))
     for of_split in scores:
         known = random.permutation(names)[: len(names) // 2]

@@ -132,10 +132,7 @@ def halving_maximum(score: Score, smallest: int, largest: int) -> int:
     middle = (low + high) // 2
     for _ in range(int(math.log2(largest - smallest))):
         ends[middle] = score(middle)
-        if ends[high] > ends[low]:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if ends[high] > ends[low] else (low, middle)
         middle = (low + high) // 2
     ends[middle] = score(middle)
     return max((low, middle, high), key=ends.__getitem__)
@@ -153,11 +150,9 @@ def summary(count: Count) -> str:
     best = sorted(count.curve, key=lambda point: (point[0] != count.answer, -point[1], point[0]))[:CURVE_SHOWN]
     rows = [[f"{k}{' *' if k == count.answer else ''}", percent(score)] for k, score in sorted(best)]
     tied = [k for k, score in count.curve if score == count.score]
-    lines = [
-        f"{count.answer} categories: {count.known} known and {count.new} new "
-        f"({count.method}; {len(count.curve)} numbers tried)",
-        text_table(["best of them", f"{count.score_is} %"], rows),
-    ]
+    tried = f"({count.method}; {len(count.curve)} numbers tried)"
+    answer = f"{count.answer} categories: {count.known} known and {count.new} new {tried}"
+    lines = [answer, text_table(["best of them", f"{count.score_is} %"], rows)]
     if len(tied) > 1:
         lines.append(f"{len(tied)} numbers from {min(tied)} to {max(tied)} are equally good; * is the answer.")
     return "\n\n".join(lines)
@@ -219,8 +214,7 @@ def _count_by_kmeans(
             curve[k] = matched_share(found.labels_[labelled].astype(np.int64), labels[labelled])
         return curve[k]
 
-    answer = search(score, known, largest)
-    return Count(answer, list(curve.items()), method, known)
+    return Count(search(score, known, largest), list(curve.items()), method, known)
 
 
 def _checked(features: Features, y: Given) -> tuple[Tensor, Labels, int, int]:

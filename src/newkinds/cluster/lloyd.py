@@ -62,9 +62,7 @@ def _sums(points: Tensor, labels: Tensor, clusters: int) -> Tensor:  # (K, D)
 
 def k_means_plus_plus(free: Tensor, centres: Tensor, clusters: int, rng: np.random.RandomState) -> Tensor:
     """Add points of `free` (u, D) to `centres` until there are K, far ones more likely: by squared distance."""
-    chosen = [*centres]
-    if not chosen:
-        chosen = [free[rng.randint(0, len(free))]]
+    chosen = [*centres] or [free[rng.randint(0, len(free))]]
     squared = nearest_centre(free, torch.stack(chosen))[1].double()  # (u,)
     while len(chosen) < clusters:
         # Every point on a centre already: any will do, and none will be missed.

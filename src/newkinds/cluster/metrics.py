@@ -16,9 +16,8 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from ..errors import NewkindsError
 
-# Up to here integer labels index the contingency matrix as they are, which the evaluations of published
-# papers do too: where several matches are equally good, Old and New then come out as theirs do. Anything
-# else is numbered first: a label of 10⁹ must not ask for a matrix of 10¹⁸ cells.
+# Up to here integer labels index the contingency matrix as they are, as in published evaluations: of equally good
+# matches it then takes theirs. Others are numbered first: a label of 10⁹ must not ask for a matrix of 10¹⁸ cells.
 LARGEST_LITERAL_LABEL = 2000
 
 Labels = NDArray[np.int64]
@@ -42,9 +41,7 @@ def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> A
     return _accuracy(*_prepare(y_true, y_pred, known))
 
 
-def match_known(
-    cluster: NDArray[Any], labels: NDArray[Any], known: int, categories: int
-) -> tuple[NDArray[np.int64], float]:
+def match_known(cluster: NDArray[Any], labels: NDArray[Any], known: int, categories: int) -> tuple[Labels, float]:
     """The category (K,) of each cluster, such that 0..known-1 are the classes they match, and the share that matches.
 
     The match is one to one, over labelled points (`labels`, -1: none); other clusters follow, largest first.

@@ -56,8 +56,7 @@ def mean_shift_step(
         raise NewkindsError(f"alpha, the share of the way to the neighbours, lies between 0 and 1, not at {alpha}.")
     moved = rows.clone()
     source = rows if overwrite_every is None else moved
-    index = torch.arange(n, device=rows.device)
-    for batch in index.split(overwrite_every or GATHERED_AT_ONCE):
+    for batch in torch.arange(n, device=rows.device).split(overwrite_every or GATHERED_AT_ONCE):
         neighbours = most_similar(source[batch], source, k, itself=batch)  # (batch, k)
         moved[batch] = torch.lerp(source[batch], source[neighbours].mean(dim=1), alpha)
     moved = F.normalize(moved, dim=1)

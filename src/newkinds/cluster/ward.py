@@ -82,8 +82,7 @@ class _Tree:
     """The merges in the order they are found. Nodes 0..n-1 are the points, node n + i is merge i."""
 
     def __init__(self, points: int) -> None:
-        self.points = points
-        self.merges = 0
+        self.points, self.merges = points, 0
         self.rounds: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
 
     def add(self, left: Tensor, right: Tensor, heights: Tensor, sizes: Tensor) -> Tensor:

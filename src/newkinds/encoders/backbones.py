@@ -1,7 +1,5 @@
 """Backbones: timm names and local weight files → tokens; which blocks train; the bundled tiny ViT."""
 
-from __future__ import annotations
-
 import importlib.resources
 import re
 from functools import partial
@@ -15,6 +13,7 @@ from timm.layers import HybridEmbed
 from timm.models.vision_transformer import VisionTransformer
 from timm.models.vision_transformer_hybrid import ConvStem
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from ..data.views import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from ..errors import NewkindsError, nearest
@@ -45,11 +44,9 @@ class Backbone(nn.Module):
         self, network: Any, preprocessing: Preprocessing, train_blocks: int = 0, name: str = "unnamed"
     ) -> None:
         super().__init__()
-        self.name = name
         self.network = network  # any of timm's, which have names in common but no class
-        self.preprocessing = preprocessing
+        self.name, self.preprocessing, self.train_blocks = name, preprocessing, train_blocks
         self.dim: int = network.num_features
-        self.train_blocks = train_blocks
         self._has_class_token = any(name.endswith("cls_token") for name, _ in network.named_parameters())
         train_last_blocks(network, train_blocks)
         self.eval()
@@ -135,7 +132,7 @@ class Backbone(nn.Module):
         patches = features.flatten(2).transpose(1, 2)  # (B, h·w, D)
         return Tokens(patches.mean(1), patches, (features.shape[2], features.shape[3]))
 
-    def train(self, mode: bool = True) -> Backbone:
+    def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode, also if training mode is requested (see the class)."""
         return super().train(False)
 

@@ -18,8 +18,7 @@ class Encoder(nn.Module):
 
     def __init__(self, backbone: Backbone, organizer: Organizer) -> None:
         super().__init__()
-        self.backbone = backbone
-        self.organizer = organizer
+        self.backbone, self.organizer = backbone, organizer
 
     @property
     def dim(self) -> int:

@@ -15,9 +15,8 @@ from ..encoders.tokens import Encoded
 from ..registry import Registry
 from ..settings import section_of
 
-# `embed(views)`: features (views, n, D) of all n training images in as many random views each, and their
-# labels (n,; -1: none). Rows are those of the table (`Batch.index`), the model is in evaluation mode, nothing
-# has a gradient.
+# `embed(views)`: features (views, n, D) of all n training images in random views, without gradients, and their labels
+# (n,; -1: none). Rows are those of the table (`Batch.index`); the model is in evaluation mode.
 Embed = Callable[[int], tuple[Tensor, Tensor]]
 
 
@@ -58,9 +57,7 @@ class Method(nn.Module, ABC):
     def __init__(self, config: Any, dim: int, known: int, categories: int) -> None:
         """`dim` of the features, `known` classes with labels, `categories` in total (known and new)."""
         super().__init__()
-        self.config = config
-        self.known = known
-        self.categories = categories
+        self.config, self.known, self.categories = config, known, categories
         self.embedding_dim = dim  # of the rows of `embedding`
 
     @abstractmethod

@@ -55,7 +55,8 @@ class Attention(nn.Module):
         """Queries (B, M, D) and tokens (B, N, D) → messages (B, M, D) and weights (B, H, M, N) over the tokens."""
         batch, count, dim = queries.shape
         q = self.q(queries).unflatten(2, (self.heads, -1)) / math.sqrt(dim // self.heads)  # (B, M, H, d)
-        if self._projecting_is_cheaper(count, tokens.shape[1], dim):
+        # Keys of all N tokens and d-wide products with them, or D-wide probes of all heads and products with those?
+        if tokens.shape[1] * (dim + count) < count * (dim + self.heads * tokens.shape[1]):
             keys, values = (map_(tokens).unflatten(2, (self.heads, -1)) for map_ in (self.k, self.v))  # (B, N, H, d)
             weights = (q.transpose(1, 2) @ keys.permute(0, 2, 3, 1)).softmax(dim=3)  # (B, H, M, N)
             messages = (weights @ values.transpose(1, 2)).transpose(1, 2)  # (B, M, H, d)
@@ -68,10 +69,6 @@ class Attention(nn.Module):
         messages = torch.einsum("bhme,hde->bmhd", seen, w_v).flatten(2)  # (B, M, D)
         return self.o(messages), weights.unflatten(1, (self.heads, count))
 
-    def _projecting_is_cheaper(self, queries: int, tokens: int, dim: int) -> bool:
-        """Keys of all N tokens and d-wide products with them, or D-wide probes of all heads and products with those?"""
-        return tokens * dim * (dim + queries) < queries * dim * (dim + self.heads * tokens)
-
 
 @ORGANIZERS.register("cpf")
 class CPF(Organizer):
@@ -83,19 +80,15 @@ class CPF(Organizer):
     >>> cpf(cls, patches, return_field=True).assignment.shape   # where each primitive is active
     torch.Size([B, N, 12])
 
-    Settings, with the paper's module as the default:
-
     - `primitives`, `heads`: M and H; the paper takes 12 of each on fine-grained data, 16 on coarse data.
     - `phi_rank`: inner width of Φ; "auto" is dim // 8, None makes Φ one full matrix (2D × M·D).
-    - `readout`: "literal" CLS + mean X_refined; "delta" CLS + mean (X_refined − X), without the pooled patches;
-      "gated" CLS + g ⊙ mean X_refined with g learned. The last two are for backbones whose class and patch tokens
-      do not share a space.
-    - `learn_alpha=False` keeps both α at 1. `use_prior=False`, `use_data=False` leave that assignment out of the
-      fusion; A_prior still pools P0, and the attention still updates P1.
-    - `data_temperature`: what the mean attention is divided by inside A_data. Attention weights are about 1/N, so
-      at 1, the paper's formula, A_data is nearly uniform; 1/N brings it to the scale of the prior.
-    - `normalise=True` gives the features of every token mean 0 and size 1 before CPF's maps see them; X itself stays
-      in X_refined. The final norm of some backbones makes tokens larger (2.5 in DINOv2), and attention too sharp.
+    - `readout`: "literal" CLS + mean X_refined; for backbones whose class and patch tokens share no space, "delta"
+      CLS + mean (X_refined − X), without the pooled patches, or "gated" CLS + g ⊙ mean X_refined with g learned.
+    - `learn_alpha=False` keeps both α at 1. `use_prior=False`, `use_data=False` leave that one out of the fusion.
+    - `data_temperature` divides the mean attention inside A_data. Attention weights are about 1/N, so at 1, the paper's
+      formula, A_data is nearly uniform; 1/N brings it to the scale of the prior.
+    - `normalise=True` gives every token mean 0 and size 1 before CPF's maps, for backbones whose tokens are larger (2.5
+      in DINOv2), which makes attention too sharp; X itself stays in X_refined.
     """
 
     alpha_prior: Tensor  # (1,)
@@ -119,7 +112,11 @@ class CPF(Organizer):
             phi_rank = max(1, dim // 8)
         given = {"primitives": primitives, "phi_rank": phi_rank, "readout": readout}
         section_of("organizer", CPF, {**given, "data_temperature": data_temperature})  # refuses what is out of range
-        _check(dim, heads, use_prior or use_data)
+        if heads < 1 or dim % heads:
+            divisors = ", ".join(str(count) for count in range(1, min(dim, 32) + 1) if dim % count == 0)
+            raise NewkindsError(f"CPF cannot share {dim} features among {heads} heads; heads can be {divisors}.")
+        if not (use_prior or use_data):
+            raise NewkindsError("use_prior=false with use_data=false leaves CPF nothing to assign tokens by; drop one.")
         self.readout, self.data_temperature, self.normalise = readout, data_temperature, normalise
         self.base = nn.Parameter(torch.empty(primitives, dim))  # P_base
         widths = [2 * dim, *([phi_rank] if phi_rank else []), primitives * dim]
@@ -206,12 +203,3 @@ class CPF(Organizer):
 def _mean(tokens: Tensor) -> Tensor:
     """(B, N, D) → (B, D). Divided after the sum: the gradient of a plain mean divides all B·N·D numbers once more."""
     return tokens.sum(dim=1) / tokens.shape[1]
-
-
-def _check(dim: int, heads: int, fused: bool) -> None:
-    """Refuse settings that make no CPF, and say which would."""
-    if heads < 1 or dim % heads:
-        divisors = ", ".join(str(count) for count in range(1, min(dim, 32) + 1) if dim % count == 0)
-        raise NewkindsError(f"CPF cannot share {dim} features among {heads} heads; heads can be {divisors}.")
-    if not fused:
-        raise NewkindsError("use_prior=false with use_data=false leaves CPF nothing to assign tokens by; drop one.")
