@@ -16,9 +16,6 @@ class PrototypeClassifier(Assigner):
     """The nearest of the prototypes that a method's loss has learnt, one per category (simgcd, legogcd).
 
     Logits are cosines, as of a bias-free linear layer under weight normalisation with its magnitude fixed at one.
-
-    >>> PrototypeClassifier(768, 100, 200)(torch.randn(4, 768)).shape
-    torch.Size([4, 200])
     """
 
     learnt = True

@@ -20,11 +20,7 @@ class ProjectionHead(nn.Sequential):
 
 
 class UnitProjectionHead(nn.Module):
-    """Feature → point on the unit sphere: a projection, and its cosines with many learnable directions (DINO's head).
-
-    >>> UnitProjectionHead(768, out=65536)(torch.randn(4, 768)).shape
-    torch.Size([4, 65536])
-    """
+    """Feature → point on the unit sphere: a projection, and its cosines with learnable directions (DINO's head)."""
 
     def __init__(self, dim: int, hidden: int = 2048, bottleneck: int = 256, out: int = 65536) -> None:
         super().__init__()
