@@ -143,3 +143,9 @@ def test_nothing_that_prints_a_table_imports_torch() -> None:
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("[")
+
+
+def test_equal_differences_have_no_interval_of_no_width() -> None:
+    same = OverSeeds({0: 2.0, 1: 2.0})
+    assert same.interval is None
+    assert Entry(Column("All", "%", "higher"), OverSeeds({0: 5.0, 1: 6.0}), OverSeeds({0: 3.0, 1: 4.0})).verdict == ""

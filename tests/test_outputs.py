@@ -84,9 +84,10 @@ def test_standard_output_by_its_name(tmp_path: Path, name: str, mode: str) -> No
     if mode == "pipe":
         assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True).stdout == b"new"
         return
-    with open(file, mode) as redirected:
+    with open(file, mode.replace("b", "")) as redirected:
         subprocess.run([sys.executable, "-c", code], stdout=redirected, check=True)
-    assert file.read_text() == {"wb": "new", "ab": "oldnew"}[mode]
+        redirected.write("later")  # whoever writes next into the same stream
+    assert file.read_text() == {"wb": "newlater", "ab": "oldnewlater"}[mode]
     assert file.stat().st_ino == inode
 
 

@@ -208,3 +208,16 @@ def test_plugins_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text("raise RuntimeError")
     with pytest.raises(NewkindsError, match=r"json\.py has the name of another module .*: rename it"):
         plugins.load(tmp_path / "json.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("my.plug.py", "", "cannot be imported by that name"),
+        ("stops.py", "raise SystemExit(3)", "cannot be loaded: line 1: SystemExit: 3"),
+    ],
+)
+def test_plugins_that_cannot_be_loaded(tmp_path: Path, name: str, code: str, message: str) -> None:
+    (tmp_path / name).write_text(code)
+    with pytest.raises(NewkindsError, match=message):
+        plugins.load(tmp_path / name)

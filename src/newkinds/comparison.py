@@ -69,7 +69,7 @@ class OverSeeds:
     @property
     def interval(self) -> tuple[float, float] | None:
         """The 95 % confidence interval of the mean, by Student's t with n - 1 degrees of freedom; none for one run."""
-        if self.error is None:
+        if not self.error:  # equal by chance, which says nothing about how far apart others would be
             return None
         from scipy.special import stdtrit  # slow to import, and not needed for a table of single runs
 

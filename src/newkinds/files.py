@@ -19,6 +19,7 @@ from .errors import NewkindsError
 from .text import escaped
 
 # names for what the process has open already, which may be a file in the middle
+OWN_STREAM = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/self/fd/\d+")
 OPEN_STREAM = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 
 
@@ -133,8 +134,11 @@ def remove_leftovers(folder: Path) -> None:
 
 def _write_through(path: Path, data: bytes) -> None:
     try:
-        with open(path, "ab") as stream:
-            stream.write(data)
+        # a second opening of a redirected stream would have a place of its own in the file, and be overwritten
+        stream = OWN_STREAM.fullmatch(os.path.abspath(path))
+        where: Path | int = path if stream is None else int({"stdout": 1, "stderr": 2}.get(path.name, path.name))
+        with open(where, "ab", closefd=not isinstance(where, int)) as opened:
+            opened.write(data)
     except BrokenPipeError:  # the reader has closed
         raise
     except OSError as error:

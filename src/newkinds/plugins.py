@@ -20,12 +20,14 @@ def load(file: str | Path) -> None:
     path = Path(file).expanduser().resolve()
     if not path.is_file() or path.suffix != ".py":
         raise NewkindsError(f"the plugin {file} does not exist or is not a Python file (.py).")
+    if not path.stem.isidentifier():
+        raise NewkindsError(f"the plugin {file} cannot be imported by that name: use letters, digits and _ only.")
     if str(path.parent) not in sys.path:  # also for the files that it imports, and for the processes that read images
         sys.path.append(str(path.parent))
     try:
         with registering_from(str(path)):
             module = importlib.import_module(path.stem)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = lines[-1] if lines else getattr(error, "lineno", None)
         raise NewkindsError(f"the plugin {path} cannot be loaded: line {line}: {reason_of(error)}") from error

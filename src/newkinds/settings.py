@@ -65,6 +65,12 @@ class PlainLoader(yaml.SafeLoader):
             )
         return super().compose_node(parent, index)
 
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            raise yaml.constructor.ConstructorError(None, None, f"'{twice[0]}' is said twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
 
 def recipe_names() -> list[str]:
     """The bundled recipes, one for each published method and data set: `simgcd/cub`."""
@@ -96,7 +102,7 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise NewkindsError(f"cannot read {path}: {error.strerror}.") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise NewkindsError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+        raise NewkindsError(f"{path} cannot be read as settings: {' '.join(str(error).split())}.") from None
     if content is None:
         return {}
     if not isinstance(content, dict):

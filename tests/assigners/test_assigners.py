@@ -153,3 +153,10 @@ def test_buffers_take_the_size_of_the_saved_ones_and_their_own_device() -> None:
     assert torch.equal(loaded.get_buffer("kept"), torch.zeros(3, 2))
     with pytest.raises(RuntimeError, match="Missing key"):
         loaded.load_state_dict({})
+
+
+def test_a_score_that_is_no_number_is_no_category() -> None:
+    logits = torch.tensor([[0.1, 0.2], [float("nan"), 0.0], [float("-inf"), float("-inf")], [float("-inf"), 0.3]])
+    with pytest.raises(NewkindsError, match="2 of 4 images no finite score"):
+        Assignment.of_logits(logits)
+    assert Assignment.of_logits(logits[[0, 3]]).category.tolist() == [1, 1]

@@ -189,3 +189,18 @@ def test_a_folder_that_was_only_begun_is_a_runs(tmp_path: Path, monkeypatch: pyt
         Run(tmp_path).write("config.yaml", "k: 3")
     assert [file.name for file in tmp_path.iterdir()] == [CHECKSUMS]
     Run(tmp_path).refuse_other_contents()
+
+
+def test_the_header_of_the_model_is_verified_too(copy: Path) -> None:
+    file = copy / "model.safetensors"
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b'\\"k\\": 4', b'\\"k\\": 5', 1))
+    assert file.read_bytes() != content
+    with pytest.raises(NewkindsError, match=r"model\.safetensors is damaged or was changed"):
+        newkinds.evaluate(copy)
+
+
+def test_lost_checksums_are_warned_of(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (copy / CHECKSUMS).write_bytes(bytes(200))
+    newkinds.load(copy)
+    assert "cannot be verified" in capfd.readouterr().err

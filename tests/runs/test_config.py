@@ -202,7 +202,7 @@ def test_a_small_file_of_nested_aliases_is_refused_at_once(tmp_path: Path) -> No
     names = "abcdefghi"
     lines += [f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in itertools.pairwise(names)]
     (tmp_path / "laughs.yaml").write_text("\n".join([*lines, "k: *i"]))
-    with pytest.raises(NewkindsError, match=r"laughs\.yaml is not YAML: aliases such as \*a are not allowed.*line 2"):
+    with pytest.raises(NewkindsError, match=r"laughs\.yaml cannot be read.*: aliases such as \*a are not .*line 2"):
         read_recipe(tmp_path / "laughs.yaml")
 
 
@@ -213,5 +213,11 @@ def test_aliases_and_endless_nesting_on_the_command_line_are_no_values(value: st
 
 def test_endless_nesting_in_a_recipe_is_refused(tmp_path: Path) -> None:
     (tmp_path / "deep.yaml").write_text("k: " + "[" * 5000)
-    with pytest.raises(NewkindsError, match=r"deep\.yaml is not YAML"):
+    with pytest.raises(NewkindsError, match=r"deep\.yaml cannot be read as settings"):
         read_recipe(tmp_path / "deep.yaml")
+
+
+def test_a_setting_that_is_said_twice_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "twice.yaml").write_text("train: {epochs: 1}\nk: 3\ntrain: {epochs: 2}\n")
+    with pytest.raises(NewkindsError, match=r"twice\.yaml cannot be read as settings: 'train' is said twice"):
+        read_recipe(tmp_path / "twice.yaml")

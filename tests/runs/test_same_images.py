@@ -42,7 +42,7 @@ def begun(photos: Path, tmp_path: Path, killed_after_an_epoch: Kill) -> Path:
 
 def test_changed_pixels_are_refused_and_named(begun: Path, photos: Path) -> None:
     repaint(photos / "loose.png")
-    with pytest.raises(NewkindsError, match=r"1 image\(s\) show something else .* \(loose\.png\): restore"):
+    with pytest.raises(NewkindsError, match=r"1 image\(s\) changed since .* \(loose\.png\): restore"):
         discover(photos, begun)
     for number in range(4):
         repaint(photos / "red" / f"{number}.png")
@@ -55,7 +55,7 @@ def test_a_finished_run_is_not_shown_with_changed_pixels(photos: Path, tmp_path:
     newkinds.train(photos, tmp_path / "run", k=3, settings=SETTINGS)
     repaint(photos / "loose.png")
     for again in (discover, lambda _, out: newkinds.evaluate(out, truth=photos)):
-        with pytest.raises(NewkindsError, match=r"1 image\(s\) show something else"):
+        with pytest.raises(NewkindsError, match=r"1 image\(s\) changed since"):
             again(photos, tmp_path / "run")
     assert not (tmp_path / "run" / "assignments.csv").exists()
 
@@ -107,7 +107,7 @@ def test_images_without_files_are_compared_by_their_pixels(
 
     with monkeypatch.context() as patched:
         patched.setitem(DATASETS._entries, "creatures", redrawn)
-        with pytest.raises(NewkindsError, match=r"32 image\(s\) show something else"):
+        with pytest.raises(NewkindsError, match=r"32 image\(s\) changed since"):
             newkinds.train("creatures", tmp_path / "run", settings=drawn)
     newkinds.train("creatures", tmp_path / "run", settings=drawn)
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import newkinds
 from conftest import Killed, save_image
+from newkinds.assigners import ASSIGNERS
 from newkinds.errors import NewkindsError
 from newkinds.files import write_whole
 from newkinds.runs.run import Run
@@ -47,7 +49,7 @@ def test_a_run_is_assigned_anew_in_place_and_back(run: Path, monkeypatch: pytest
     assert config.embedding == {"whiten": "auto"}
     for page in ("README.md", "report.html"):
         assert b"sskmeans, restarts 2" in after[page]
-        assert b"whitened within classes" in after[page]
+        assert b"whitening auto" in after[page]
     monkeypatch.undo()
 
     loaded = newkinds.load(run)
@@ -138,3 +140,29 @@ def test_the_command_line(run: Path, run_cli: Callable[..., tuple[int, str, str]
     assert "images assigned" in out
     assert "chosen on labelled images, seed 3" in err
     assert Run(run).config().assigner["steps"] == 5
+
+
+def test_an_assigner_that_fails_changes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {file.name: file.read_bytes() for file in run.iterdir() if file.is_file()}
+    monkeypatch.setattr(ASSIGNERS["kmeans"], "forward", lambda self, rows: rows[:, :2] * float("nan"))
+    with pytest.raises(NewkindsError, match="no finite score"):
+        newkinds.assign(run, "kmeans")
+    assert {file.name: file.read_bytes() for file in run.iterdir() if file.is_file()} == before
+
+
+@pytest.mark.parametrize("name", [None, -1, ["a"], {}, ""])
+def test_names_of_categories_are_text(run: Path, name: object, tmp_path: Path) -> None:
+    categories = json.loads((run / "categories.json").read_text())
+    categories[-1]["name"] = name
+    (run / "categories.json").write_text(json.dumps(categories))
+    with pytest.raises(NewkindsError, match="not a list of categories with names"):
+        newkinds.load(run)
+
+
+def test_predicting_leaves_the_callers_random_numbers_alone(run: Path, tmp_path: Path) -> None:
+    model = newkinds.load(run)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    model.predict(save_image(tmp_path / "one.png"))
+    assert torch.equal(torch.rand(3), expected)

@@ -21,7 +21,13 @@ class Assignment:
 
     @classmethod
     def of_logits(cls, logits: Tensor, temperature: float = 0.1) -> Self:
-        """The largest of the logits (n, K); its share in their softmax is the confidence."""
+        """The largest of the logits (n, K), -inf for a category without members; its share of the softmax is the
+        confidence."""
+        if bad := int((~logits.amax(dim=1).isfinite()).sum()):  # a maximum over NaN is NaN
+            raise NewkindsError(
+                f"the assigner gives {bad} of {len(logits)} images no finite score for any category, so they belong "
+                "nowhere: choose another one (--assigner), or look at its settings."
+            )
         shares = (logits / temperature).softmax(dim=1)
         return cls(category=logits.argmax(dim=1), confidence=shares.amax(dim=1))
 

@@ -251,4 +251,6 @@ def evaluation_batches(
     table: Table, preprocessing: Preprocessing, batch_size: int, workers: int
 ) -> DataLoader[tuple[int, Tensor | str]]:
     """All rows in order, as lists of (row, view or reason)."""
-    return DataLoader(CentreViews(table, preprocessing), batch_size=batch_size, num_workers=workers, collate_fn=list)
+    views = CentreViews(table, preprocessing)
+    own = torch.Generator()  # else each loader takes a number from the caller's
+    return DataLoader(views, batch_size=batch_size, num_workers=workers, collate_fn=list, generator=own)

@@ -129,7 +129,9 @@ def read_names(run: Run, known: Sequence[str], k: int) -> list[str]:
     if not run.path("categories.json").is_file():
         return category_names(known, k)
     try:
-        names = [str(entry["name"]) for entry in run.read_json("categories.json")]
+        names = [entry["name"] for entry in run.read_json("categories.json")]
+        if not all(isinstance(name, str) and name for name in names):
+            raise TypeError
     except (TypeError, KeyError):
         raise NewkindsError(f"{run.path('categories.json')} is not a list of categories with names.") from None
     if len(set(names)) < len(names):

@@ -96,8 +96,10 @@ def read_features(run: Run) -> Tensor:
     file = run.verified("features.safetensors")
     try:
         return load_file(file)["features"]
+    except FileNotFoundError:
+        raise NewkindsError(f"{file} is missing: run newkinds discover again.") from None
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
-        raise NewkindsError(f"{file} is damaged ({error}): run newkinds discover again.") from None
+        raise NewkindsError(f"{file} is damaged ({error}): delete it and run newkinds discover again.") from None
 
 
 def load(run: str | Path, device: str = "auto") -> LoadedRun:

@@ -99,7 +99,7 @@ def require_same_images(run: Run, table: Table) -> None:
     changed = [path for path, content in seen if path in earlier and earlier[path][1] != content]
     if changed:
         raise NewkindsError(
-            f"{len(changed)} image(s) show something else than when {run.folder} was started{_first_of(changed)}: "
+            f"{len(changed)} image(s) changed since {run.folder} was started{_first_of(changed)}: "
             "restore them, or choose another --out."
         )
 
@@ -158,7 +158,7 @@ def _replaced(run: Run, config: Config) -> list[tuple[str, str]]:
     found = run.about_model().get("found", {})
     whiten, name = config.embedding["whiten"], config.assigner["name"]
     said = {
-        "embedding": "" if whiten == "none" else f"whitened within classes ({whiten})",
+        "embedding": "" if whiten == "none" else f"whitening {whiten}",
         "assigner": "" if name == OWN else _set_otherwise(config.assigner, ASSIGNERS[name]),
     }
     rows = [(part, ", ".join(filter(None, [setting, found.get(part, "")]))) for part, setting in said.items()]

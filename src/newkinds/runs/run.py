@@ -14,6 +14,7 @@ import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 
+from ..console import warn
 from ..errors import NewkindsError
 from ..files import append_line, checksum, csv_text, encoded, json_text, make_folder, remove_leftovers, write_whole
 from ..settings import flat, read_recipe
@@ -63,9 +64,9 @@ class Run:
         known = self._checksums().get(name)
         if known and file.is_file() and checksum(file) not in known:
             raise NewkindsError(
-                f"{file} is damaged or was changed by hand: its checksum is not in {CHECKSUMS}. Restore it from a "
-                "copy, or delete it and rerun the command that writes it. To keep a change that you made yourself, "
-                f"delete the lines about {name} in {CHECKSUMS}."
+                f"{file} is damaged or was changed by hand: its checksum is not in {CHECKSUMS}. Restore it from a copy"
+                + ("" if name == "config.yaml" else ", or delete it and rerun the command that made the run")
+                + f". To keep a change that you made yourself, delete the lines about {name} in {CHECKSUMS}."
             )
         return file
 
@@ -82,6 +83,8 @@ class Run:
                 digest, _, name = line.partition("  ")
                 if name:
                     known.setdefault(name, set()).add(digest)
+            if not known:
+                warn(f"{self.path(CHECKSUMS)} is damaged: the files beside it cannot be verified.")
         return known
 
     def begin(self, config: Config) -> None:
@@ -153,7 +156,7 @@ class Run:
         if not self.model_file.is_file():
             return {}
         try:
-            with safe_open(self.model_file, framework="np") as file:
+            with safe_open(self.verified("model.safetensors"), framework="np") as file:
                 return dict(json.loads((file.metadata() or {})["newkinds"]))
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise NewkindsError(f"{self.model_file} is damaged or not a newkinds model: {error}.") from None
@@ -214,8 +217,13 @@ class Run:
     def read_json(self, name: str) -> Any:
         try:
             return json.loads(self.verified(name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise NewkindsError(f"{self.path(name)} is missing: rerun the command that made the run.") from None
         except (OSError, ValueError, RecursionError) as error:
-            raise NewkindsError(f"cannot read {self.path(name)}: {error}.") from None
+            raise NewkindsError(
+                f"cannot read {self.path(name)} ({error}): restore it from a copy, or delete it and rerun the command "
+                "that made the run."
+            ) from None
 
 
 def _of_this_version(settings: dict[str, Any], file: Path) -> dict[str, Any]:

@@ -163,7 +163,7 @@ def load_model(config: Config, path: Path, device: torch.device, find_anew: bool
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         known, k = list(metadata["known"]), int(metadata["k"])
     except FileNotFoundError:
-        raise NewkindsError(f"there is no {path}: training has not finished. Rerun the same command.") from None
+        raise NewkindsError(f"there is no {path}: finish the training first (newkinds train or discover).") from None
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise NewkindsError(f"{path} is damaged or not a newkinds model: {error}.") from None
     model = build_model(config, known, k, load_weights=False)

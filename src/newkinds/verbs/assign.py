@@ -67,6 +67,7 @@ def assign(
         config = replace(config, train=replace(config.train, seed=seed))
     labels = torch.from_numpy(table.targets)[embedded.rows]
     model.find_categories(embedded.features, labels, seed)
+    model.assign(embedded.features)  # what cannot be assigned is said before anything is changed
     if seed != config.train.seed:
         model.chosen_assigner.note = ", ".join(filter(None, [model.chosen_assigner.note, f"seed {seed}"]))
     for part, note in model.found().items():
