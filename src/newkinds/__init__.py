@@ -1,7 +1,4 @@
-"""newkinds: generalized category discovery.
-
-Recognise the known kinds in a set of images, and discover, count and look at the new ones.
-"""
+"""Generalized category discovery: recognise the known kinds in images, and discover, count and look at the new ones."""
 
 from __future__ import annotations
 
@@ -31,29 +28,18 @@ if TYPE_CHECKING:
 
 # Found on first use, so that `newkinds --help` does not wait for torch.
 _HOME = {
-    "CPF": "encoders.organizers.cpf",
-    "Discovery": "discovery.categories",
-    "Encoded": "encoders.tokens",
-    "Encoder": "encoders.encoder",
-    "NewkindsError": "errors",
-    "Tokens": "encoders.tokens",
-    "assign": "verbs.assign",
-    "count_categories": "verbs.count",
-    "discover": "verbs.train",
-    "evaluate": "evaluation.judge",
-    "load": "discovery.finished",
-    "predict": "discovery.finished",
+    "CPF": "encoders.organizers.cpf", "Discovery": "discovery.categories", "Encoded": "encoders.tokens",
+    "Encoder": "encoders.encoder", "NewkindsError": "errors", "Tokens": "encoders.tokens",
+    "assign": "verbs.assign", "count_categories": "verbs.count", "discover": "verbs.train",
+    "evaluate": "evaluation.judge", "load": "discovery.finished", "predict": "discovery.finished",
     "train": "verbs.train",
-}
+}  # fmt: skip
 
 # Modules that people import by a short name, and the rooms they live in.
 _ALIASES = {
-    "count": "cluster.count",
-    "heads": "methods.heads",
-    "losses": "methods.losses",
-    "metrics": "cluster.metrics",
+    "count": "cluster.count", "heads": "methods.heads", "losses": "methods.losses", "metrics": "cluster.metrics",
     "organizers": "encoders.organizers",
-}
+}  # fmt: skip
 
 _ROOMS = ("cluster", "data", "methods", "plugins")
 

@@ -1,9 +1,6 @@
-"""The command line. Each verb is a Python function with the same arguments; torch is imported only then.
-
-To add a verb, write a function under `@verb(…)`: its docstring is the help, `_data_check` is `newkinds data check`.
-What the user leaves out is not passed on, so that defaults are those of the Python function that it calls. Choices of
-a run, such as --organizer, are declared in `verbs/choices.py`.
-"""
+"""The command line. A verb is a function under `@verb(…)`: its docstring is the help, `_data_check` is `newkinds data
+check`. What the user leaves out is not passed on, so that defaults are those of the Python function that it calls, with
+which torch is imported. Choices of a run, such as --organizer, are declared in `verbs/choices.py`."""
 
 from __future__ import annotations
 
@@ -23,10 +20,7 @@ from .verbs.choices import options
 
 ABOUT = "Recognise the known kinds in your images, and discover, count and look at the new ones."
 LAYOUT = "photos/ has one folder per known class, and a folder 'unlabeled' (or loose files) for everything else."
-GROUPS = {
-    "data": "Manage the benchmark data sets.",
-    "cache": "Manage the cached tokens that --cache-views makes.",
-}
+GROUPS = {"data": "Manage the benchmark data sets.", "cache": "Manage the cached tokens that --cache-views makes."}
 
 Argument = tuple[str, dict[str, Any]]  # what argparse's add_argument takes
 
@@ -158,11 +152,9 @@ def _eval(run: str, truth: str | None = None, as_json: bool = False) -> None:
 
 
 @verb(
-    RUN,
-    argument("images", "IMAGE", "image files or folders", nargs="+"),
-    argument("--out", "FILE", "CSV file to write (default: print)"),
-    *choices("device"),
-)
+    RUN, argument("images", "IMAGE", "image files or folders", nargs="+"),
+    argument("--out", "FILE", "CSV file to write (default: print)"), *choices("device"),
+)  # fmt: skip
 def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any) -> int:
     """Categories of new images, by a finished run.
 
@@ -385,6 +377,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         show(f"error: {reason_of(error)}", file=sys.stderr)
         if not isinstance(error, NewkindsError):
-            hint = f"newkinds --debug {verb} … shows where it happened."
-            show(f"This may be a bug in newkinds: {hint}", file=sys.stderr)
+            show(f"This may be a bug in newkinds: newkinds --debug {verb} … shows where it happened.", file=sys.stderr)
         return 1

@@ -32,13 +32,9 @@ def warn(message: str) -> None:
 def progress_bar(description: str, total: int, done: int = 0) -> Iterator[ProgressBar]:
     """A bar with the time left; in a log file (no terminal) there is none."""
     columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
-    )
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        TimeRemainingColumn(), TextColumn("{task.fields[note]}", markup=False),
+    )  # fmt: skip
     global _bar_shown
     shown = console.is_terminal and not _bar_shown  # a terminal holds one moving bar: an inner one stays hidden
     _bar_shown = _bar_shown or shown

@@ -10,14 +10,15 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from .errors import NewkindsError
 from .text import escaped
 
+UNTOUCHED = " What was there before is untouched; make room or choose another folder, then rerun the same command."
 # names for what the process has open already, which may be a file in the middle
 OWN_STREAM = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/self/fd/\d+")
 OPEN_STREAM = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
@@ -30,25 +31,40 @@ def write_whole(path: Path, content: bytes | str) -> None:
     """
     data = encoded(content)
     if not is_replaceable(path):
-        _write_through(path, data)
+        # a second opening of a redirected stream would have a place of its own in the file, and be overwritten
+        own = OWN_STREAM.fullmatch(os.path.abspath(path))
+        where: Path | int = path if own is None else int({"stdout": 1, "stderr": 2}.get(path.name, path.name))
+        with _writing(path), open(where, "ab", closefd=own is None) as stream:
+            stream.write(data)
         return
     path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise NewkindsError(
-            f"cannot write {path}: {error.strerror or error}. What was there before is untouched; "
-            "make room or choose another folder, then rerun the same command."
-        ) from error
+        with _writing(path, UNTOUCHED):
+            with open(temporary, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    with suppress(OSError):  # make the rename itself survive a power cut, if the system can open a folder
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+@contextmanager
+def _writing(path: Path, advice: str = "") -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:  # the reader has closed
+        raise
+    except OSError as error:
+        raise NewkindsError(f"cannot write {path}: {error.strerror or error}.{advice}") from error
 
 
 def is_replaceable(path: Path) -> bool:
@@ -77,13 +93,10 @@ def encoded(content: bytes | str) -> bytes:
 
 def append_line(path: Path, line: str) -> None:
     """Add a line to a file. The line break comes first, so that half a line, left by a power cut, spoils no other."""
-    try:
-        with open(path, "ab") as file:
-            file.write(f"\n{line}".encode())
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise NewkindsError(f"cannot write {path}: {error.strerror or error}.") from error
+    with _writing(path), open(path, "ab") as file:
+        file.write(f"\n{line}".encode())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def checksum(content: Path | bytes) -> str:
@@ -130,26 +143,3 @@ def remove_leftovers(folder: Path) -> None:
     """Delete the temporary files that a killed process left in `folder`."""
     for leftover in folder.glob(".*.tmp"):
         leftover.unlink(missing_ok=True)
-
-
-def _write_through(path: Path, data: bytes) -> None:
-    try:
-        # a second opening of a redirected stream would have a place of its own in the file, and be overwritten
-        stream = OWN_STREAM.fullmatch(os.path.abspath(path))
-        where: Path | int = path if stream is None else int({"stdout": 1, "stderr": 2}.get(path.name, path.name))
-        with open(where, "ab", closefd=not isinstance(where, int)) as opened:
-            opened.write(data)
-    except BrokenPipeError:  # the reader has closed
-        raise
-    except OSError as error:
-        raise NewkindsError(f"cannot write {path}: {error.strerror or error}.") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself survive a power cut, if the system can open a folder."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -24,9 +24,8 @@ def prepare() -> None:
 def keep_freed_memory() -> None:
     """Let the process reuse the memory of one step in the next.
 
-    Linux's C library gives large blocks back to the system as soon as they are freed, and gets them again page by
-    page, filled with zeros. In a training step on the CPU, which frees all its activations, that takes up to half of
-    the time.
+    Else Linux's C library gives large blocks back to the system and gets them again page by page, filled with zeros:
+    up to half of the time of a training step on the CPU, which frees all its activations.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)

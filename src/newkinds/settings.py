@@ -1,10 +1,6 @@
-"""Settings: merging layers of them, and checking every name and value against what takes it.
+"""Settings: merging layers of them, and checking every name and value against the arguments of what a section builds.
 
-A section's settings are the arguments of what it builds (a data set's reader, the backbone's builder, an
-organizer's constructor, a method's Config), so nothing is declared twice.
-An unknown name is an error that suggests the nearest one. Settings under an organizer's name, such as
-`organizer: {cpf: {primitives: 16}}`, wait until that organizer is chosen: `--organizer cpf` is all it takes.
-"""
+`organizer: {cpf: {primitives: 16}}` waits until that organizer is chosen: `--organizer cpf` is all it takes."""
 
 from __future__ import annotations
 
@@ -60,9 +56,8 @@ class PlainLoader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
-            raise yaml.composer.ComposerError(
-                None, None, f"aliases such as *{event.anchor} are not allowed: write the value out", event.start_mark
-            )
+            reason = f"aliases such as *{event.anchor} are not allowed: write the value out"
+            raise yaml.composer.ComposerError(None, None, reason, event.start_mark)
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -83,15 +78,12 @@ def find_recipe(recipe: str | Path) -> Path:
     >>> find_recipe("simgcd/cub").name
     'cub.yaml'
     """
-    names = recipe_names()
-    if str(recipe) in names:
+    if str(recipe) in recipe_names():
         return RECIPES / f"{recipe}.yaml"
     if not Path(recipe).exists():
-        asked = str(recipe).removeprefix(f"{RECIPES.name}/").removesuffix(".yaml")
-        raise NewkindsError(
-            f"there is no recipe '{recipe}', neither as a file nor among the bundled ones.{nearest(asked, names)} "
-            "`newkinds list recipes` shows them."
-        )
+        hint = nearest(str(recipe).removeprefix(f"{RECIPES.name}/").removesuffix(".yaml"), recipe_names())
+        missing = f"there is no recipe '{recipe}', neither as a file nor among the bundled ones."
+        raise NewkindsError(f"{missing}{hint} `newkinds list recipes` shows them.")
     return Path(recipe)
 
 
@@ -103,11 +95,9 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
         raise NewkindsError(f"cannot read {path}: {error.strerror}.") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise NewkindsError(f"{path} cannot be read as settings: {' '.join(str(error).split())}.") from None
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
+    if not isinstance(content, dict | None):
         raise NewkindsError(f"{path} must hold settings like 'train: {{epochs: 20}}', not a {type(content).__name__}.")
-    return content
+    return content or {}
 
 
 def parse_assignment(text: str) -> dict[str, Any]:
@@ -142,26 +132,23 @@ def settings_of(build: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def merged(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    merged: dict[str, Any] = {section: {} for section in SECTIONS}
-    merged["k"] = None
-    for layer in layers:
-        for key, value in layer.items():
-            if key not in merged:
-                raise NewkindsError(
-                    f"there is no section '{key}' among the settings.{nearest(str(key), merged)} "
-                    f"There are: {', '.join(merged)}."
-                )
-            if key == "k":
-                merged["k"] = value
-            elif not isinstance(value, Mapping):
-                raise NewkindsError(f"the section '{key}' must hold settings by name, not {value!r}.")
-            else:
-                # another organizer, method or data set does not inherit its predecessor's settings, but finds its own
-                if "name" in value and value["name"] != merged[key].get("name", value["name"]) and key != "backbone":
-                    merged[key] = {name: waiting for name, waiting in merged[key].items() if _waits(waiting)}
-                for name, setting in value.items():
-                    before = merged[key].get(name)
-                    merged[key][name] = {**before, **setting} if _waits(before) and _waits(setting) else setting
+    """One mapping of settings; later layers win."""
+    merged: dict[str, Any] = {**{section: {} for section in SECTIONS}, "k": None}
+    for key, value in (pair for layer in layers for pair in layer.items()):
+        if key not in merged:
+            hint = f"{nearest(str(key), merged)} There are: {', '.join(merged)}."
+            raise NewkindsError(f"there is no section '{key}' among the settings.{hint}")
+        if key == "k":
+            merged["k"] = value
+            continue
+        if not isinstance(value, Mapping):
+            raise NewkindsError(f"the section '{key}' must hold settings by name, not {value!r}.")
+        # another organizer, method or data set does not inherit its predecessor's settings, but finds its own
+        if "name" in value and value["name"] != merged[key].get("name", value["name"]) and key != "backbone":
+            merged[key] = {name: waiting for name, waiting in merged[key].items() if _waits(waiting)}
+        for name, setting in value.items():
+            before = merged[key].get(name)
+            merged[key][name] = {**before, **setting} if _waits(before) and _waits(setting) else setting
     return merged
 
 
@@ -200,6 +187,7 @@ def chosen(section: str, registry: Registry[Any], chosen: str, given: Mapping[st
 
 
 def section_of(section: str, build: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of what `build` builds: those given, checked, and the defaults of the others."""
     settings = settings_of(build)
     for name in given:
         if name not in settings:

@@ -21,13 +21,13 @@ from ..errors import NewkindsError, nearest, reason_of
 from ..files import make_folder
 from ..methods import METHODS
 from ..runs.config import resolve
-from ..settings import find_recipe, read_recipe, recipe_names
+from ..settings import find_recipe, flat, read_recipe, recipe_names
 from ..verbs.choices import Choices, layers_of
 from .grid import VARIANTS, Cell, Outcome, Settings, comparable, read_outcome, require_run_of, run_all
 from .paper import HOSTS, TABLES, PaperTable, comparisons
 from .styles import STYLES
 
-CELLS_SAY = (("data", "name"), ("data", "path"), ("method", "name"), ("organizer", "name"), ("train", "seed"))
+CELLS_SAY = ("data.name", "data.path", "method.name", "organizer.name", "train.seed")
 COMPUTING = ("precision", "device", "workers")  # settings of training that also say how features are computed
 Sources = Mapping[str, Mapping[str, Any]]  # what a cell calls its data → the settings section `data`
 
@@ -40,18 +40,10 @@ class Benched(NamedTuple):
 
 
 def bench(
-    table: str,
-    out: str | Path,
-    *,
-    methods: Sequence[str] | None = None,
-    organizers: Sequence[str] | None = None,
-    data: Sequence[str] | None = None,
-    baselines: Sequence[str] | None = None,
-    seeds: Sequence[int] = (0,),
-    only_collect: bool = False,
-    style: Literal["markdown", "latex", "csv"] = "markdown",
-    **choices: Unpack[Choices],
-) -> Benched:
+    table: str, out: str | Path, *, methods: Sequence[str] | None = None, organizers: Sequence[str] | None = None,
+    data: Sequence[str] | None = None, baselines: Sequence[str] | None = None, seeds: Sequence[int] = (0,),
+    only_collect: bool = False, style: Literal["markdown", "latex", "csv"] = "markdown", **choices: Unpack[Choices],
+) -> Benched:  # fmt: skip
     """Run (or resume) the requested part of a table; returns the table with all that has been run in `out`.
 
     `table`: "fine", "coarse", "ablation", "count" or "cost" of the paper, or "plugin" for any `data`, also folders and
@@ -79,18 +71,18 @@ def bench(
         if not folder.is_dir():
             raise NewkindsError(f"there is no folder {folder}: nothing to collect.")
     else:
-        _refuse_what_cells_say(choices)
+        if said := [name for layer in layers_of(None, choices) for name in flat(layer) if name in CELLS_SAY]:
+            choose = "leave it out, and choose methods, organizers, data sets and seeds of the table"
+            raise NewkindsError(f"each cell has its own {said[0]}: {choose}.")
         if not seeds or min(seeds) < 0:
             raise NewkindsError(f"seeds are whole numbers from 0 on, not {list(seeds)}.")
         cells = asked.cells(dict.fromkeys(seeds))
         settings = partial(_settings, sources=sources, choices=choices)
         finished = run_all(_runnable(cells, settings), make_folder(folder), settings, whole.counted_by)
     widest = replace(
-        whole,
-        data=_each_once(whole.data, sources),
-        methods=_each_once(whole.methods, METHODS),
+        whole, data=_each_once(whole.data, sources), methods=_each_once(whole.methods, METHODS),
         organizers=_each_once(whole.organizers, ORGANIZERS, VARIANTS),
-    )
+    )  # fmt: skip
     found = collect(widest.cells(), folder, sources, preferred=finished)
     wanted = {cell.row for cell in (*replace(whole, baselines=()).cells(), *cells, *found)}
     shown = comparisons(widest, found, [row for row in widest.cells() if row in wanted])
@@ -101,9 +93,7 @@ def collect(
     rows: Iterable[Cell], out: Path, sources: Sources | None = None, preferred: Collection[Cell] = ()
 ) -> dict[Cell, Outcome]:
     """The finished runs of some rows, of all seeds found; runs that do not belong in the table are named.
-
-    If runs have different settings, those like the `preferred` ones stay.
-    """
+    If runs have different settings, those like the `preferred` ones stay."""
     outcomes = {}
     for row in rows:
         beginning = row.folder(out).name.removesuffix("0")
@@ -139,16 +129,6 @@ def _chosen_baselines(names: Sequence[str] | None, table: PaperTable) -> tuple[s
         return table.baselines
     assigners = [name for name, settings in VARIANTS.items() if "assigner" in settings]
     return () if list(names) == ["none"] else _chosen("baseline", names, assigners)
-
-
-def _refuse_what_cells_say(choices: Choices) -> None:
-    for layer in layers_of(None, choices):
-        for section, name in CELLS_SAY:
-            if name in layer.get(section, {}):
-                raise NewkindsError(
-                    f"each cell has its own {section}.{name}: leave it out, and choose methods, organizers, data sets "
-                    "and seeds of the table."
-                )
 
 
 def _sources(table: PaperTable, data: Sequence[str] | None) -> dict[str, Mapping[str, Any]]:

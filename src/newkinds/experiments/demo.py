@@ -37,11 +37,9 @@ HOST_SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def demo(
-    out: str | Path = "newkinds-demo",
-    hosts: str | Sequence[str] = "simgcd",
-    seeds: Sequence[int] | None = None,
+    out: str | Path = "newkinds-demo", hosts: str | Sequence[str] = "simgcd", seeds: Sequence[int] | None = None,
     epochs: int = EPOCHS,
-) -> str:
+) -> str:  # fmt: skip
     """Train hosts with and without CPF on creatures (same seeds, same schedule); the table, and index.html in `out`.
 
     `hosts`: a method's name, several, or "all". `seeds`: one run each; by default 0, and 0, 1 and 2 for several hosts.

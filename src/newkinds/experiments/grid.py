@@ -118,16 +118,11 @@ COMPARED = (*ACCURACY, "count", "count_error", "parameters", "seconds")
 
 
 def run_all(
-    cells: Sequence[Cell],
-    out: Path,
-    settings: Callable[[Cell], Settings],
+    cells: Sequence[Cell], out: Path, settings: Callable[[Cell], Settings],
     count_by: Callable[[Cell], str | None] = lambda _: COUNT_BY,
-) -> dict[Cell, Outcome]:
+) -> dict[Cell, Outcome]:  # fmt: skip
     """Run the cells one after the other, or resume them; one that fails is reported and does not stop the others.
-
-    `settings` says for each cell all that the cell itself does not, the images' source among it; `count_by` by which
-    estimator its categories are counted, if at all.
-    """
+    `settings`: for each cell all that the cell itself does not say; `count_by`: its estimator of categories, if any."""
     outcomes = {}
     for place, cell in enumerate(cells, start=1):
         say(f"{cell} ({place} of {len(cells)})")
@@ -176,10 +171,8 @@ def _frozen_features(cell: Cell, out: Path, settings: Settings) -> Path:
 
 
 def read_outcome(folder: Path) -> Outcome | None:
-    """The result of a run, from its files alone; None if it has not been trained and evaluated to the end.
-
-    An evaluation by another truth than the data set's own does not count.
-    """
+    """The result of a run, from its files alone; None if it has not been trained and evaluated to the end, by the
+    data set's own truth."""
     run = Run(folder)
     if not all((folder / name).is_file() for name in ("model.safetensors", "evaluation.json", "timing.json")):
         return None
@@ -240,19 +233,17 @@ def require_run_of(cell: Cell, outcome: Outcome, source: Mapping[str, Any]) -> N
 
 def comparable(outcomes: Mapping[Cell, Outcome], preferred: Collection[Cell] = ()) -> dict[Cell, Outcome]:
     """The runs that may stand in one table: a host and its organizers differ in the organizer alone, the runs of one
-    row in the seed alone. If they do not, those like the `preferred` ones stay, else those that most agree with;
-    the others are named.
-    """
+    row in the seed alone. Else those like the `preferred` ones, or like most, stay, and the others are named."""
     kept = dict(outcomes)
     for free in (("train.seed", *OF_ORGANIZER), ("train.seed",)):
         groups: dict[Cell, list[Cell]] = {}
         for cell in kept:
             groups.setdefault(cell.host if OF_ORGANIZER[0] in free else cell.row, []).append(cell)
         for cells in groups.values():
-            settings = {
-                cell: {name: value for name, value in kept[cell].settings.items() if not name.startswith(free)}
-                for cell in cells
-            }
+            settings = {}
+            for cell in cells:
+                of_cell = kept[cell].settings.items()
+                settings[cell] = {name: value for name, value in of_cell if not name.startswith(free)}
             candidates = [cell for cell in cells if cell in preferred] or cells
             model = max(candidates, key=lambda cell: list(settings.values()).count(settings[cell]))
             usual = settings[model]

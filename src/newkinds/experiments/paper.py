@@ -84,9 +84,7 @@ def comparisons(
     table: PaperTable, outcomes: Mapping[Cell, Outcome], rows: Sequence[Cell] | None = None
 ) -> list[Comparison]:
     """The table of each data set, and one more if runs were evaluated on test images too.
-
-    `rows`: those that are shown, whether they were run or not; the table's by default.
-    """
+    `rows`: those that are shown, whether they were run or not; the table's by default."""
     tested = {cell: replace(run, figures=run.test) for cell, run in outcomes.items() if run.test is not None}
     found = []
     for data in table.data:

@@ -76,9 +76,7 @@ STYLES: dict[str, Callable[[Sequence[Comparison]], str]] = {"markdown": markdown
 
 def _sheet(table: Comparison) -> tuple[list[str], list[list[str]]]:
     """Header and lines: for each column what is reported (if anything) and ours, finally the number of seeds.
-
-    What changed from the host is the line beneath a row, the 95 % interval of that the next, if there are any.
-    """
+    What changed from the host is the line beneath a row, the 95 % interval of that the next, if there are any."""
     reports = any(entry.reported is not None for row in table.rows for entry in row.entries)
     header, lines = [""], []
     for column in table.columns:

@@ -28,15 +28,9 @@ COPIED = (IMAGES, "protocol.json", "metrics.jsonl", "skipped.csv", "timing.json"
 
 
 def assign(
-    run: str | Path,
-    assigner: str = OWN,
-    *,
-    whiten: bool = False,
-    out: str | Path | None = None,
-    seed: int | None = None,
-    device: str = "auto",
-    settings: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
-) -> Discovery:
+    run: str | Path, assigner: str = OWN, *, whiten: bool = False, out: str | Path | None = None,
+    seed: int | None = None, device: str = "auto", settings: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
+) -> Discovery:  # fmt: skip
     """Assign the images of a finished run by another assigner, without embedding them again.
 
     The run is changed in place, or copied to `out` and left as it is. Figures of the previous assignment (evaluation,

@@ -35,15 +35,9 @@ COUNT_BY = "ward"
 
 
 def count_categories(
-    source: str | Path,
-    by: str = COUNT_BY,
-    *,
-    largest: int | None = None,
-    published: bool = False,
-    truth: str | Path | None = None,
-    plot_to: str | Path | None = None,
-    **choices: Unpack[Choices],
-) -> Count:
+    source: str | Path, by: str = COUNT_BY, *, largest: int | None = None, published: bool = False,
+    truth: str | Path | None = None, plot_to: str | Path | None = None, **choices: Unpack[Choices],
+) -> Count:  # fmt: skip
     """How many categories there are, and the curve that says so.
 
     `source` is a finished run, whose trained features are counted (and `count.json` and `count.png` written
@@ -67,15 +61,17 @@ def count_categories(
             raise NewkindsError(f"counting by {by} has no option {name}: leave it out, or count in another way.")
     options: dict[str, Any] = {} if largest is None else {"largest": largest}
     run = Run(source) if Run(source).path("config.yaml").is_file() else None
-    if run is not None:
-        _refuse_choices(run, choices)
-    config = resolve(*layers_of(source, choices)) if run is None else run.config()
-    with_truth = table_with_truth(config, truth) if published else None  # what is missing is reported before the work
     if run is None:
+        config = resolve(*layers_of(source, choices))
         table = load_table(config.data)
         read = table.files()
     else:
+        if given := [name for layer in layers_of(None, choices) for name in flat(layer) if name != "train.device"]:
+            own = f"{run.folder} is a run, whose own settings are used"
+            raise NewkindsError(f"{own}: leave out {', '.join(given)}, or name the images instead.")
+        config = run.config()
         read = [file for file in run.own_files() if file.suffix != ".png"]
+    with_truth = table_with_truth(config, truth) if published else None  # what is missing is reported before the work
     if plot_to is not None:
         make_folder(Path(plot_to).parent)  # before the work, not after it
         named = (source, truth, choices.get("recipe"), config.backbone["weights"])
@@ -100,15 +96,6 @@ def count_categories(
     return counted
 
 
-def _refuse_choices(run: Run, choices: Choices) -> None:
-    """A run has its features; other settings than its own would not be what is counted."""
-    if given := [name for layer in layers_of(None, choices) for name in flat(layer) if name != "train.device"]:
-        raise NewkindsError(
-            f"{run.folder} is a run, whose own settings are used: leave out {', '.join(given)}, "
-            "or name the images instead."
-        )
-
-
 def backbone_features(config: Config, table: Table) -> tuple[torch.Tensor, list[int]]:
     """Unit rows (n, D) of the backbone alone, untrained, and the rows of the table they are of."""
     backbone = build_backbone(**config.backbone)
@@ -122,10 +109,8 @@ def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], 
     rows = assignments(run)
     features = read_features(run)
     if len(features) != len(rows):
-        raise NewkindsError(
-            f"{run.path('features.safetensors')} has {len(features)} rows, assignments.csv {len(rows)}: "
-            "run newkinds discover again."
-        )
+        sizes = f"{run.path('features.safetensors')} has {len(features)} rows, assignments.csv {len(rows)}"
+        raise NewkindsError(f"{sizes}: run newkinds discover again.")
     model = load_model(run.config(), run.verified("model.safetensors"), torch.device("cpu"))
     with torch.inference_mode():
         embedding = model.embedding(features)

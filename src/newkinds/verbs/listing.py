@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+from itertools import groupby
 from typing import Any
 
 from ..assigners import ASSIGNERS
@@ -23,7 +25,7 @@ def listing(kind: str | None = None) -> str:
         "backbones": known_backbones(),
         "datasets": _described(DATASETS),
         "counters": _described(COUNTERS),
-        "recipes": _recipes(),
+        "recipes": [(method, ", ".join(names)) for method, names in groupby(recipe_names(), posixpath.dirname)],
     }
     blocks = []
     for name in sections if kind is None else [kind]:
@@ -38,11 +40,3 @@ def _described(registry: Registry[Any]) -> list[tuple[str, str]]:
     summary = {name: (registry[name].__doc__ or "").strip().split("\n")[0] for name in registry}
     origin = {name: f" (from {registry.origin(name)})" if registry.origin(name) else "" for name in registry}
     return [(name, summary[name] + origin[name]) for name in registry]
-
-
-def _recipes() -> list[tuple[str, str]]:
-    """The names of the recipes, one line per method."""
-    of_method: dict[str, list[str]] = {}
-    for name in recipe_names():
-        of_method.setdefault(name.split("/")[0], []).append(name)
-    return [(method, ", ".join(names)) for method, names in of_method.items()]

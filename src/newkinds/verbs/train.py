@@ -40,8 +40,7 @@ def train(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) 
 
     >>> newkinds.train("creatures", "runs/creatures", organizer="cpf", settings={"train": {"epochs": 20}})
     """
-    run, table, config, counted = _prepare(data, out, choices)
-    return LoadedRun(run, _train(run, table, config, counted)[0])
+    return _train(data, out, choices)[0]
 
 
 def discover(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> Discovery:
@@ -50,83 +49,28 @@ def discover(data: str | Path | None, out: str | Path, **choices: Unpack[Choices
     >>> found = newkinds.discover("photos/", "runs/photos", k=40, organizer="cpf")
     >>> len(found.new)
     """
-    run, table, config, counted = _prepare(data, out, choices)
-    model, cache = _train(run, table, config, counted)
-    return LoadedRun(run, model).discover(table, cache)
+    loaded, table, cache = _train(data, out, choices)
+    return loaded.discover(table, cache)
 
 
-def _prepare(data: str | Path | None, out: str | Path, choices: Choices) -> tuple[Run, Table, Config, Count | None]:
-    """Settings, images and run directory, all checked before anything long begins; and what `--k auto` found."""
+def _train(data: str | Path | None, out: str | Path, choices: Choices) -> tuple[LoadedRun, Table, TokenCache | None]:
+    """The trained run, its images and their cached tokens, if any. All is checked before anything long begins."""
     run = Run(out)
     config = _as_begun(resolve(*layers_of(data, choices)), run)
     run.refuse_other_contents()
     table = readable(load_table(config.data), contents=True, earlier=earlier_images(run))
     require_discoverable(table)
     counted = _counted_before_training(run, table, config) if config.k == "auto" else None
-    k = config.k if counted is None else _at_least_known(counted, len(table.known))
-    config = replace(config, k=_category_count(k, table))
+    # a known class may have no labelled image: it is not counted, but it is one
+    asked = config.k if counted is None else max(counted.answer, len(table.known))
+    k = _category_count(asked, table)
+    config = replace(config, k=k)
     run.refuse_other_settings(config)
-    return run, table, config, counted
-
-
-def require_same_settings(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> None:
-    """Refuse, as `train` does, settings that are not those of the trained run in `out`; no image is read."""
-    run, config = Run(out), resolve(*layers_of(data, choices))
-    record = run.read_json("protocol.json")
-    k = record["categories"] if config.k is None else config.k
-    if k == "auto" and run.path(f"{K_AUTO}.json").is_file():
-        k = _at_least_known(read_count(run, K_AUTO), record["known_classes"])
-    run.refuse_other_settings(_as_begun(replace(config, k=k), run))
-
-
-def _counted_before_training(run: Run, table: Table, config: Config) -> Count:
-    """`--k auto`: an estimate from the features of the backbone before training, made once per run and then kept."""
-    if run.path(f"{K_AUTO}.json").is_file():
-        return read_count(run, K_AUTO)
-    say("counting categories in the features of the backbone (--k auto)")
-    features, rows = backbone_features(config, table)
-    counted = COUNTERS[COUNT_BY](features, table.targets[rows])
-    say(f"{counted.answer} categories, {counted.new} of them new (curve in {run.path(K_AUTO)}.png)")
-    return counted
-
-
-def _at_least_known(counted: Count, known: int) -> int:
-    """A known class may have no labelled image: it is not counted, but it is one."""
-    return max(counted.answer, known)
-
-
-def _category_count(k: int | str | None, table: Table) -> int:
-    known = len(table.known)
-    if k is None:
-        if table.categories is None:
-            raise NewkindsError(
-                f"say how many categories you expect in total, including the {known} known ones: --k N, or --k auto "
-                "for an estimate. Guess high rather than low: categories that are not needed stay empty."
-            )
-        k = table.categories
-    assert isinstance(k, int)  # "auto" has been counted
-    if k < known:
-        raise NewkindsError(f"--k {k} is too small: {known} classes are known already, and --k counts those too.")
-    unlabelled = sum(label is None for label in table.labels)
-    most = len(set(table.labels) - {None}) + unlabelled
-    if k > most:  # k-means would say so too, but after the training
-        raise NewkindsError(
-            f"--k {k} is too large: the labelled classes and {unlabelled} unlabelled images allow at most {most} "
-            "categories."
-        )
-    if k == known:
-        warn(f"--k {k} leaves no room for new categories: every image will get one of the {known} known classes.")
-    return k
-
-
-def _train(run: Run, table: Table, config: Config, counted: Count | None) -> tuple[Model, TokenCache | None]:
-    """The trained model, and the cached tokens of its images, if there are any."""
     device = choose_device(config.train.device)
     model_file = run.verified("model.safetensors")
     trained = model_file.is_file()
-    assert isinstance(config.k, int)
     # before the folder is made: what cannot be built must not leave a run that other settings would not fit
-    model = load_model(config, model_file, device) if trained else build_model(config, table.known, config.k)
+    model = load_model(config, model_file, device) if trained else build_model(config, table.known, k)
     cache, config = _cached(model, table, config, device, build=not trained)
     with run.claimed():
         run.begin(config)
@@ -145,7 +89,49 @@ def _train(run: Run, table: Table, config: Config, counted: Count | None) -> tup
             fit(model, table, config.train, run, partial(score_unlabelled, table=table, cache=cache), cache)
         if not run.path("README.md").is_file():
             run.write("README.md", run_card(run, model.known, None))
-    return model, cache
+    return LoadedRun(run, model), table, cache
+
+
+def require_same_settings(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> None:
+    """Refuse, as `train` does, settings that are not those of the trained run in `out`; no image is read."""
+    run, config = Run(out), resolve(*layers_of(data, choices))
+    record = run.read_json("protocol.json")
+    k = record["categories"] if config.k is None else config.k
+    if k == "auto" and run.path(f"{K_AUTO}.json").is_file():
+        k = max(read_count(run, K_AUTO).answer, record["known_classes"])
+    run.refuse_other_settings(_as_begun(replace(config, k=k), run))
+
+
+def _counted_before_training(run: Run, table: Table, config: Config) -> Count:
+    """`--k auto`: an estimate from the features of the backbone before training, made once per run and then kept."""
+    if run.path(f"{K_AUTO}.json").is_file():
+        return read_count(run, K_AUTO)
+    say("counting categories in the features of the backbone (--k auto)")
+    features, rows = backbone_features(config, table)
+    counted = COUNTERS[COUNT_BY](features, table.targets[rows])
+    say(f"{counted.answer} categories, {counted.new} of them new (curve in {run.path(K_AUTO)}.png)")
+    return counted
+
+
+def _category_count(k: int | str | None, table: Table) -> int:
+    known = len(table.known)
+    k = table.categories if k is None else k
+    if k is None:
+        raise NewkindsError(
+            f"say how many categories you expect in total, including the {known} known ones: --k N, or --k auto "
+            "for an estimate. Guess high rather than low: categories that are not needed stay empty."
+        )
+    assert isinstance(k, int)  # "auto" has been counted
+    if k < known:
+        raise NewkindsError(f"--k {k} is too small: {known} classes are known already, and --k counts those too.")
+    unlabelled = sum(label is None for label in table.labels)
+    most = len(set(table.labels) - {None}) + unlabelled
+    if k > most:  # k-means would say so too, but after the training
+        allowed = f"the labelled classes and {unlabelled} unlabelled images allow at most {most} categories"
+        raise NewkindsError(f"--k {k} is too large: {allowed}.")
+    if k == known:
+        warn(f"--k {k} leaves no room for new categories: every image will get one of the {known} known classes.")
+    return k
 
 
 def _cached(
@@ -153,7 +139,10 @@ def _cached(
 ) -> tuple[TokenCache | None, Config]:
     """The tokens that training reads, or none if that does not pay; and the settings, which now say so."""
     backbone, train = model.encoder.backbone, config.train
-    views = _cache_views(config, device) if train.cache_views != "auto" or backbone.has_frozen_part else 0
+    views = train.cache_views
+    if views == "auto":  # a cache of V costs the frozen part of V + 1 views, an epoch that of 2
+        pays = backbone.has_frozen_part and device.type == "cpu" and train.epochs > AUTO_VIEWS
+        views = AUTO_VIEWS if pays else 0
     if views == 0:
         return None, _with_cache_views(config, 0)
     about = f"{config.data.get('path') or config.data['name']}, {config.backbone['name']}"
@@ -174,13 +163,6 @@ def _cached(
             raise
         warn(f"{error} Training continues without a cache.")
         return None, _with_cache_views(config, 0)
-
-
-def _cache_views(config: Config, device: torch.device) -> int:
-    """How many views per image to cache; a cache of V costs the frozen part of V + 1 views, an epoch that of 2."""
-    if config.train.cache_views == "auto":
-        return AUTO_VIEWS if device.type == "cpu" and config.train.epochs > AUTO_VIEWS else 0
-    return config.train.cache_views
 
 
 def _as_begun(config: Config, run: Run) -> Config:
