@@ -1,7 +1,5 @@
 """Generalized category discovery: recognise the known kinds in images, and discover, count and look at the new ones."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from importlib.abc import Loader, MetaPathFinder

@@ -2,8 +2,6 @@
 check`. What the user leaves out is not passed on, so that defaults are those of the Python function that it calls, with
 which torch is imported. Choices of a run, such as --organizer, are declared in `verbs/choices.py`."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import os

@@ -1,7 +1,5 @@
 """Runs side by side: figures with their spread over seeds, and paired differences from the host. Needs no torch."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +36,7 @@ class OverSeeds:
     of_seed: Mapping[int, float]
 
     @classmethod
-    def of(cls, values: Mapping[int, float | None]) -> OverSeeds | None:
+    def of(cls, values: Mapping[int, float | None]) -> "OverSeeds | None":
         """None if a run has no such value, or there is no run.
 
         >>> figure = OverSeeds.of({0: 60.0, 1: 62.0, 2: 64.0})
@@ -76,7 +74,7 @@ class OverSeeds:
         half = float(stdtrit(self.runs - 1, 0.975)) * self.error
         return self.mean - half, self.mean + half
 
-    def minus(self, base: OverSeeds) -> OverSeeds | None:
+    def minus(self, base: "OverSeeds") -> "OverSeeds | None":
         """Seed by seed, for the seeds that both have: runs with the same seed start alike and see the same batches."""
         common = [seed for seed in self.of_seed if seed in base.of_seed]
         return OverSeeds.of({seed: self.of_seed[seed] - base.of_seed[seed] for seed in common})

@@ -1,7 +1,5 @@
 """What users see while they wait: messages, warnings, progress bars with the time left. All on stderr."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -28,6 +26,17 @@ def warn(message: str) -> None:
     console.print(Text.assemble(("warning: ", "yellow"), visible(message)))
 
 
+class ProgressBar:
+    """The handle that `progress_bar` gives."""
+
+    def __init__(self, progress: Progress, task: int) -> None:
+        self._progress = progress
+        self._task = task
+
+    def advance(self, note: str = "") -> None:
+        self._progress.update(self._task, advance=1, note=visible(note))  # type: ignore[arg-type]
+
+
 @contextmanager
 def progress_bar(description: str, total: int, done: int = 0) -> Iterator[ProgressBar]:
     """A bar with the time left; in a log file (no terminal) there is none."""
@@ -45,17 +54,6 @@ def progress_bar(description: str, total: int, done: int = 0) -> Iterator[Progre
     finally:
         if shown:
             _bar_shown = False
-
-
-class ProgressBar:
-    """The handle that `progress_bar` gives."""
-
-    def __init__(self, progress: Progress, task: int) -> None:
-        self._progress = progress
-        self._task = task
-
-    def advance(self, note: str = "") -> None:
-        self._progress.update(self._task, advance=1, note=visible(note))  # type: ignore[arg-type]
 
 
 def track(items: Iterable[T], description: str, total: int) -> Iterator[T]:

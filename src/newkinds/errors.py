@@ -1,7 +1,5 @@
 """Problems that the user can fix, in one sentence that names the problem and the next step."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

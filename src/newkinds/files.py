@@ -1,7 +1,5 @@
 """Files are written whole or not at all: a temporary file next to the target, fsync, rename."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Parts from Python files: methods, organizers, assigners, counters and data sets that are in no package."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import traceback

@@ -1,7 +1,5 @@
 """The few products that half precision would spoil."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 

@@ -1,7 +1,5 @@
 """What suits a command, but not a library that is imported into somebody else's process."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -1,7 +1,5 @@
 """Names for parts that people add: one line registers a class, and other packages add theirs by entry points."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

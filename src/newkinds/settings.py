@@ -2,8 +2,6 @@
 
 `organizer: {cpf: {primitives: 16}}` waits until that organizer is chosen: `--organizer cpf` is all it takes."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import types

@@ -1,7 +1,5 @@
 """Results as text for the terminal."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import TextIO

@@ -1,7 +1,5 @@
 """`newkinds bench`: run the requested part of a table, and print all of it that has been run."""
 
-from __future__ import annotations
-
 import glob
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace

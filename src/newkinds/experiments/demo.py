@@ -1,7 +1,5 @@
 """The demonstration: hosts with and without CPF on drawn creatures, compared in a table and on a page."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Grids of runs: data sets × methods × organizers × seeds, each run or resumed, and their results."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,12 +34,12 @@ class Cell:
     seed: int = 0
 
     @property
-    def row(self) -> Cell:
+    def row(self) -> "Cell":
         """What the runs of one row have in common: all but the seed."""
         return replace(self, seed=0)
 
     @property
-    def host(self) -> Cell:
+    def host(self) -> "Cell":
         """The row that this one is compared with; a baseline has none but itself."""
         return self.row if self.is_baseline else replace(self, seed=0, organizer="none")
 

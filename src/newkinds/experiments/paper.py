@@ -1,7 +1,5 @@
 """The paper's tables, and one for any data: the runs each needs, what is reported, and our figures next to it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

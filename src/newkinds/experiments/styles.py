@@ -1,7 +1,5 @@
 """Comparisons as text: for the terminal (Markdown), LaTeX, CSV. Needs no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import groupby
 

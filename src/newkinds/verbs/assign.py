@@ -1,7 +1,5 @@
 """The verb that finds the categories of a finished run again, in the features it already has."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

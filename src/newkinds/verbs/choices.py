@@ -1,8 +1,6 @@
 """The options of a run. Each is declared once, here: it is an argument of `train`, `discover` and the
 other verbs, an option of their commands, and short for a setting. This module is imported before torch is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict, get_args, get_type_hints

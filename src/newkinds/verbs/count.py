@@ -1,7 +1,5 @@
 """How many categories there are in a finished run, or in images seen by the backbone alone."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import asdict
 from pathlib import Path

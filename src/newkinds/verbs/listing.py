@@ -1,7 +1,5 @@
 """What there is to choose from."""
 
-from __future__ import annotations
-
 import posixpath
 from itertools import groupby
 from typing import Any

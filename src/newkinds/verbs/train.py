@@ -1,7 +1,5 @@
 """The verbs that begin with data and end with a run: train, discover."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
