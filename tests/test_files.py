@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from newkinds.errors import NewkindsError
-from newkinds.files import make_folder, remove_leftovers, write_csv, write_whole
+from newkinds.files import csv_text, make_folder, remove_leftovers, write_whole
 
 
 def test_replaces_in_one_step(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_full_disk_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_odd_names_do_not_cost_the_table(tmp_path: Path) -> None:
     name = os.fsdecode(b"\xff.png")  # a file name that is not Unicode
-    write_csv(tmp_path / "a.csv", ["path"], [[name], ['x,"y"\nz']])
+    write_whole(tmp_path / "a.csv", csv_text(["path"], [[name], ['x,"y"\nz']]))
     assert (tmp_path / "a.csv").read_text(encoding="utf-8") == 'path\n\\xff.png\n"x,""y""\\x0az"\n'
 
 

@@ -161,7 +161,7 @@ def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any)
     newkinds predict runs/photos folder/ --out predictions.csv
     """
     from .discovery.finished import inputs_of, load
-    from .files import csv_text, is_replaceable, make_folder, refuse_inputs, write_csv
+    from .files import csv_text, is_replaceable, make_folder, refuse_inputs, write_whole
 
     file = Path(out or os.devnull)
     beside = file.with_suffix(".skipped.csv")
@@ -173,10 +173,10 @@ def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any)
     columns = ("path", "category", "is_new", "confidence")
     rows = [(p.path, p.category, str(p.is_new).lower(), f"{p.confidence:.4f}") for p in predictions]
     if out:
-        write_csv(file, columns, rows)
+        write_whole(file, csv_text(columns, rows))
         show(f"{len(rows)} predictions in {out}", file=sys.stderr)
         if skipped and is_replaceable(file):
-            write_csv(beside, ("path", "reason"), [(s.path, s.reason) for s in skipped])
+            write_whole(beside, csv_text(("path", "reason"), [(s.path, s.reason) for s in skipped]))
             show(f"{len(skipped)} image(s) skipped, listed in {beside}", file=sys.stderr)
     else:
         show(csv_text(columns, rows), end="")

@@ -123,11 +123,6 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A CSV file with a header line, UTF-8, written whole."""
-    write_whole(path, csv_text(columns, rows))
-
-
 def make_folder(path: Path) -> Path:
     """Create a folder and its parents; a file in the way or a read-only place is a clear error."""
     try:

@@ -10,6 +10,7 @@ import pytest
 
 import newkinds
 from conftest import save_image
+from newkinds.files import csv_text, write_whole
 from newkinds.runs.run import Run
 from newkinds.text import unescaped
 
@@ -51,7 +52,7 @@ def test_odd_names_come_back_from_the_tables_of_a_run(odd: Path, tmp_path: Path)
 
 def test_odd_names_come_back_from_a_list(odd: Path) -> None:
     paths = newkinds.data.load_table({"name": "folder", "path": str(odd)}).paths
-    newkinds.files.write_csv(odd / "list.csv", ("path", "label"), [(path, "") for path in paths])
+    write_whole(odd / "list.csv", csv_text(("path", "label"), [(path, "") for path in paths]))
     table = newkinds.data.load_table({"name": "csv", "path": str(odd / "list.csv")})
     assert table.paths == paths
     assert all(file.exists() for file in table.files())

@@ -57,12 +57,10 @@ def bench(
     whole, folder = TABLES[table], Path(out)
     sources = _sources(whole, data)
     asked = replace(
-        whole,
-        data=tuple(sources),
-        methods=_chosen("method", methods or whole.methods, METHODS),
+        whole, data=tuple(sources), methods=_chosen("method", methods or whole.methods, METHODS),
         organizers=_chosen("organizer", organizers or whole.organizers, [*ORGANIZERS, *VARIANTS]),
         baselines=_chosen_baselines(baselines, whole),
-    )
+    )  # fmt: skip
     cells: list[Cell] = []
     finished: Collection[Cell] = ()
     if only_collect:

@@ -79,12 +79,10 @@ def _write_page(folder: Path, shown: Cell, comparison: Comparison, command: str)
     table = load_table(loaded.run.config().data)
     discovery = loaded.discover(table)
     page = replace(
-        page_of(discovery, loaded.model, table, loaded.run),
-        comparison=comparison,
+        page_of(discovery, loaded.model, table, loaded.run), comparison=comparison, command=command,
         title="Does CPF help to discover new kinds?",
         subtitle=f"Hosts with and without CPF on creatures drawn by code; below, what {shown} found",
-        command=command,
-    )
+    )  # fmt: skip
     write_whole(folder / "index.html", render(page))
     if (found := typical_fields(discovery, loaded.model, table)) is not None:
         fields = found[1]

@@ -94,21 +94,18 @@ for _name in (name for name in ASSIGNERS if not ASSIGNERS[name].learnt):  # no o
     VARIANTS[_name] = {"organizer": {"name": "none"}, "assigner": {"name": _name}}
     VARIANTS[f"{_name}-whitened"] = {**VARIANTS[_name], "embedding": {"whiten": "auto"}}
 
-COLUMNS = {
-    column.measure: column
-    for column in (
-        Column("all", "All", "%", "higher"),
-        Column("old", "Old", "%", "higher"),
-        Column("new", "New", "%", "higher"),
-        Column("count", "count", counts=True),
-        Column("count_error", "count error", "%", "lower"),
-        Column("parameters", "params", "M", decimals=2),
-        Column("seconds", "time", "s", decimals=0),
-        Column("model_parameters", "params", "M", decimals=2),
-        Column("epoch_seconds", "training epoch", "s", "lower", decimals=2),
-        Column("inference_seconds", "inference", "s", "lower", decimals=2),
-    )
-}
+COLUMNS = {column.measure: column for column in (
+    Column("all", "All", "%", "higher"),
+    Column("old", "Old", "%", "higher"),
+    Column("new", "New", "%", "higher"),
+    Column("count", "count", counts=True),
+    Column("count_error", "count error", "%", "lower"),
+    Column("parameters", "params", "M", decimals=2),
+    Column("seconds", "time", "s", decimals=0),
+    Column("model_parameters", "params", "M", decimals=2),
+    Column("epoch_seconds", "training epoch", "s", "lower", decimals=2),
+    Column("inference_seconds", "inference", "s", "lower", decimals=2),
+)}  # fmt: skip
 ACCURACY = ("all", "old", "new")
 # settings that no host has
 OF_ORGANIZER = ("organizer.", "assigner.", "embedding.", "train.freeze_organizer", "train.organizer_lr_ratio")

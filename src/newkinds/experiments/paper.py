@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib import resources
 from itertools import product
 from typing import Any
@@ -20,6 +19,9 @@ COUNTS = ("count", "count_error")
 COUNTABLE = ("kmeans", "kmeans-whitened")  # the count depends on the embedding alone
 BASELINES = tuple(f"{name}{kind}" for name in ("kmeans", "sskmeans", "ward", "pim") for kind in ("", "-whitened"))
 COSTS = ("model_parameters", "epoch_seconds", "inference_seconds")
+
+# table → data set → method → organizer → measure
+REPORTED = json.loads(resources.files(__package__).joinpath("reported.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class PaperTable:
     @property
     def reported(self) -> dict[str, Any]:
         """The paper's figures: data set → method → organizer → measure; empty if it has no such table."""
-        return {} if self.on_test_images else _reported().get(self.name, {})
+        return {} if self.on_test_images else REPORTED.get(self.name, {})
 
     def counted_by(self, cell: Cell) -> str | None:
         """The estimator: that of the method's authors if the paper reports counts, else one for all."""
@@ -60,22 +62,14 @@ class PaperTable:
         return [replace(row, seed=seed) for row in dict.fromkeys(rows) for seed in seeds]
 
 
-TABLES = {
-    table.name: table
-    for table in (
-        PaperTable("fine", "Fine-grained data sets", FINE, ("gcd", *HOSTS)),
-        PaperTable("coarse", "Coarse data sets", ("cifar10", "cifar100", "imagenet100"), ("gcd", *HOSTS)),
-        PaperTable("ablation", "Which parts of CPF matter", FINE, ("simgcd",), ABLATED),
-        PaperTable("count", "How many categories", COUNTED, ("gcd", "cms"), measures=COUNTS, baselines=COUNTABLE),
-        PaperTable("cost", "What CPF costs", ("cub",), ("simgcd",), measures=COSTS, baselines=()),
-        PaperTable("plugin", "Hosts and what is plugged into them", (), HOSTS, measures=COMPARED),
-    )
-}
-
-
-@cache
-def _reported() -> dict[str, Any]:
-    return json.loads(resources.files(__package__).joinpath("reported.json").read_text(encoding="utf-8"))
+TABLES = {table.name: table for table in (
+    PaperTable("fine", "Fine-grained data sets", FINE, ("gcd", *HOSTS)),
+    PaperTable("coarse", "Coarse data sets", ("cifar10", "cifar100", "imagenet100"), ("gcd", *HOSTS)),
+    PaperTable("ablation", "Which parts of CPF matter", FINE, ("simgcd",), ABLATED),
+    PaperTable("count", "How many categories", COUNTED, ("gcd", "cms"), measures=COUNTS, baselines=COUNTABLE),
+    PaperTable("cost", "What CPF costs", ("cub",), ("simgcd",), measures=COSTS, baselines=()),
+    PaperTable("plugin", "Hosts and what is plugged into them", (), HOSTS, measures=COMPARED),
+)}  # fmt: skip
 
 
 def comparisons(

@@ -8,11 +8,11 @@ from ..files import csv_text
 from ..text import protocol_lines, text_table
 
 ON_TEST_IMAGES = "On the test images:"
-TEX = {
+TEX = str.maketrans({
     **{character: f"\\{character}" for character in "%_&#${}"},
     "\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}",
     "±": r"$\pm$", "Δ": r"$\Delta$", "\N{MINUS SIGN}": "$-$", "–": "--",
-}
+})  # fmt: skip
 
 
 def text(*parts: Comparison) -> str:
@@ -43,7 +43,7 @@ def latex(tables: Sequence[Comparison]) -> str:
         lines += [f"% {table.legend}"] if table.legend else []
         lines += [f"% {name}: {' '.join(value.split())}" for name, value in table.protocol]
         lines += [f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", "\\hline"]
-        lines += [" & ".join(map(_tex, row)) + r" \\" for row in (header, *rows)]
+        lines += [" & ".join(cell.translate(TEX) for cell in row) + r" \\" for row in (header, *rows)]
         lines.insert(-len(rows), "\\hline")
         blocks.append("\n".join([*lines, "\\hline", "\\end{tabular}"]))
     return "\n\n".join(blocks)
@@ -95,7 +95,3 @@ def _sheet(table: Comparison) -> tuple[list[str], list[list[str]]]:
             lines.append([*changes, str(paired or "")])
             lines += [[*intervals, ""]] if paired > 1 else []
     return [*header, "seeds"], lines
-
-
-def _tex(text: str) -> str:
-    return "".join(TEX.get(character, character) for character in text)

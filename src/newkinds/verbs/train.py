@@ -144,20 +144,18 @@ def _cached(
     if views == 0:
         return None, _with_cache_views(config, 0)
     about = f"{config.data.get('path') or config.data['name']}, {config.backbone['name']}"
-    make = partial(
-        cached_tokens, backbone, table, about=about, seed=train.cache_seed, precision=train.cache_precision,
-        device=device, workers=train.workers, build=build,
-    )  # fmt: skip
-    if not build:  # the evaluation view is all that a trained model reads, and only if it is there
-        try:
-            return make(views=0), config
-        except NewkindsError as error:
+    needed = views if build else 0  # a trained model reads the evaluation view alone, and only if it is there
+    try:
+        tokens = cached_tokens(
+            backbone, table, about=about, views=needed, seed=train.cache_seed, precision=train.cache_precision,
+            device=device, workers=train.workers, build=build,
+        )  # fmt: skip
+        return tokens, _with_cache_views(config, views)
+    except NewkindsError as error:
+        if not build:
             warn(f"{error} The images are read again instead.")
             return None, config
-    try:
-        return make(views=views), _with_cache_views(config, views)
-    except CacheUnavailable as error:
-        if train.cache_views != "auto":
+        if train.cache_views != "auto" or not isinstance(error, CacheUnavailable):
             raise
         warn(f"{error} Training continues without a cache.")
         return None, _with_cache_views(config, 0)
