@@ -7,12 +7,14 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from . import process
 from ._version import __version__
 from .errors import NewkindsError, reason_of
+from .files import csv_text, is_replaceable, json_text, make_folder, refuse_inputs, write_whole
 from .text import show
 from .verbs.choices import options
 
@@ -143,7 +145,6 @@ def _eval(run: str, truth: str | None = None, as_json: bool = False) -> None:
     newkinds eval runs/photos --truth sorted-photos/
     """
     from .evaluation.judge import evaluate, evaluation_table
-    from .files import json_text
 
     result = evaluate(run, truth)
     show(json_text(result, "the result", indent=1) if as_json else evaluation_table(result))
@@ -161,7 +162,6 @@ def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any)
     newkinds predict runs/photos folder/ --out predictions.csv
     """
     from .discovery.finished import inputs_of, load
-    from .files import csv_text, is_replaceable, make_folder, refuse_inputs, write_whole
 
     file = Path(out or os.devnull)
     beside = file.with_suffix(".skipped.csv")
@@ -220,10 +220,7 @@ def _count(source: str, as_json: bool = False, **chosen: Any) -> None:
     newkinds count runs/photos                        in the features of a finished run
     newkinds count runs/photos --by brent --largest 300
     """
-    from dataclasses import asdict
-
     from .cluster.count import summary
-    from .files import json_text
     from .verbs.count import count_categories
 
     counted = count_categories(source, **chosen)
