@@ -16,7 +16,7 @@ from ..console import warn
 from ..errors import NewkindsError, nearest
 from ..text import unescaped
 from .images import open_image
-from .splits import as_benchmark
+from .splits import Known, as_benchmark
 from .table import DATASETS, Skipped, Table
 
 UNLABELLED_FOLDERS = {"unlabeled", "unlabelled"}
@@ -28,11 +28,7 @@ def _or_benchmark(read: Callable[[Path], Table]) -> Callable[..., Table]:
     """With `known` (names of classes, or their share) what is read becomes a benchmark: see `as_benchmark`."""
 
     def read_and_split(
-        path: str,
-        known: float | list[str] | None = None,
-        fraction: float = 0.5,
-        split_seed: int = 0,
-        tune: bool = False,
+        path: str, known: Known | None = None, fraction: float = 0.5, split_seed: int = 0, tune: bool = False
     ) -> Table:
         return as_benchmark(read(Path(path)), known, fraction, split_seed, tune)
 
@@ -113,16 +109,12 @@ def read_csv(file: Path) -> Table:
 
 def table_below(root: Path, names: list[str], labels: Sequence[str | None], **others: Any) -> Table:
     """A table of files, whose names are paths below `root`."""
-    file = partial(_file_below, root, names)
-    return Table(paths=names, labels=list(labels), open=partial(_open_file, file), file=file, **others)
+    files = [root / name for name in names]
+    return Table(names, list(labels), partial(_open_file, files), file=files.__getitem__, **others)
 
 
-def _file_below(root: Path, names: Sequence[str], row: int) -> Path:
-    return root / names[row]
-
-
-def _open_file(file: Callable[[int], Path], row: int) -> Image.Image:
-    return open_image(file(row))
+def _open_file(files: Sequence[Path], row: int) -> Image.Image:
+    return open_image(files[row])
 
 
 def files_of(entries: Iterable[str | Path]) -> list[Path]:
@@ -174,10 +166,7 @@ def files_below(root: Path, closed: list[Skipped], follow_links: bool = True) ->
 
 
 def _csv_rows(file: Path) -> tuple[list[str], list[tuple[int, dict[str, str] | None]]]:
-    """Column names, and each row with its line number; the delimiter may be a comma, semicolon or tab.
-
-    A row with more fields than there are columns is None: which of them is which cannot be told.
-    """
+    """Column names, and each row with its line number; None for one with more fields than there are columns."""
     text = _decoded(file)
     delimiter = max(",;\t", key=text.split("\n", 1)[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)

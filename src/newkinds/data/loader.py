@@ -1,8 +1,5 @@
-"""Batches for training and evaluation.
-
-All randomness is a function of (seed, epoch, position), never of what happened before: a run that was killed
-resumes bit for bit, with any number of reading processes.
-"""
+"""Batches. All randomness is a function of (seed, epoch, position), never of what happened before: a run that was
+killed resumes bit for bit, with any number of reading processes."""
 
 from __future__ import annotations
 
@@ -47,8 +44,7 @@ class BalancedBatches(Sampler[list[Key]]):
     def __init__(self, is_labelled: np.ndarray, batch_size: int, seed: int, draw: str = "half_labelled") -> None:
         labelled = int(is_labelled.sum())
         divisor = len(is_labelled) if draw == "by_total" else len(is_labelled) - labelled
-        weight = np.where(is_labelled, 1.0, labelled / max(divisor, 1))
-        self.weight = torch.from_numpy(weight)
+        self.weight = torch.from_numpy(np.where(is_labelled, 1.0, labelled / max(divisor, 1)))
         self.batch_size = min(batch_size, len(is_labelled))  # a small folder is one batch, not none
         self.seed = seed
         self.epoch = 0
@@ -156,7 +152,7 @@ class FixedViews(Dataset[Tensor | str]):
         except BadImage as error:
             return str(error)
         content = content_digest(image)
-        if self.table.contents is not None and self.table.contents[row] != content:
+        if self.table.seen is not None and self.table.seen[row][1] != content:
             return "it shows something else now"
         resized = self.preprocessing.resize(image)
         return torch.stack([self._view(resized, content, number) for number in self.numbers[item]])
@@ -183,10 +179,8 @@ class StoredBatches:
     """What `TrainingBatches` gives, with views taken from a store instead of made."""
 
     def __init__(self, table: Table, store: ViewStore, batch_size: int, seed: int, draw: str = "half_labelled") -> None:
-        self.targets = table.targets
-        self.rows = store.rows_of(table)
-        self.store = store
-        self.seed = seed
+        self.targets, self.rows = table.targets, store.rows_of(table)
+        self.store, self.seed = store, seed
         self.sampler = BalancedBatches(self.targets >= 0, batch_size, seed, draw)
 
     def __len__(self) -> int:

@@ -13,6 +13,8 @@ from ..console import warn
 from ..errors import NewkindsError, nearest
 from .table import Table, all_caveats
 
+Known = float | list[str]  # the known classes' share, counted from the first in sorted order, or their names
+
 
 def gcd_split(
     labels: ArrayLike, known: Collection[Any], fraction: float = 0.5, seed: int = 0
@@ -83,12 +85,11 @@ def for_tuning(table: Table) -> Table:
 
 
 def as_benchmark(
-    table: Table, known: float | list[str] | None, fraction: float = 0.5, split_seed: int = 0, tune: bool = False
+    table: Table, known: Known | None, fraction: float = 0.5, split_seed: int = 0, tune: bool = False
 ) -> Table:
     """The table unchanged, or, if `known` is given, split like the published benchmarks.
 
-    `known`: the names of the known classes, or their share, counted from the first in sorted order. If a
-    table has a truth besides its labels, the truth is split. `tune`: only what is labelled then, see `for_tuning`.
+    If it has a truth besides its labels, the truth is split. `tune`: only what is labelled then, see `for_tuning`.
     """
     if known is not None:
         truth = table.truth or [None] * len(table)
@@ -102,7 +103,7 @@ def as_benchmark(
     return for_tuning(table) if tune else table
 
 
-def _known_names(known: float | list[str], labels: Sequence[str | None]) -> list[str]:
+def _known_names(known: Known, labels: Sequence[str | None]) -> list[str]:
     classes = sorted({name for name in labels if name is not None})
     if isinstance(known, list):
         names = known

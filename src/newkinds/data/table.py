@@ -19,7 +19,8 @@ from ..registry import Registry
 from .images import BadImage, content_digest
 
 T = TypeVar("T")
-Seen = tuple[str, str]  # an image's stamp and content, see `Table`
+Seen = tuple[str, str]  # an image's stamp (see `Table.stamp`) and a digest of its pixels
+Earlier = Mapping[str, Seen]  # what images were, by their paths
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,7 @@ class Table:
     categories: int | None = None  # how many there are in total, if a benchmark says so
     class_list: str | None = None  # the published list of known classes it follows: name and checksum
     caveat: str = ""  # why it is not the published split of a benchmark, if it is not
-    contents: list[str] | None = None  # a digest of each image's pixels, if requested
-    stamps: list[str] | None = None  # size and time of each image's file when it was looked at; empty without a file
+    seen: list[Seen] | None = None  # what each image was when it was looked at, if requested
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -63,6 +63,11 @@ class Table:
     def targets(self) -> np.ndarray:
         position = {name: i for i, name in enumerate(self.known)}
         return np.array([-1 if label is None else position[label] for label in self.labels], dtype=np.int64)
+
+    @property
+    def contents(self) -> list[str] | None:
+        """A digest of each image's pixels, if requested."""
+        return None if self.seen is None else [content for _, content in self.seen]
 
     def files(self) -> list[Path]:
         """The files that the images are opened from, if each has its own."""
@@ -84,8 +89,7 @@ class Table:
             paths=[self.paths[i] for i in kept],
             labels=[self.labels[i] for i in kept],
             truth=None if self.truth is None else [self.truth[i] for i in kept],
-            contents=None if self.contents is None else [self.contents[i] for i in kept],
-            stamps=None if self.stamps is None else [self.stamps[i] for i in kept],
+            seen=None if self.seen is None else [self.seen[i] for i in kept],
             open=partial(_of_kept, self.open, kept),
             file=None if self.file is None else partial(_of_kept, self.file, kept),
         )
@@ -105,9 +109,7 @@ def _of_kept(of_row: Callable[[int], T], kept: list[int], row: int) -> T:
 DATASETS: Registry[Callable[..., Table]] = Registry("data set")
 
 
-def look_at_all(
-    table: Table, contents: bool = False, earlier: Mapping[str, Seen] | None = None
-) -> list[Skipped | Seen]:
+def look_at_all(table: Table, contents: bool = False, earlier: Earlier | None = None) -> list[Skipped | Seen]:
     """Decode every image once: what is wrong with it, or its stamp and a digest of its pixels (if `contents`).
 
     An image whose stamp is as it was `earlier` (by its path) is not opened again.
@@ -128,12 +130,12 @@ def look_at_all(
         return list(track(pool.map(look_at, range(len(table))), "checking images", total=len(table)))
 
 
-def unreadable_rows(table: Table) -> dict[int, Skipped]:
+def unreadable_rows(seen: Sequence[Skipped | Seen]) -> dict[int, Skipped]:
     """The images that cannot be read, by their row."""
-    return {row: image for row, image in enumerate(look_at_all(table)) if isinstance(image, Skipped)}
+    return {row: image for row, image in enumerate(seen) if isinstance(image, Skipped)}
 
 
-def readable(table: Table, contents: bool = False, earlier: Mapping[str, Seen] | None = None) -> Table:
+def readable(table: Table, contents: bool = False, earlier: Earlier | None = None) -> Table:
     """The table without the images that cannot be read; they are listed in `skipped`.
 
     A broken file is found before hours of training, not in the middle of them. With `contents` the images that stay
@@ -141,9 +143,8 @@ def readable(table: Table, contents: bool = False, earlier: Mapping[str, Seen] |
     """
     seen = look_at_all(table, contents, earlier)
     if contents:
-        known = [("", "") if isinstance(image, Skipped) else image for image in seen]
-        table = replace(table, stamps=[stamp for stamp, _ in known], contents=[content for _, content in known])
-    table = without(table, {row: image for row, image in enumerate(seen) if isinstance(image, Skipped)})
+        table = replace(table, seen=[("", "") if isinstance(image, Skipped) else image for image in seen])
+    table = without(table, unreadable_rows(seen))
     if table.skipped:
         first = table.skipped[0]
         warn(f"{len(table.skipped)} file(s) skipped; the first is {first.path}: {first.reason}")

@@ -1,11 +1,6 @@
-"""Pictures of primitive fields: which primitive is strongest in which patch of an image, and how clearly.
-
-A field gives, for each patch, the share of each of M primitives; shares of a patch sum to 1. Trained fields
-are often close to even (every share near 1/M), so the colours have a fixed zero: a primitive at or below its
-even share is not drawn at all, and full colour is what the most decided patches of the images drawn together
-reach. How wide that range is, colours alone cannot tell: `FieldOverlays.describe` says it in words; show it
-next to the pictures.
-"""
+"""Pictures of primitive fields, which give for each patch the share of each of M primitives. Trained fields are often
+close to even (1/M), so an even share has no colour and the most decided patches have full colour. How wide that range
+is, colours cannot tell: `FieldOverlays.describe` says it in words; show it next to the pictures."""
 
 from __future__ import annotations
 

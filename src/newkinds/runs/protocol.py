@@ -32,17 +32,11 @@ SELECTION = "last epoch; nothing is chosen by test labels"
 
 
 def record_protocol(
-    run: Run,
-    config: Config,
-    table: Table,
-    parts: Mapping[str, nn.Module],
-    trains: Sequence[str],
-    device: torch.device,
+    run: Run, config: Config, table: Table, parts: Mapping[str, nn.Module], trains: Sequence[str], device: torch.device
 ) -> None:
     """Write down, when training begins, what cannot be seen from the settings later.
 
     `parts` are the model's, `trains` says which of their parameters train, and how fast.
-
     A resumed run must have the images and weights that it started with.
     """
     if run.path("protocol.json").is_file():
@@ -56,15 +50,14 @@ def record_protocol(
         if record.get("outside", {}) != config.outside_parts():
             warn(f"plugins or packages changed since {run.folder} was started ({_outside(record) or 'without any'}).")
         return
-    if table.contents is not None and table.stamps is not None:
-        rows = list(zip(table.paths, table.stamps, table.contents, strict=True))
+    if table.seen is not None:
+        rows = [(path, *seen) for path, seen in zip(table.paths, table.seen, strict=True)]
         run.write_table(IMAGES, ("path", "stamp", "content"), rows)
-    labelled = sum(label is not None for label in table.labels)
     run.write_json(
         "protocol.json",
         {
             "images": len(table),
-            "labelled": labelled,
+            "labelled": sum(label is not None for label in table.labels),
             "known_classes": len(table.known),
             "categories": table.categories,  # what the data set says, which the run may not have been told
             "parameters": {name: sum(p.numel() for p in m.parameters()) for name, m in parts.items()},
@@ -116,9 +109,8 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
     given = {key: value for key, value in config.data.items() if value is not None and value is not False}
     if config.data.get("known", "") is None:  # no labels were hidden
         given = {key: value for key, value in given.items() if key not in ("fraction", "split_seed")}
-    data = ", ".join(str(value) if key == "name" else f"{key} {value}" for key, value in given.items())
     rows = [
-        ("data", data),
+        ("data", _named(given)),
         ("images", f"{record['images']:,}, of which {record['labelled']:,} labelled"),
         ("categories", f"{record['known_classes']} known of {config.k}{estimated}"),
         ("split", record["split"]),
@@ -129,7 +121,6 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
         rows.append(("class list", record["class_list"]))
     if evaluated is not None:
         rows += [("evaluated", evaluated), ("metric", METRIC)]
-    organizer = ", ".join(str(v) if k == "name" else f"{k} {v}" for k, v in config.organizer.items())
     size = f"{config.backbone['image_size']} px, " if config.backbone["image_size"] else ""
     said = ("epochs", "batch_size", "lr", "seed", "device", "workers", "cache_views", "cache_precision")
     unsaid = {name: value for name, value in vars(train).items() if name not in said}
@@ -140,7 +131,7 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
         ("selection", SELECTION),
         ("method", _set_otherwise(config.method, METHODS[config.method["name"]].Config)),
         *_replaced(run, config),
-        ("organizer", organizer),
+        ("organizer", _named(config.organizer)),
         ("backbone", f"{config.backbone['name']}, {size}last {config.backbone['train_blocks']} block(s) trained"),
         ("weights", record["weights"]),
         *([("from outside", _outside(record))] if record.get("outside") else []),
@@ -168,8 +159,11 @@ def _replaced(run: Run, config: Config) -> list[tuple[str, str]]:
 def _set_otherwise(section: Mapping[str, Any], build: Callable[..., Any]) -> str:
     """A section's name, and those of its settings that are not the defaults, which the version of newkinds implies."""
     own = {name: parameter.default for name, parameter in settings_of(build).items()}
-    changed = [f"{name} {value}" for name, value in section.items() if name != "name" and value != own[name]]
-    return ", ".join([section["name"], *changed])
+    return _named({name: value for name, value in section.items() if name == "name" or value != own[name]})
+
+
+def _named(section: Mapping[str, Any]) -> str:
+    return ", ".join(str(value) if key == "name" else f"{key} {value}" for key, value in section.items())
 
 
 def _views(train: TrainConfig) -> str:
@@ -180,11 +174,10 @@ def _views(train: TrainConfig) -> str:
 
 def _outside(record: Mapping[str, Any]) -> str:
     """The parts that a plugin or another package brought."""
-    said = [
+    return "; ".join(
         f"{section} {part['name']} from {part['from']}" + (f", sha256 {part['checksum']}" if part["checksum"] else "")
         for section, part in record.get("outside", {}).items()
-    ]
-    return "; ".join(said)
+    )
 
 
 def package_versions() -> str:

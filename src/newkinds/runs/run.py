@@ -39,14 +39,7 @@ class Run:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-
-    @property
-    def model_file(self) -> Path:
-        return self.folder / "model.safetensors"
-
-    @property
-    def state_file(self) -> Path:
-        return self.folder / "train_state.pt"
+        self.model_file, self.state_file = self.path("model.safetensors"), self.path("train_state.pt")
 
     def path(self, name: str) -> Path:
         return self.folder / name
@@ -60,8 +53,7 @@ class Run:
 
     def verified(self, name: str) -> Path:
         """Where a file is, after its checksum was verified; files of version 0.1 have none."""
-        file = self.path(name)
-        known = self._checksums().get(name)
+        file, known = self.path(name), self._checksums().get(name)
         if known and file.is_file() and checksum(file) not in known:
             raise NewkindsError(
                 f"{file} is damaged or was changed by hand: its checksum is not in {CHECKSUMS}. Restore it from a copy"
@@ -73,7 +65,7 @@ class Run:
     def own_files(self) -> list[Path]:
         """What the run consists of; other files may lie in its folder."""
         names = ("config.yaml", "model.safetensors", "assignments.csv", CHECKSUMS, *EDITABLE, *self._checksums())
-        return [self.path(name) for name in names]
+        return list(map(self.path, names))
 
     def _checksums(self) -> dict[str, set[str]]:
         """Those of each file that was ever written here."""

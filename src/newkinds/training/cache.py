@@ -1,7 +1,5 @@
-"""Tokens of the frozen part of a backbone, computed once: what enters its first trained block.
-
-View 0 of an image is the evaluation view, the others are random ones that stay the same.
-"""
+"""Tokens of the frozen part of a backbone, computed once: what enters its first trained block. View 0 of an image is
+the evaluation view, the others are random ones that stay the same."""
 
 from __future__ import annotations
 
@@ -64,11 +62,8 @@ def cached_tokens(
 
 
 def _origin(backbone: Backbone, seed: int, precision: StoredAs) -> dict[str, Any]:
-    """All that the tokens depend on.
-
-    Settings at their default are left out: one that is added later leaves old caches valid. (A default that changes
-    needs another FORMAT.)
-    """
+    """All that the tokens depend on. A default that changes needs another FORMAT."""
+    # settings at their default are left out: one that is added later leaves old caches valid
     preprocessing = backbone.preprocessing
     settings = {field.name: (getattr(preprocessing, field.name), field.default) for field in fields(preprocessing)}
     settings |= {"view_seed": (seed, 0), "precision": (precision, "float16")}
@@ -139,16 +134,14 @@ class TokenCache:
                 raise CacheUnavailable(f"{self.store.folder} was changed meanwhile: rerun the same command.")
 
     def _compute(self, missing: np.ndarray) -> None:
-        """Add the missing views (images, views) to the store.
-
-        Batches follow the order of the contents: an interrupted cache ends with the same bits as one made at once.
-        """
+        """Add the missing views (images, views) to the store."""
+        # batches follow the order of the contents: an interrupted cache ends with the same bits as one made at once
         numbers_of = [np.flatnonzero(views).tolist() for views in missing]
         alike: dict[tuple[int, ...], list[int]] = {}  # the views missing → the images
         for image in np.flatnonzero(missing.any(1)).tolist():
             alike.setdefault(tuple(numbers_of[image]), []).append(image)
         batches = [some[start : start + BATCH] for some in alike.values() for start in range(0, len(some), BATCH)]
-        self._announce(views=int(missing.sum()), images=sum(map(len, batches)))
+        self._announce(int(missing.sum()), sum(map(len, batches)))
         row_of = {content: row for row, content in enumerate(self.table.contents or [])}
         rows = [row_of[content] for content in self._contents]
         loader = DataLoader(

@@ -56,8 +56,7 @@ def embed(
     inputs: Iterator[Pixels | CachedTokens]
     if cache is not None and cache.holds(table):
         places = cache.rows_of(table)
-        starts = range(0, len(places), batch_size)
-        chunks = [places[start : start + batch_size] for start in starts]
+        chunks = [places[start : start + batch_size] for start in range(0, len(places), batch_size)]
         inputs = (CachedTokens(cache.take(some, np.zeros_like(some))) for some in chunks)
         rows, steps = list(range(len(table))), len(chunks)
     else:

@@ -87,7 +87,9 @@ def fit(
             rows.append(row)
             _report(row, config.epochs)
             run.write_metrics(rows)
-            run.save_state(_state(model, optimizer, epoch + 1))
+            scaler = model.precision.scaler.state_dict()
+            state = {"model": model.changing_state(), "optimizer": optimizer.state_dict(), "scaler": scaler}
+            run.save_state({"epochs_done": epoch + 1, **state})
     return _finished(model, table, config, run, cache)
 
 
@@ -185,15 +187,6 @@ def describe_groups(groups: Sequence[Mapping[str, Any]], lr: float) -> list[str]
         f"lr {lr * group['lr_ratio']:g}, decay {group['weight_decay']:g}"
         for group in groups
     ]
-
-
-def _state(model: Model, optimizer: Optimizer, epochs_done: int) -> dict[str, Any]:
-    return {
-        "epochs_done": epochs_done,
-        "model": model.changing_state(),
-        "optimizer": optimizer.state_dict(),
-        "scaler": model.precision.scaler.state_dict(),
-    }
 
 
 @torch.no_grad()

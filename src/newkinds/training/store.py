@@ -1,9 +1,8 @@
 """The files of the token cache: a folder for each origin (backbone, preprocessing, …), to which rows are only added.
 
-Row i of `rows.tokens` is one view of one image; entry i of `rows.index` says which, with a checksum over that and the
-tokens. Entries are written when their tokens are safely on the disk, and no row is ever moved, cut or overwritten: so
-readers need no lock, a killed writer loses what it had not finished, and damage is found when a row is first used.
-"""
+Row i of `rows.tokens` is one view of one image; entry i of `rows.index`, written when that is safely on the disk, says
+which, with a checksum. No row is ever moved, cut or overwritten: so readers need no lock, a killed writer loses what it
+had not finished, and damage is found when a row is first used."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ class Store:
         self.origin = json.loads(json.dumps({"format": FORMAT, **origin}))  # as it is read back
         self.key = _key(self.origin)
         self.folder = cache_root() / self.key
-        self.shape = shape  # T tokens of D features
-        self.dtype = dtype
+        self.shape, self.dtype = shape, dtype  # T tokens of D features
         self.row_bytes = shape[0] * shape[1] * dtype.itemsize
         self.about = about  # for people
 

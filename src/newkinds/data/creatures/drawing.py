@@ -1,13 +1,6 @@
-"""Creatures: an embedded data set, drawn by code, whose categories are compositions of shared parts.
-
-A category (`Kind`) says which body, head, wings, tail, legs and markings a creature has, and how they are
-arranged. Everything else is free in each image: pose, size, place, every colour, background, clutter and
-what hides a piece of it. No single part names a category, and colour says nothing about it.
-
-    >>> creatures = make(categories=4, per_category=2, seed=0)
-    >>> creatures.images.shape, patch_parts(creatures.parts, (8, 8)).shape
-    ((8, 73, 73, 3), (8, 8, 8))
-"""
+"""Creatures: a data set drawn by code. A category (`Kind`) is a composition of shared parts; everything else is free in
+each image: pose, size, place, every colour, background, clutter and what hides a piece of it. No single part names a
+category, and colour says nothing about it."""
 
 from __future__ import annotations
 
@@ -134,16 +127,6 @@ def make(
     ]
     images, parts = map(np.stack, zip(*drawn, strict=True))
     return Creatures(images, parts, np.repeat(np.arange(categories), per_category), members)
-
-
-def patch_parts(parts: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
-    """The part that covers most of each patch: (n, s, s) part maps to (n, rows, cols); a tie goes to the lower."""
-    count, height, width = parts.shape
-    rows, cols = grid
-    patch_of = (np.arange(height) * rows // height)[:, None] * cols + np.arange(width) * cols // width  # (s, s)
-    cell = (np.arange(count)[:, None, None] * rows * cols + patch_of) * len(PARTS) + parts  # (n, s, s)
-    votes = np.bincount(cell.ravel(), minlength=count * rows * cols * len(PARTS))
-    return votes.reshape(count, rows, cols, len(PARTS)).argmax(axis=-1).astype(np.uint8)
 
 
 def draw(kind: Kind, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:

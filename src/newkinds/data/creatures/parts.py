@@ -1,8 +1,6 @@
-"""The parts a creature is put together from, as outlines, and the canvas they are drawn on.
-
-Coordinates are in body units: a creature looks along +x, y points down (as in images), and the body
-is centred at the origin with a half-length of about one. Every outline is an array of points (k, 2).
-"""
+"""The parts a creature is put together from, as outlines (k, 2), and the canvas they are drawn on. Coordinates are in
+body units: a creature looks along +x, y points down (as in images), and the body is centred at the origin with a
+half-length of about one."""
 
 from __future__ import annotations
 

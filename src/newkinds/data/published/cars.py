@@ -1,9 +1,6 @@
-"""Stanford Cars: 196 models of cars (Krause et al., 2013), in both forms in which people have it.
-
-The published splits follow the order of the devkit's annotations (`cars_train_annos.mat`, images in
-`cars_train/`). The re-packaged set (`cars_annos.mat`, images in `car_ims/`) holds the same images under other
-names in another order; with the devkit next to it, class and bounding box tell which image is which.
-"""
+"""Stanford Cars: 196 models of cars (Krause et al., 2013). The published splits follow the order of the devkit
+(`cars_train_annos.mat`, images in `cars_train/`). The re-packaged set (`cars_annos.mat`, `car_ims/`) has the same
+images in another order; with the devkit next to it, class and bounding box tell which image is which."""
 
 from __future__ import annotations
 
@@ -46,9 +43,7 @@ def _read_repackaged(folder: Path, file: Path, part: Part) -> Listing:
     names = _class_names(file)
     rows = _annotations(file, "relative_im_path", "class", "test", *BOX)
     rows = [row for row in rows if row["test"] == (part == "test")]
-    caveat = ""
-    if part == "train":
-        rows, caveat = _in_devkit_order(folder, rows)
+    rows, caveat = _in_devkit_order(folder, rows) if part == "train" else (rows, "")
     return Listing(_table(folder, file, [row["relative_im_path"] for row in rows], rows, names), names, caveat)
 
 

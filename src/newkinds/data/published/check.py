@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...errors import NewkindsError, nearest, reason_of
 from ..splits import split_checksum
-from ..table import Skipped, Table, unreadable_rows, without
+from ..table import Skipped, Table, look_at_all, unreadable_rows, without
 from . import BENCHMARKS, Benchmark
 from .base import Part, find_copy, read_part, split_listing
 
@@ -64,7 +64,7 @@ def _look_at(benchmark: Benchmark, root: str | None) -> Checked:
         listing, classes = read_part(benchmark, folder, "train")
     except NewkindsError as error:
         return Checked(benchmark, folder, False, [("train", str(error)), _test_images(benchmark, folder)])
-    bad = unreadable_rows(listing.table)
+    bad = unreadable_rows(look_at_all(listing.table))
     split = without(split_listing(benchmark, listing, classes), bad)
     verdict = f"the published protocol cannot be followed: {split.caveat}" if split.caveat else "usable as published"
     findings = [
@@ -92,7 +92,7 @@ def _test_images(benchmark: Benchmark, folder: Path) -> Finding:
         listing, _ = read_part(benchmark, folder, "test")
     except NewkindsError as error:
         return "test", f"{error} (only needed for inductive evaluation)"
-    bad = unreadable_rows(listing.table)
+    bad = unreadable_rows(look_at_all(listing.table))
     if len(bad) == len(listing.table):
         return "test", f"none of {len(bad):,} images is available (only needed for inductive evaluation)"
     return _counted("test", benchmark, listing.table, bad)

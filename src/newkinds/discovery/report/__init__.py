@@ -1,8 +1,6 @@
-"""The page a discovery leaves behind: one HTML file that needs no network, no script and no other file.
-
-A caller fills `Page` from a run and writes what `render` returns. Names, paths and labels come from other
-people's file names: the template escapes every one, and the page's own policy forbids scripts and requests.
-"""
+"""The page a discovery leaves behind: one HTML file that needs no network, no script and no other file. Names, paths
+and labels come from other people's file names: the template escapes every one, and the page's own policy forbids
+scripts and requests."""
 
 from __future__ import annotations
 
