@@ -1,7 +1,5 @@
 """Images and their labels: every source becomes one Table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

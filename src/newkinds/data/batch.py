@@ -1,7 +1,5 @@
 """What a training step sees."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +28,6 @@ class Batch:
     labels: Tensor  # (B,) known class 0..C-1, or -1 if there is no label
     index: Tensor  # (B,) row of the table, for methods that remember images between steps
 
-    def to(self, device: torch.device) -> Batch:
+    def to(self, device: torch.device) -> "Batch":
         inputs = type(self.inputs)(self.inputs.values.to(device))
         return Batch(inputs, self.labels.to(device), self.index.to(device))

@@ -1,7 +1,5 @@
 """Your own images: a folder with one sub-folder per class, or a CSV file with the columns path and label."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

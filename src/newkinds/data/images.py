@@ -1,7 +1,5 @@
 """Opening image files that people really have: CMYK, 16-bit, animated, rotated by a tag, broken."""
 
-from __future__ import annotations
-
 from hashlib import sha256
 from pathlib import Path
 
@@ -46,11 +44,6 @@ def open_image(path: str | Path) -> Image.Image:
     except Exception as error:  # decoders raise nearly anything on damaged data
         damaged = f"damaged: {' '.join(str(error).split())[:120] or type(error).__name__}"
         raise BadImage(next((why for kind, why in REASONS.items() if isinstance(error, kind)), damaged)) from None
-
-
-def open_pixels(images: np.ndarray, row: int) -> Image.Image:
-    """The image of a row of (n, H, W, 3) uint8."""
-    return Image.fromarray(images[row])
 
 
 def content_digest(image: Image.Image) -> str:

@@ -1,8 +1,6 @@
 """Batches. All randomness is a function of (seed, epoch, position), never of what happened before: a run that was
 killed resumes bit for bit, with any number of reading processes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Which images of a labelled data set keep their labels: the benchmark protocol of category discovery."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any

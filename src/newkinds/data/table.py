@@ -1,7 +1,5 @@
 """The one table every source of images becomes: a path, a label or none, and how to open the image."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -81,7 +79,7 @@ class Table:
             status = None
         return "" if status is None else f"{status.st_size} {status.st_mtime_ns}"
 
-    def rows(self, keep: Sequence[int]) -> Table:
+    def rows(self, keep: Sequence[int]) -> "Table":
         """The table of some rows only."""
         kept = list(keep)
         return replace(
@@ -104,6 +102,15 @@ class Table:
 
 def _of_kept(of_row: Callable[[int], T], kept: list[int], row: int) -> T:
     return of_row(kept[row])
+
+
+def table_of_pixels(name: str, images: np.ndarray, labels: Sequence[str]) -> Table:
+    """Images (n, H, W, 3) uint8 in memory, which are called name-00000.png and so on."""
+    return Table([f"{name}-{row:05d}.png" for row in range(len(images))], list(labels), partial(_open_pixels, images))
+
+
+def _open_pixels(images: np.ndarray, row: int) -> Image.Image:
+    return Image.fromarray(images[row])
 
 
 DATASETS: Registry[Callable[..., Table]] = Registry("data set")

@@ -1,7 +1,5 @@
 """From an opened image to the views a network sees: resize, crop, flip; nothing else, as in the published runs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

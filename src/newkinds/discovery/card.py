@@ -1,7 +1,5 @@
 """README.md of a run directory."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
@@ -13,31 +11,28 @@ from .categories import Discovery
 
 def run_card(run: Run, known: Sequence[str], discovery: Discovery | None) -> str:
     """What this model is and how to use it."""
-    lines = [
-        f"# {_cell(run.folder.resolve().name)}",
-        "",
-        "A model that sorts images into known and new categories, made by newkinds.",
-        "",
-        "| | |",
-        "|---|---|",
-        *(f"| {_cell(name)} | {_cell(value)} |" for name, value in describe_protocol(run)),
-        "",
-    ]
+    protocol = "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in describe_protocol(run))
+    found = ""
     if discovery is not None:
-        lines += [
+        found = (
             f"{len(discovery.members):,} images assigned, {len(discovery.skipped):,} skipped (`skipped.csv`); "
-            f"{len(discovery.known)} known categories, {len(discovery.new)} new ones with members.",
-            "",
-        ]
-    lines += [
-        "Known classes: " + ", ".join(_cell(name) for name in known) + ".",
-        "",
-        "```",
-        "newkinds predict THIS_FOLDER image.jpg more-images/",
-        "```",
-        "",
-    ]
-    return "\n".join(lines)
+            f"{len(discovery.known)} known categories, {len(discovery.new)} new ones with members.\n\n"
+        )
+    return f"""\
+# {_cell(run.folder.resolve().name)}
+
+A model that sorts images into known and new categories, made by newkinds.
+
+| | |
+|---|---|
+{protocol}
+
+{found}Known classes: {", ".join(map(_cell, known))}.
+
+```
+newkinds predict THIS_FOLDER image.jpg more-images/
+```
+"""
 
 
 def _cell(text: str) -> str:

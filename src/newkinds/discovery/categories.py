@@ -1,7 +1,5 @@
 """What was discovered: the categories, their members, and how sure each assignment is."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -86,17 +84,15 @@ def gather(
     run: Run, table: Table, embedded: Embedded, assignment: Assignment, names: Sequence[str], known: int
 ) -> Discovery:
     """Members and categories from an assignment of the embedded images; the first `known` categories are known."""
-    category = assignment.category.cpu().numpy()
-    confidence = assignment.confidence.cpu().numpy()
+    category, confidence = assignment.category.cpu().numpy(), assignment.confidence.cpu().numpy()
     members = [
         Member(table.paths[row], table.labels[row], names[c], bool(c >= known), round(float(p), 4))
         for row, c, p in zip(embedded.rows, category, confidence, strict=True)
     ]
     sizes = np.bincount(category, minlength=len(names))
     sums = np.bincount(category, weights=confidence, minlength=len(names))
-    order = np.argsort(-confidence, kind="stable")
     exemplars: list[list[str]] = [[] for _ in names]
-    for i in order:
+    for i in np.argsort(-confidence, kind="stable"):
         if len(exemplars[category[i]]) < EXEMPLARS:
             exemplars[category[i]].append(members[i].path)
     categories = [
@@ -110,14 +106,11 @@ def write(discovery: Discovery, run: Run) -> None:
     """`skipped.csv`, `categories.json` and, last, `assignments.csv`: if that exists, so do the others."""
     write_skipped(discovery.skipped, run)
     run.write_json("categories.json", [asdict(category) for category in discovery.categories])
-    run.write_table(
-        "assignments.csv",
-        ASSIGNMENT_COLUMNS,
-        [
-            (m.path, m.given_label or "", m.category, str(m.is_new).lower(), f"{m.confidence:.4f}")
-            for m in discovery.members
-        ],
-    )
+    rows = [
+        (m.path, m.given_label or "", m.category, str(m.is_new).lower(), f"{m.confidence:.4f}")
+        for m in discovery.members
+    ]
+    run.write_table("assignments.csv", ASSIGNMENT_COLUMNS, rows)
 
 
 def write_skipped(skipped: Sequence[Skipped], run: Run) -> None:

@@ -2,8 +2,6 @@
 close to even (1/M), so an even share has no colour and the most decided patches have full colour. How wide that range
 is, colours cannot tell: `FieldOverlays.describe` says it in words; show it next to the pictures."""
 
-from __future__ import annotations
-
 import io
 import math
 import textwrap

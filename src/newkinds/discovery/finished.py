@@ -1,7 +1,5 @@
 """Using a finished run: on the images it was trained on, and on images it has never seen."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -59,11 +57,9 @@ class LoadedRun:
         for skipped in embedded.skipped:
             warn(f"{skipped.path} skipped: {skipped.reason}")
         assignment = self.model.assign(embedded.features)
+        found = zip(embedded.rows, assignment.category.tolist(), assignment.confidence.tolist(), strict=True)
         return [
-            Prediction(table.paths[row], self.names[c], c >= len(self.model.known), round(p, 4))
-            for row, c, p in zip(
-                embedded.rows, assignment.category.tolist(), assignment.confidence.tolist(), strict=True
-            )
+            Prediction(table.paths[row], self.names[c], c >= len(self.model.known), round(p, 4)) for row, c, p in found
         ], embedded.skipped
 
     def discover(self, table: Table, cache: TokenCache | None = None) -> Discovery:

@@ -1,7 +1,5 @@
 """How good a run is: All / Old / New on its unlabelled images and on test images, if true classes are known."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """All settings of a run: defaults ► the method's training defaults ► recipe file ► `--set section.name=value`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is shown with every number: data, split, metric, selection rule, weights, seed, versions, machine, date."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
@@ -109,39 +107,35 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
     given = {key: value for key, value in config.data.items() if value is not None and value is not False}
     if config.data.get("known", "") is None:  # no labels were hidden
         given = {key: value for key, value in given.items() if key not in ("fraction", "split_seed")}
-    rows = [
-        ("data", _named(given)),
-        ("images", f"{record['images']:,}, of which {record['labelled']:,} labelled"),
-        ("categories", f"{record['known_classes']} known of {config.k}{estimated}"),
-        ("split", record["split"]),
-    ]
-    if record.get("caveat"):  # runs of earlier versions do not say
-        rows.append(("not as published", record["caveat"]))
-    if record.get("class_list"):
-        rows.append(("class list", record["class_list"]))
-    if evaluated is not None:
-        rows += [("evaluated", evaluated), ("metric", METRIC)]
     size = f"{config.backbone['image_size']} px, " if config.backbone["image_size"] else ""
     said = ("epochs", "batch_size", "lr", "seed", "device", "workers", "cache_views", "cache_precision")
     unsaid = {name: value for name, value in vars(train).items() if name not in said}
     others = _set_otherwise({"name": "", **unsaid}, TrainConfig)
     how = f"{train.epochs} epochs, batch {train.batch_size}, lr {train.lr:g}, {_views(train)}"
-    return [
-        *rows,
+    rows: list[tuple[str, str | None]] = [
+        ("data", _named(given)),
+        ("images", f"{record['images']:,}, of which {record['labelled']:,} labelled"),
+        ("categories", f"{record['known_classes']} known of {config.k}{estimated}"),
+        ("split", record["split"]),
+        ("not as published", record.get("caveat")),  # runs of earlier versions do not say
+        ("class list", record.get("class_list")),
+        ("evaluated", evaluated),
+        ("metric", METRIC if evaluated else None),
         ("selection", SELECTION),
         ("method", _set_otherwise(config.method, METHODS[config.method["name"]].Config)),
         *_replaced(run, config),
         ("organizer", _named(config.organizer)),
         ("backbone", f"{config.backbone['name']}, {size}last {config.backbone['train_blocks']} block(s) trained"),
         ("weights", record["weights"]),
-        *([("from outside", _outside(record))] if record.get("outside") else []),
+        ("from outside", _outside(record)),
         ("training", f"{how}{others}" if train.epochs else "none"),
-        *([("trains", "; ".join(record["trains"]))] if record.get("trains") else []),
+        ("trains", "; ".join(record.get("trains", []))),
         ("seed", str(train.seed)),
         ("versions", record["versions"]),
         ("machine", record["device"]),
         ("date", record["date"]),
     ]
+    return [(name, value) for name, value in rows if value]
 
 
 def _replaced(run: Run, config: Config) -> list[tuple[str, str]]:
@@ -152,8 +146,7 @@ def _replaced(run: Run, config: Config) -> list[tuple[str, str]]:
         "embedding": "" if whiten == "none" else f"whitening {whiten}",
         "assigner": "" if name == OWN else _set_otherwise(config.assigner, ASSIGNERS[name]),
     }
-    rows = [(part, ", ".join(filter(None, [setting, found.get(part, "")]))) for part, setting in said.items()]
-    return [(part, text) for part, text in rows if text]
+    return [(part, ", ".join(filter(None, [setting, found.get(part, "")]))) for part, setting in said.items()]
 
 
 def _set_otherwise(section: Mapping[str, Any], build: Callable[..., Any]) -> str:

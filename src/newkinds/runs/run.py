@@ -1,7 +1,5 @@
 """The run directory: the only file format. Every file in it is written whole or not at all."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -92,17 +90,15 @@ class Run:
         """One process at a time trains in a folder, which is made for it; a killed one leaves it free."""
         lock = FileLock(make_folder(self.folder) / ".lock")
         try:
-            lock.acquire(timeout=0)
+            held = lock.acquire(timeout=0)
         except Timeout:
             raise NewkindsError(
                 f"another process is training in {self.folder}: wait for it, or choose another --out."
             ) from None
         except OSError as error:
             raise NewkindsError(f"cannot write in {self.folder}: {error.strerror or error}.") from error
-        try:
+        with held:
             yield
-        finally:
-            lock.release()
 
     def refuse_other_contents(self) -> None:
         """A folder with files in it that are not a run's is somebody else's."""

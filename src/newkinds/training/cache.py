@@ -1,8 +1,6 @@
 """Tokens of the frozen part of a backbone, computed once: what enters its first trained block. View 0 of an image is
 the evaluation view, the others are random ones that stay the same."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Sequence
@@ -40,7 +38,7 @@ def cached_tokens(
     device: torch.device | None = None,
     workers: int = -1,
     build: bool = True,
-) -> TokenCache | None:
+) -> "TokenCache | None":
     """The tokens of a table's images; missing ones are computed first, or None is returned if `build` is false.
 
     `views`: how many random ones besides the evaluation view. `table` must come from `readable(…, contents=True)`.

@@ -1,7 +1,5 @@
 """Which device to compute on, and how many processes feed it."""
 
-from __future__ import annotations
-
 import os
 
 import torch

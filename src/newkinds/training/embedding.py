@@ -1,7 +1,5 @@
 """Features of all images of a table, and the fields of a few."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The training loop, the only one: every method, organizer and data set goes through it."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import defaultdict

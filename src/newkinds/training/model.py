@@ -1,7 +1,5 @@
 """Encoder and method together: what a run trains, saves and predicts with."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Mixed precision: where it is used."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -17,11 +15,10 @@ class MixedPrecision:
     """
 
     def __init__(self, name: str, device: torch.device) -> None:
-        if name == "auto":
-            if device.type != "cuda":
-                name = "float32"
-            else:
-                name = "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
+        if name == "auto" and device.type == "cuda":
+            name = "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
+        elif name == "auto":
+            name = "float32"
         if name == "float16" and device.type == "cpu":
             raise NewkindsError("train.precision=float16 needs a GPU; use auto, float32 or bfloat16.")
         self.device = device

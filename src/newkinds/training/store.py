@@ -4,8 +4,6 @@ Row i of `rows.tokens` is one view of one image; entry i of `rows.index`, writte
 which, with a checksum. No row is ever moved, cut or overwritten: so readers need no lock, a killed writer loses what it
 had not finished, and damage is found when a row is first used."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

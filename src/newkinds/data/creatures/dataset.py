@@ -1,14 +1,10 @@
 """Creatures: the data set that needs no files, because it is drawn by code."""
 
-from __future__ import annotations
-
-from functools import partial
 from typing import Annotated
 
 from ...settings import Range, WholeNumber
-from ..images import open_pixels
 from ..splits import hide_labels
-from ..table import DATASETS, Table
+from ..table import DATASETS, Table, table_of_pixels
 from . import drawing
 
 MOST_KINDS = 1000  # far more can be composed, but telling them apart would need larger images
@@ -23,9 +19,5 @@ def creatures_table(
     """Drawn animals: the first half of the kinds is known, half of the known kinds' images are labelled."""
     drawn = drawing.make(categories, per_category, seed)
     names = [kind.name for kind in drawn.kinds]
-    table = Table(
-        paths=[f"creature-{row:05d}.png" for row in range(len(drawn.categories))],
-        labels=[names[category] for category in drawn.categories],
-        open=partial(open_pixels, drawn.images),
-    )
+    table = table_of_pixels("creature", drawn.images, [names[category] for category in drawn.categories])
     return hide_labels(table, known=names[: categories // 2])

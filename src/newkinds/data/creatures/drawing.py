@@ -2,8 +2,6 @@
 each image: pose, size, place, every colour, background, clutter and what hides a piece of it. No single part names a
 category, and colour says nothing about it."""
 
-from __future__ import annotations
-
 import colorsys
 from dataclasses import astuple, dataclass, fields
 from typing import Literal
@@ -143,6 +141,38 @@ def draw(kind: Kind, rng: np.random.Generator, size: int) -> tuple[np.ndarray, n
     return canvas.finish()
 
 
+class _Palette:
+    """The free colours of one image: lively parts in a calmer scene, lighter or darker than they are."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+        dark_scene = rng.random() < 0.5
+        self.scene_value = (0.16, 0.5) if dark_scene else (0.72, 1.0)
+        self.scene_hue = rng.random()
+        bright = (0.72, 1.0) if dark_scene else (0.35, 0.85)
+        hue = rng.random()
+        self.body = self._colour(hue, (0.35, 0.95), bright)
+        self.head, self.wings, self.tail, self.legs = (
+            self._colour(hue + rng.normal(0, 0.16), (0.35, 0.95), bright) for _ in range(4)
+        )
+        contrast = (0.12, 0.4) if sum(self.body) > 380 else (0.9, 1.0)
+        self.markings = self._colour(rng.random(), (0.2, 0.9) if contrast[0] < 0.5 else (0.05, 0.4), contrast)
+        self.edge = self._colour(hue, (0.4, 0.8), (0.08, 0.2))
+        self.stretch = rng.uniform(0.88, 1.12)
+
+    def scene(self) -> Colour:
+        """A colour for background and clutter."""
+        return self._colour(self.scene_hue + self._rng.normal(0, 0.12), (0.1, 0.5), self.scene_value)
+
+    def lively(self) -> Colour:
+        """A colour as lively as a creature's."""
+        return self._colour(self._rng.random(), (0.3, 0.95), (0.35, 1.0))
+
+    def _colour(self, hue: float, saturation: tuple[float, float], value: tuple[float, float]) -> Colour:
+        red, green, blue = colorsys.hsv_to_rgb(hue % 1.0, self._rng.uniform(*saturation), self._rng.uniform(*value))
+        return round(255 * red), round(255 * green), round(255 * blue)
+
+
 # ---------------------------------------------------------------------------------------------- the creature
 def _creature(canvas: Canvas, kind: Kind, rng: np.random.Generator, palette: _Palette) -> None:
     """Draw the parts from back to front."""
@@ -208,38 +238,6 @@ def _head(canvas: Canvas, kind: Kind, body: np.ndarray, rng: np.random.Generator
 
 
 # ------------------------------------------------------------------------------------------------ the scene
-class _Palette:
-    """The free colours of one image: lively parts in a calmer scene, lighter or darker than they are."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
-        dark_scene = rng.random() < 0.5
-        self.scene_value = (0.16, 0.5) if dark_scene else (0.72, 1.0)
-        self.scene_hue = rng.random()
-        bright = (0.72, 1.0) if dark_scene else (0.35, 0.85)
-        hue = rng.random()
-        self.body = self._colour(hue, (0.35, 0.95), bright)
-        self.head, self.wings, self.tail, self.legs = (
-            self._colour(hue + rng.normal(0, 0.16), (0.35, 0.95), bright) for _ in range(4)
-        )
-        contrast = (0.12, 0.4) if sum(self.body) > 380 else (0.9, 1.0)
-        self.markings = self._colour(rng.random(), (0.2, 0.9) if contrast[0] < 0.5 else (0.05, 0.4), contrast)
-        self.edge = self._colour(hue, (0.4, 0.8), (0.08, 0.2))
-        self.stretch = rng.uniform(0.88, 1.12)
-
-    def scene(self) -> Colour:
-        """A colour for background and clutter."""
-        return self._colour(self.scene_hue + self._rng.normal(0, 0.12), (0.1, 0.5), self.scene_value)
-
-    def lively(self) -> Colour:
-        """A colour as lively as a creature's."""
-        return self._colour(self._rng.random(), (0.3, 0.95), (0.35, 1.0))
-
-    def _colour(self, hue: float, saturation: tuple[float, float], value: tuple[float, float]) -> Colour:
-        red, green, blue = colorsys.hsv_to_rgb(hue % 1.0, self._rng.uniform(*saturation), self._rng.uniform(*value))
-        return round(255 * red), round(255 * green), round(255 * blue)
-
-
 def _background(rng: np.random.Generator, palette: _Palette, size: int) -> Image.Image:
     """A gradient, clouds, stripes or grain in two or three scene colours, as large as the canvas."""
     full = (size * Canvas.SUPERSAMPLE,) * 2

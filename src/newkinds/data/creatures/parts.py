@@ -2,8 +2,6 @@
 body units: a creature looks along +x, y points down (as in images), and the body is centred at the origin with a
 half-length of about one."""
 
-from __future__ import annotations
-
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw
 

@@ -1,8 +1,6 @@
 """Data sets with ground truth, split into labelled and unlabelled images the way the field does: benchmarks.yaml
 describes them, one file per family reads them, and `base.py` is what they share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

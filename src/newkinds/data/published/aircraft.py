@@ -1,7 +1,5 @@
 """FGVC-Aircraft: 100 variants of aircraft (Maji et al., 2013)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ...errors import NewkindsError

@@ -1,7 +1,5 @@
 """What all benchmarks share: finding a copy, comparing it with the class list, hiding labels."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -2,8 +2,6 @@
 (`cars_train_annos.mat`, images in `cars_train/`). The re-packaged set (`cars_annos.mat`, `car_ims/`) has the same
 images in another order; with the devkit next to it, class and bounding box tell which image is which."""
 
-from __future__ import annotations
-
 import reprlib
 from collections import defaultdict, deque
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whether the benchmark data sets on a disk are complete, and whether their splits are the published ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

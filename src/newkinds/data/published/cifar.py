@@ -1,17 +1,13 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, 2009), read from the python batches without running what a pickle may hold."""
 
-from __future__ import annotations
-
 import pickle
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...errors import NewkindsError
-from ..images import open_pixels
-from ..table import Table
+from ..table import table_of_pixels
 from .base import Listing, Part
 
 SIDE = 32
@@ -36,12 +32,7 @@ def _read(folder: Path, files: list[str], labels: str, meta: str, names: str, pr
         pixels.append(batch_pixels)
         classes += batch_classes
     images = np.concatenate(pixels).reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)  # (n, 32, 32, 3)
-    table = Table(
-        paths=[f"{prefix}-{row:05d}.png" for row in range(len(classes))],
-        labels=[class_names[number] for number in classes],
-        open=partial(open_pixels, images),
-    )
-    return Listing(table, class_names)
+    return Listing(table_of_pixels(prefix, images, [class_names[number] for number in classes]), class_names)
 
 
 def _batch(file: Path, labels: str, most: int) -> tuple[np.ndarray, list[int]]:
@@ -95,18 +86,9 @@ class _ArraysOnly(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
-            return _empty_array
+            return lambda kind, shape, typecode: np.ndarray((0,), np.uint8)  # always empty, filled afterwards
         if module == "numpy" and name in ("ndarray", "dtype"):
             return getattr(np, name)
         if (module, name) == ("_codecs", "encode"):  # how bytes are written for Python 2
-            return _latin1
+            return lambda text, encoding="latin1": text.encode("latin1")
         raise _Refused(f"{module}.{name}")
-
-
-def _empty_array(kind: type, shape: tuple[int, ...], typecode: bytes | str) -> np.ndarray:
-    """What NumPy calls before it fills an array from the pickle; it always asks for an empty one."""
-    return np.ndarray((0,), np.uint8)
-
-
-def _latin1(text: str, encoding: str = "latin1") -> bytes:
-    return text.encode("latin1")

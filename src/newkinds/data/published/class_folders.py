@@ -1,7 +1,5 @@
 """Data sets that are one folder per class: ImageNet-100 (Russakovsky et al., 2015), Herbarium 19 (Tan et al., 2019)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which classes of a benchmark are known and which are new: lists bundled with the package."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

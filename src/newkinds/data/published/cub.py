@@ -1,7 +1,5 @@
 """CUB-200-2011: 200 kinds of birds (Wah et al., 2011)."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 and labels come from other people's file names: the template escapes every one, and the page's own policy forbids
 scripts and requests."""
 
-from __future__ import annotations
-
 import base64
 import io
 import math

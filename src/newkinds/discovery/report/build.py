@@ -1,7 +1,5 @@
 """Fill the page from a run."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 
