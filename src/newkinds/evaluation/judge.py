@@ -25,11 +25,8 @@ from ..training.embedding import Embedded, embed
 from ..training.model import Model
 
 _FROZEN: dict[str, Embedded] = {}  # the latest test images of a run that trained nothing: a table has many of these
-METRIC_NAMES = {
-    "acc": "ACC (v2, one match)",
-    "acc_v1": "ACC (v1, two matches)",
-    "acc_balanced": "ACC (v2, class-balanced)",
-}
+Figures = dict[str, float | None]  # None: of an empty split
+TITLES = {"acc": "ACC (v2, one match)", "acc_v1": "ACC (v1, two matches)", "acc_balanced": "ACC (v2, class-balanced)"}
 
 
 def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]:
@@ -111,15 +108,13 @@ def _earlier_test_figures(run: Run) -> dict[str, Any] | None:
         return None
 
 
-def _judged(model: Model, table: Table, embedded: Embedded) -> dict[str, float | None]:
+def _judged(model: Model, table: Table, embedded: Embedded) -> Figures:
     """All metrics of the assignment of the images that could be read, against the table's truth."""
     true = [str((table.truth or [])[row]) for row in embedded.rows]
     return score(true, model.assign(embedded.features).category.tolist(), table.known)
 
 
-def score(
-    true: Sequence[str], predicted: Sequence[str] | Sequence[int], known: Iterable[str]
-) -> dict[str, float | None]:
+def score(true: Sequence[str], predicted: Sequence[str] | Sequence[int], known: Iterable[str]) -> Figures:
     """All metrics; None, and a warning, if a split is empty."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -129,7 +124,7 @@ def score(
     return {name: None if math.isnan(value) else value for name, value in result.items()}
 
 
-def score_unlabelled(model: Model, table: Table, cache: TokenCache | None = None) -> dict[str, float | None]:
+def score_unlabelled(model: Model, table: Table, cache: TokenCache | None = None) -> Figures:
     """All/Old/New of the unlabelled images whose truth is known, for the curve in metrics.jsonl."""
     truth = table.truth or [None] * len(table)
     judged = table.rows([i for i, label in enumerate(table.labels) if label is None and truth[i] is not None])
@@ -201,7 +196,7 @@ def evaluation_table(evaluation: dict[str, Any]) -> str:
 def _metrics_table(title: str, metrics: Mapping[str, float | None]) -> str:
     rows = [
         [title, *(percent(metrics[f"{name}_{part}"]) for part in ("all", "old", "new"))]
-        for name, title in METRIC_NAMES.items()
+        for name, title in TITLES.items()
     ]
     rows += [[name.upper(), percent(metrics[name]), "", ""] for name in ("nmi", "ari")]
     return text_table([title, "All", "Old", "New"], rows)

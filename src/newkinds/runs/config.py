@@ -18,12 +18,7 @@ from ..methods import METHODS
 from ..registry import Registry
 from ..settings import Count, NonNegative, Range, WholeNumber, chosen, coerced, merged, name_of, section_of
 
-REGISTRIES: dict[str, Registry[Any]] = {
-    "data": DATASETS,
-    "organizer": ORGANIZERS,
-    "method": METHODS,
-    "assigner": ASSIGNERS,
-}
+REGISTRIES: dict[str, Registry] = {"data": DATASETS, "organizer": ORGANIZERS, "method": METHODS, "assigner": ASSIGNERS}
 OWN = "own"  # the method's own assigner
 MOST_VIEWS = 10_000  # of an image in a cache; more is a slip of the keyboard
 
@@ -99,7 +94,6 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     >>> resolve({"data": {"name": "creatures"}, "train": {"epochs": 5}}).train.epochs
     5
     """
-
     given = merged(layers)
     data_name = name_of(given, "data", None)
     organizer_name = name_of(given, "organizer", "none")

@@ -155,7 +155,9 @@ class TokenCache:
                 if isinstance(views, str):
                     raise no_longer_readable(Skipped(self.table.paths[rows[image]], views))
             for which, number in enumerate(numbers_of[images[0]]):
-                tokens = self._entering(torch.stack([views[which] for views in seen]))
+                pixels = torch.stack([views[which] for views in seen]).to(self.device)  # (n, 3, H, W) uint8
+                with torch.inference_mode():
+                    tokens = self.backbone.frozen_part(self.backbone.preprocessing.normalise(pixels))  # (n, T, D)
                 self.store.append([self._contents[image] for image in images], number, tokens.cpu().numpy())
             if images is batches[0] and len(batches) > 1:
                 seconds = (time.perf_counter() - started) * (len(batches) - 1)
@@ -174,8 +176,3 @@ class TokenCache:
             f"caching the tokens of {views:,} views of {images:,} images: {gigabytes(needed)} in {self.store.folder} "
             "(to resume after an interruption, rerun the same command)"
         )
-
-    @torch.inference_mode()
-    def _entering(self, views: Tensor) -> Tensor:
-        """Tokens (n, T, D) of uint8 views (n, 3, H, W)."""
-        return self.backbone.frozen_part(self.backbone.preprocessing.normalise(views.to(self.device)))

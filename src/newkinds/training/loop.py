@@ -20,10 +20,9 @@ from ..methods.schedules import cosine_lr
 from ..runs.config import TrainConfig
 from ..runs.run import Run
 from .cache import TokenCache
-from .device import choose_device, choose_workers
+from .device import MixedPrecision, choose_device, choose_workers
 from .embedding import embed
 from .model import Model
-from .precision import MixedPrecision
 
 Evaluator = Callable[[Model], dict[str, float | None]]
 

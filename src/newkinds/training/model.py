@@ -22,7 +22,7 @@ from ..encoders.weights import require_finite
 from ..errors import NewkindsError
 from ..methods import METHODS, Method, Progress, Step
 from ..runs.config import OWN, Config
-from .precision import MixedPrecision
+from .device import MixedPrecision
 
 REPLACED = ("assigner.", "whitening.")  # what `newkinds assign` replaces in a finished run
 
@@ -96,19 +96,15 @@ class Model(nn.Module):
 
     def changing_state(self) -> dict[str, Tensor]:
         """All of the state but the frozen weights, which come from their file again."""
-        frozen = {
-            f"encoder.backbone.{name}"
-            for name, parameter in self.encoder.backbone.named_parameters()
-            if not parameter.requires_grad
-        }
+        backbone = self.encoder.backbone.named_parameters(prefix="encoder.backbone")
+        frozen = {name for name, parameter in backbone if not parameter.requires_grad}
         return {name: value for name, value in self.state_dict().items() if name not in frozen}
 
     def as_safetensors(self) -> bytes:
         """All weights, frozen ones too: a run needs no other file to be used."""
         # clone: safetensors refuses tensors that share memory, as tied weights do
         tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in self.state_dict().items()}
-        found = self.found()
-        about = {"known": self.known, "k": self.k, **({"found": found} if found else {})}
+        about = {"known": self.known, "k": self.k, **({"found": found} if (found := self.found()) else {})}
         # one entry: safetensors writes several in a random order, and equal models must be equal files
         return save(tensors, {"newkinds": json.dumps(about)})
 

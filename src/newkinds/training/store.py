@@ -190,10 +190,7 @@ def _read_description(folder: Path) -> dict[str, Any]:
 
 def _row_files(folder: Path) -> list[Path]:
     """What belongs to a cache besides its description; other files are not ours."""
-    try:
-        return [file for file in folder.iterdir() if ROW_FILE.fullmatch(file.name)]
-    except OSError:  # not there, or not readable
-        return []
+    return [file for file in folder.glob("*") if ROW_FILE.fullmatch(file.name)]  # none if it cannot be read
 
 
 # -- listing and deleting ------------------------------------------------------------------------------------

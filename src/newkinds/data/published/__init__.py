@@ -14,15 +14,8 @@ from .cub import read_cub
 
 __all__ = ["BENCHMARKS", "Benchmark", "held_out"]
 
-READERS = {
-    "aircraft": read_aircraft,
-    "cars": read_cars,
-    "cifar10": read_cifar10,
-    "cifar100": read_cifar100,
-    "cub": read_cub,
-    "herbarium19": read_herbarium19,
-    "imagenet100": read_imagenet100,
-}
+_readers = (read_aircraft, read_cars, read_cifar10, read_cifar100, read_cub, read_herbarium19, read_imagenet100)
+READERS = {read.__name__.removeprefix("read_"): read for read in _readers}
 
 _described = yaml.safe_load(Path(__file__).with_name("benchmarks.yaml").read_text(encoding="utf-8"))
 for _name, _description in _described.items():

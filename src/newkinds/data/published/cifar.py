@@ -26,13 +26,11 @@ def read_cifar100(folder: Path, part: Part) -> Listing:
 
 def _read(folder: Path, files: list[str], labels: str, meta: str, names: str, prefix: str) -> Listing:
     class_names = [str(name) for name in _list(folder / meta, unpickle_arrays(folder / meta), names)]
-    pixels, classes = [], []
-    for name in files:
-        batch_pixels, batch_classes = _batch(folder / name, labels, len(class_names))
-        pixels.append(batch_pixels)
-        classes += batch_classes
-    images = np.concatenate(pixels).reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)  # (n, 32, 32, 3)
-    return Listing(table_of_pixels(prefix, images, [class_names[number] for number in classes]), class_names)
+    batches = [_batch(folder / name, labels, len(class_names)) for name in files]
+    pixels = np.concatenate([some for some, _ in batches])  # (n, 3·32·32)
+    images = pixels.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)  # (n, 32, 32, 3)
+    classes = [class_names[number] for _, numbers in batches for number in numbers]
+    return Listing(table_of_pixels(prefix, images, classes), class_names)
 
 
 def _batch(file: Path, labels: str, most: int) -> tuple[np.ndarray, list[int]]:

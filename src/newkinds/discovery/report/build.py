@@ -22,13 +22,11 @@ FIELD_IMAGES = 6  # images whose primitive fields are drawn
 def page_of(discovery: Discovery, model: Model, table: Table, run: Run) -> Page:
     """The page of one run: what was found, what it looks like, how it was made."""
     row_of = {path: row for row, path in enumerate(table.paths)}
-    member_of = {member.path: member for member in discovery.members}
+    members = {member.path: member for member in discovery.members}
     shown = sorted((c for c in discovery.categories if c.size), key=lambda c: (not c.is_new, -c.size))
     truths = _majority_truths(discovery, table)
     rows = [
-        CategoryRow(
-            c.name, c.is_new, c.size, c.confidence, _thumbnails(c, member_of, row_of, table), truths.get(c.name)
-        )
+        CategoryRow(c.name, c.is_new, c.size, c.confidence, _thumbnails(c, members, row_of, table), truths.get(c.name))
         for c in shown
     ]
     summary = [
