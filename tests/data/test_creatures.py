@@ -150,3 +150,20 @@ def test_other_sizes() -> None:
     image, parts = creatures.draw(whole_kind(), generator(0), 48)
     assert image.shape == (48, 48, 3)
     assert parts.shape == (48, 48)
+
+
+@pytest.mark.parametrize("grid", [(8, 8), (9, 5), (1, 1)])
+def test_patch_parts_is_the_majority(small: creatures.Creatures, grid: tuple[int, int]) -> None:
+    found = creatures.patch_parts(small.parts[:4], grid)
+    assert found.shape == (4, *grid)
+    rows, cols = grid
+    for image in range(4):
+        for row in range(rows):
+            for col in range(cols):
+                pixels = [
+                    small.parts[image, y, x]
+                    for y in range(73)
+                    for x in range(73)
+                    if y * rows // 73 == row and x * cols // 73 == col
+                ]
+                assert found[image, row, col] == np.bincount(pixels).argmax()

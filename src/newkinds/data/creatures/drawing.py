@@ -127,6 +127,16 @@ def make(
     return Creatures(images, parts, np.repeat(np.arange(categories), per_category), members)
 
 
+def patch_parts(parts: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+    """The part that covers most of each patch: (n, s, s) part maps to (n, rows, cols); a tie goes to the lower."""
+    count, height, width = parts.shape
+    rows, cols = grid
+    patch_of = (np.arange(height) * rows // height)[:, None] * cols + np.arange(width) * cols // width  # (s, s)
+    cell = (np.arange(count)[:, None, None] * rows * cols + patch_of) * len(PARTS) + parts  # (n, s, s)
+    votes = np.bincount(cell.ravel(), minlength=count * rows * cols * len(PARTS))
+    return votes.reshape(count, rows, cols, len(PARTS)).argmax(axis=-1).astype(np.uint8)
+
+
 def draw(kind: Kind, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
     """One image (size, size, 3) of a kind and its part map (size, size), both uint8."""
     palette = _Palette(rng)
