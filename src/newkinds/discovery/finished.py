@@ -10,9 +10,11 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from ..console import warn
+from ..data import load_table
 from ..data.folder import files_of, table_below
-from ..data.table import Skipped, Table
+from ..data.table import Skipped, Table, readable
 from ..errors import NewkindsError
+from ..runs.protocol import earlier_images, require_same_images
 from ..runs.run import Run
 from ..training.cache import TokenCache
 from ..training.device import choose_device
@@ -102,6 +104,14 @@ def load(run: str | Path, device: str = "auto") -> LoadedRun:
     """Open a finished run directory."""
     opened = Run(run)
     return LoadedRun(opened, load_model(opened.config(), opened.verified("model.safetensors"), choose_device(device)))
+
+
+def ensure_assigned(run: Run) -> None:
+    """Assign the images of a run that has only been trained."""
+    if not run.path("assignments.csv").is_file():
+        table = readable(load_table(run.config().data), contents=True, earlier=earlier_images(run))
+        require_same_images(run, table)
+        load(run.folder).discover(table)
 
 
 def inputs_of(run: str | Path, images: Sequence[str | Path]) -> list[Path]:

@@ -12,12 +12,12 @@ from ..console import warn
 from ..data import load_table, source_of
 from ..data.published import BENCHMARKS, held_out
 from ..data.splits import split_checksum
-from ..data.table import Table, readable
-from ..discovery.finished import load
+from ..data.table import Table
+from ..discovery.finished import ensure_assigned, load
 from ..errors import NewkindsError
 from ..files import checksum
 from ..runs.config import Config
-from ..runs.protocol import describe_protocol, earlier_images, require_same_images
+from ..runs.protocol import describe_protocol
 from ..runs.run import Run
 from ..text import percent, protocol_lines, text_table
 from ..training.cache import TokenCache
@@ -37,7 +37,8 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     The official test images of a benchmark are assigned and scored as well ("test"), if all of them are available.
     """
     opened = Run(run)
-    rows = assignments(opened)
+    ensure_assigned(opened)
+    rows = opened.read_table("assignments.csv")
     unlabelled = [row for row in rows if not row["given_label"]]
     given = table_with_truth(opened.config(), truth)
     truth_of = _truth([row["path"] for row in unlabelled], given)
@@ -132,15 +133,6 @@ def score_unlabelled(model: Model, table: Table, cache: TokenCache | None = None
         return {}  # nothing is known to judge by
     result = _judged(model, judged, embed(model.encoder, judged, model.device, cache=cache))
     return {name: value for name, value in result.items() if name in ("acc_all", "acc_old", "acc_new")}
-
-
-def assignments(run: Run) -> list[dict[str, str]]:
-    """The rows of `assignments.csv`, which is made first if training has just ended."""
-    if not run.path("assignments.csv").is_file():
-        table = readable(load_table(run.config().data), contents=True, earlier=earlier_images(run))
-        require_same_images(run, table)
-        load(run.folder).discover(table)
-    return run.read_table("assignments.csv")
 
 
 def table_with_truth(config: Config, truth: str | Path | None) -> Table:

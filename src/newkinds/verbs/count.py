@@ -14,12 +14,12 @@ from ..cluster.count import COUNTERS, Count, plot
 from ..cluster.points import UNLABELLED
 from ..data import load_table
 from ..data.table import Table, readable, require_discoverable
-from ..discovery.finished import read_features
+from ..discovery.finished import ensure_assigned, read_features
 from ..encoders.backbones import build_backbone
 from ..encoders.encoder import Encoder
 from ..encoders.organizers import ORGANIZERS
 from ..errors import NewkindsError
-from ..evaluation.judge import all_true, assignments, table_with_truth
+from ..evaluation.judge import all_true, table_with_truth
 from ..files import make_folder, refuse_inputs
 from ..runs.config import Config, resolve
 from ..runs.run import Run
@@ -104,7 +104,8 @@ def backbone_features(config: Config, table: Table) -> tuple[torch.Tensor, list[
 
 def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], list[str]]:
     """What a run's method compares images by (n, P), the images' paths and labels, and the known classes."""
-    rows = assignments(run)
+    ensure_assigned(run)
+    rows = run.read_table("assignments.csv")
     features = read_features(run)
     if len(features) != len(rows):
         sizes = f"{run.path('features.safetensors')} has {len(features)} rows, assignments.csv {len(rows)}"
