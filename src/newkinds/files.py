@@ -18,8 +18,7 @@ from .text import escaped
 
 UNTOUCHED = " What was there before is untouched; make room or choose another folder, then rerun the same command."
 # names for what the process has open already, which may be a file in the middle
-OWN_STREAM = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/self/fd/\d+")
-OPEN_STREAM = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
+OPEN_STREAM = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|(?P<process>\d+))/fd/\d+")
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
@@ -30,10 +29,11 @@ def write_whole(path: Path, content: bytes | str) -> None:
     data = encoded(content)
     if not is_replaceable(path):
         # a second opening of a redirected stream would have a place of its own in the file, and be overwritten
-        own = OWN_STREAM.fullmatch(os.path.abspath(path))
-        where: Path | int = path if own is None else int({"stdout": 1, "stderr": 2}.get(path.name, path.name))
-        with _writing(path), open(where, "ab", closefd=own is None) as stream:
-            stream.write(data)
+        stream = OPEN_STREAM.fullmatch(os.path.abspath(path))
+        own = stream is not None and not stream["process"]
+        where: Path | int = int({"stdout": 1, "stderr": 2}.get(path.name, path.name)) if own else path
+        with _writing(path), open(where, "ab", closefd=not own) as opened:
+            opened.write(data)
         return
     path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")

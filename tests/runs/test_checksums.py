@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save
 import newkinds
 from conftest import Killed, save_image
 from newkinds.errors import NewkindsError
+from newkinds.files import checksum
 from newkinds.runs.run import CHECKSUMS, Run
 
 READERS: dict[str, Callable[[Path], Any]] = {
@@ -204,3 +205,20 @@ def test_lost_checksums_are_warned_of(copy: Path, capfd: pytest.CaptureFixture[s
     (copy / CHECKSUMS).write_bytes(bytes(200))
     newkinds.load(copy)
     assert "cannot be verified" in capfd.readouterr().err
+
+
+def test_a_file_is_hashed_once_until_it_changes(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, hashed = Run(copy), []
+
+    def counted(content: Path | bytes) -> str:
+        hashed.append(content)
+        return checksum(content)
+
+    monkeypatch.setattr("newkinds.runs.run.checksum", counted)
+    assert run.about_model() == run.about_model()
+    assert hashed == [run.model_file]
+    content = bytearray(run.model_file.read_bytes())
+    content[-1] ^= 1
+    run.model_file.write_bytes(content)
+    with pytest.raises(NewkindsError, match=r"model\.safetensors is damaged"):
+        run.about_model()
