@@ -24,17 +24,19 @@ class BadImage(Exception):
     """Why an image cannot be used, in a few words for `skipped.csv`."""
 
 
-def open_image(path: str | Path) -> Image.Image:
+def open_image(path: str | Path, enough: int | None = None) -> Image.Image:
     """Open any image as upright 8-bit RGB; raises `BadImage` with the reason if that is not possible.
 
+    `enough`: pixels a side that are needed (by default 2,048); a larger JPEG may be decoded at a fraction of its size.
     Animations give their first frame, transparent pixels become white, 16-bit greys are scaled (not clipped).
     """
     try:
         if Path(path).stat().st_size == 0:
             raise BadImage("the file is empty (0 bytes)")
         with Image.open(path) as image:
-            if image.format == "JPEG" and min(image.size) > 2 * ENOUGH:
-                image.draft("RGB", (ENOUGH, ENOUGH))  # decoded at a half, a quarter or an eighth
+            wanted = enough or ENOUGH
+            if image.format == "JPEG" and min(image.size) > 2 * wanted:
+                image.draft("RGB", (wanted, wanted))  # decoded at a half, a quarter or an eighth
             _check_shape(*image.size)
             image.load()
             ImageOps.exif_transpose(image, in_place=True)

@@ -84,7 +84,7 @@ class LoadedRun:
         assignment = self.model.assign(embedded.features)
         found = gather(self.run, table, embedded, assignment, self.names, len(self.model.known))
         write(found, self.run)
-        self.run.write("report.html", render(page_of(found, self.model, table, self.run)))
+        self.run.write("report.html", render(page_of(found, self.model, table, self.run, embedded.features)))
         self.run.write("README.md", run_card(self.run, self.model.known, found))
         return found
 

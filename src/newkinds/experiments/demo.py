@@ -9,7 +9,7 @@ from typing import Any
 from ..comparison import Comparison
 from ..data import load_table
 from ..discovery.figures import fields_figure
-from ..discovery.finished import load
+from ..discovery.finished import load, read_features
 from ..discovery.report import render
 from ..discovery.report.build import page_of, typical_fields
 from ..errors import NewkindsError
@@ -79,7 +79,8 @@ def _write_page(folder: Path, shown: Cell, comparison: Comparison, command: str)
     table = load_table(loaded.run.config().data)
     discovery = loaded.discover(table)
     page = replace(
-        page_of(discovery, loaded.model, table, loaded.run), comparison=comparison, command=command,
+        page_of(discovery, loaded.model, table, loaded.run, read_features(loaded.run)),
+        comparison=comparison, command=command,
         title="Does CPF help to discover new kinds?",
         subtitle=f"Hosts with and without CPF on creatures drawn by code; below, what {shown} found",
     )  # fmt: skip

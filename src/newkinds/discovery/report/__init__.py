@@ -1,11 +1,13 @@
-"""The page a discovery leaves behind: one HTML file that needs no network, no script and no other file. Names, paths
-and labels come from other people's file names: the template escapes every one, and the page's own policy forbids
-scripts and requests."""
+"""The page a discovery leaves behind: one HTML file that needs no network and no other file, and can be read without
+its script. Names, paths and labels come from other people's file names: the template escapes every one, the script
+treats them as text, and the page's own policy forbids requests and every script but that one."""
 
 import base64
+import hashlib
 import io
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 
@@ -16,31 +18,64 @@ from PIL import Image
 
 from ...comparison import Comparison
 from ..figures import FieldOverlays
+from ..marks import Mark
+from .charts import CHART_HEIGHT, CHART_WIDTH, MAP_HEIGHT, MAP_WIDTH, Curve, Dots
+from .evidence import Calibration, CountChoice, Finding, Plan
+from .sheets import Sheet, Tile
 
-THUMBNAIL_SIDE = 128  # pixels of the longer side: sharp at 64 CSS pixels on a phone, about 4 kB
+FIELD_SIDE = 224  # px of the pictures of primitive fields
 SKIPPED_SHOWN = 200  # the rest is in skipped.csv
+FINDINGS_SHOWN = 60  # of each check; the rest is in check.csv
+DOUBTS_SHOWN = 60  # labels and outliers; the rest is in assignments.csv
+PAIRS_SHOWN = 20
 
 
-@dataclass
-class Thumbnail:
-    """One image of a category."""
+@dataclass(frozen=True)
+class Shown:
+    """One image."""
 
-    image: Image.Image | np.ndarray  # an array is (H, W, 3) uint8
     caption: str  # its path
+    category: str
     confidence: float  # 0…1
     given_label: str | None = None  # what the user had labelled it, if anything
+    agrees: bool = True  # whether that label is its category's
+    unlike: float | None = None  # distance to its category; above 1 it is like none of them
+    tile: Tile | None = None  # its picture; none if the file has vanished
 
 
-@dataclass
+@dataclass(frozen=True)
 class CategoryRow:
-    """A discovered or known category with as many of its images as the caller wants shown."""
+    """A discovered or known category."""
 
     name: str
     is_new: bool
     size: int  # images assigned to it, shown or not
     confidence: float  # mean over its images, 0…1
-    thumbnails: list[Thumbnail] = field(default_factory=list)
+    most: list[Shown] = field(default_factory=list)  # its most certain images, best first
+    least: list[Shown] = field(default_factory=list)  # the least certain ones, the worst last
+    others: list[Shown] = field(default_factory=list)  # those between them; an even sample if there are too many
     truth: str | None = None  # its commonest true class, if the truth is known
+    marks: list[Mark] = field(default_factory=list)  # why it deserves a look
+    nearest: list[str] = field(default_factory=list)  # names of the most similar categories
+    dots: Dots | None = None  # on the map
+
+    @property
+    def shown(self) -> int:
+        return len(self.most) + len(self.least) + len(self.others)
+
+    @property
+    def hidden(self) -> int:
+        """Images that are neither among the most nor among the least certain ones."""
+        return self.size - len(self.most) - len(self.least)
+
+
+@dataclass(frozen=True)
+class MaybeOne:
+    """Two categories that may be one."""
+
+    first: str
+    second: str
+    mixing: float
 
 
 @dataclass
@@ -61,13 +96,24 @@ class Page:
     categories: list[CategoryRow]
     command: str  # what the user typed
     version: str  # of newkinds
+    sheets: list[Sheet] = field(default_factory=list)
+    dot_width: float = 6.0  # on the map
+    meanings: Mapping[Mark, str] = field(default_factory=dict)
+    pairs: list[MaybeOne] = field(default_factory=list)
+    doubts: list[Shown] = field(default_factory=list)  # labelled images that were put elsewhere
+    outliers: list[Shown] = field(default_factory=list)  # images that are like no category, the strangest first
+    findings: list[tuple[Finding, Shown | None]] = field(default_factory=list)  # of the data check, with the image
+    count: CountChoice | None = None
+    curve: Curve | None = None
+    plan: Plan | None = None
+    calibration: Calibration | None = None
     comparison: Comparison | None = None
     fields: FieldPictures | None = None
     skipped: list[tuple[str, str]] = field(default_factory=list)  # path, reason
 
 
 def render(page: Page) -> str:
-    """The page as one HTML document; every image it was given is inside, at thumbnail size.
+    """The page as one HTML document.
 
     >>> write_whole(run / "report.html", render(Page("3 new kinds", "in birds/", ...)))
     """
@@ -78,26 +124,53 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(data_uri=_data_uri, bar_width=_bar_width, percent=_percent)
+    environment.filters.update(
+        data_uri=_data_uri, base64=_base64, bar_width=_bar_width, percent=_percent, duration=_duration
+    )
+    new = [row for row in page.categories if row.is_new]
+    kinds = {"new": new, "known": [row for row in page.categories if not row.is_new]}
+    script = _own_file("page.js")
     html = environment.get_template("page.html").render(
         page=page,
-        new=[row for row in page.categories if row.is_new],
-        known=[row for row in page.categories if not row.is_new],
+        **kinds,
+        # identifiers are made of numbers: names may be anything
+        id_of={row.name: f"{kind}-{i}" for kind, rows in kinds.items() for i, row in enumerate(rows, 1)},
+        row_of={row.name: row for row in page.categories},
+        hue_of={row.name: round(137.508 * i) % 360 for i, row in enumerate(new)},  # the golden angle
+        marked={mark: sum(mark in row.marks for row in page.categories) for mark in page.meanings},
+        checks=_by_check(page.findings),
         largest=max((row.size for row in page.categories), default=0),
-        skipped_shown=SKIPPED_SHOWN,
-        css=Markup(resources.files(__name__).joinpath("page.css").read_text("utf-8")),
+        limits={"skipped": SKIPPED_SHOWN, "findings": FINDINGS_SHOWN, "doubts": DOUBTS_SHOWN, "pairs": PAIRS_SHOWN},
+        sizes={"map": (MAP_WIDTH, MAP_HEIGHT), "chart": (CHART_WIDTH, CHART_HEIGHT)},
+        css=Markup(_own_file("page.css")),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
     )
     return _writable(html.strip() + "\n")  # the template begins with its macros
 
 
-def _data_uri(image: Image.Image | np.ndarray, side: int = THUMBNAIL_SIDE) -> str:
-    """A JPEG inside the page, at most `side` pixels; the browser enlarges what is smaller."""
-    picture = Image.fromarray(image) if isinstance(image, np.ndarray) else image
-    picture = picture.convert("RGB")  # a copy: thumbnail() works in place
+def _own_file(name: str) -> str:
+    return resources.files(__name__).joinpath(name).read_text("utf-8")
+
+
+def _by_check(findings: list[tuple[Finding, Shown | None]]) -> dict[str, list[tuple[Finding, Shown | None]]]:
+    checks: dict[str, list[tuple[Finding, Shown | None]]] = {}
+    for finding, shown in findings:
+        checks.setdefault(finding.check, []).append((finding, shown))
+    return checks
+
+
+def _data_uri(image: np.ndarray, side: int = FIELD_SIDE) -> str:
+    """A JPEG (H, W, 3) uint8 inside the page, at most `side` pixels; the browser enlarges what is smaller."""
+    picture = Image.fromarray(image)
     picture.thumbnail((side, side), Image.Resampling.LANCZOS)
     jpeg = io.BytesIO()
     picture.save(jpeg, "JPEG", quality=82, subsampling=0, optimize=True)  # colour unsampled: edges stay clean
-    return "data:image/jpeg;base64," + base64.b64encode(jpeg.getvalue()).decode("ascii")
+    return "data:image/jpeg;base64," + _base64(jpeg.getvalue())
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
 
 
 def _bar_width(fraction: float) -> str:
@@ -105,8 +178,18 @@ def _bar_width(fraction: float) -> str:
     return f"{100 * min(max(fraction, 0), 1):.1f}%" if math.isfinite(fraction) else "0"
 
 
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.0f} %" if math.isfinite(fraction) else "–"
+def _percent(fraction: float | None, decimals: int = 0) -> str:
+    return f"{100 * fraction:.{decimals}f} %" if fraction is not None and math.isfinite(fraction) else "–"
+
+
+def _duration(seconds: float | None) -> str:
+    """`95` → "1 min 35 s"."""
+    if seconds is None:
+        return "–"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
 
 
 def _writable(html: str) -> str:

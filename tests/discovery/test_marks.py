@@ -1,0 +1,56 @@
+"""Which categories deserve a look."""
+
+from collections import Counter
+
+import numpy as np
+
+from newkinds.discovery.categories import Category, Member
+from newkinds.discovery.marks import disagree, marks_of, unusually_high
+
+
+def some_categories(sizes: list[int], confidences: list[float]) -> list[Category]:
+    pairs = enumerate(zip(sizes, confidences, strict=True))
+    return [Category(i, f"c{i}", False, size, confidence, []) for i, (size, confidence) in pairs]
+
+
+def members_of(category: str, **labels: int) -> list[Member]:
+    return [Member(f"{label}{i}", label, category, False, 0.9) for label, n in labels.items() for i in range(n)]
+
+
+def test_small_by_number_and_by_share() -> None:
+    marks = marks_of(some_categories([4, 5, 100, 100, 19, 20, 0], [0.9] * 7), [], np.full(7, 0.3))
+    assert [name for name, found in marks.items() if "small" in found] == ["c0"]  # the median is 19.5
+    marks = marks_of(some_categories([19, 20, 100, 100, 100], [0.9] * 5), [], np.full(5, 0.3))
+    assert [name for name, found in marks.items() if "small" in found] == ["c0"]
+
+
+def test_mixed_by_labels_and_by_spread() -> None:
+    members = [*members_of("c0", cat=7, dog=3), *members_of("c1", cat=9, dog=1), *members_of("c2", cat=1, dog=1)]
+    spread = np.array([0.3, 0.31, 0.29, 0.3, 0.9, 0.3])
+    marks = marks_of(some_categories([50] * 6, [0.9] * 6), members, spread)
+    assert [name for name, found in marks.items() if "mixed" in found] == ["c0", "c4"]
+
+
+def test_unsure_is_far_below_the_others() -> None:
+    marks = marks_of(some_categories([50] * 6, [0.9, 0.88, 0.91, 0.9, 0.5, 0.89]), [], np.full(6, 0.3))
+    assert {name: found for name, found in marks.items() if found} == {"c4": ["unsure"]}
+
+
+def test_equal_categories_and_no_categories_have_no_marks() -> None:
+    assert set(map(tuple, marks_of(some_categories([50] * 9, [0.9] * 9), [], np.full(9, 0.3)).values())) == {()}
+    assert marks_of([], [], np.empty(0)) == {}
+
+
+def test_the_fence_is_tukeys() -> None:
+    values = np.random.default_rng(0).standard_t(3, size=200)
+    low, high = np.percentile(values, 25), np.percentile(values, 75)
+    assert unusually_high(values).tolist() == [bool(value > high + 1.5 * (high - low) + 1e-6) for value in values]
+    assert unusually_high(values).any()
+    assert unusually_high(np.array([np.nan, 1, 1, 1, 1, 50])).tolist() == [False] * 5 + [True]
+    assert not unusually_high(np.array([0, 0, 9.0])).any(), "too few to say what is usual"
+
+
+def test_labels_disagree_from_a_fifth_on() -> None:
+    assert not disagree(Counter())
+    assert not disagree(Counter(cat=4, dog=1))
+    assert disagree(Counter(cat=3, dog=1))

@@ -1,0 +1,91 @@
+"""Categories that are close, categories that may be one, and a map: held to what plain loops find."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from newkinds.discovery.relations import MAY_BE_ONE, NEIGHBOURS, may_be_one, mixing_of, relate
+
+
+def clusters(k: int, each: int = 30, dim: int = 24, noise: float = 0.6) -> tuple[torch.Tensor, np.ndarray]:
+    """Unit rows around k random directions, far apart if `noise` is small; and the cluster of each."""
+    rng = np.random.default_rng(0)
+    category = np.repeat(np.arange(k), each)
+    centres = rng.normal(size=(k, dim)) / np.sqrt(dim)
+    rows = centres[category] + noise * rng.normal(size=(len(category), dim)) / np.sqrt(dim)
+    return F.normalize(torch.from_numpy(rows).float(), dim=1), category
+
+
+def test_mixing_is_the_share_of_neighbours_against_chance() -> None:
+    rows, category = clusters(3, each=8, noise=2.0)
+    cosines = rows.numpy() @ rows.numpy().T
+    np.fill_diagonal(cosines, -np.inf)
+    links, size = np.zeros((3, 3)), np.bincount(category)
+    for i, row in enumerate(cosines):
+        for j in np.argsort(-row)[:NEIGHBOURS]:
+            links[category[i], category[j]] += 1
+    expected = np.zeros((3, 3))
+    for a in range(3):
+        for b in range(3):
+            one, other = (
+                links[x, y] / (links[x, x] + links[x, y]) / (size[y] / (size[x] + size[y] - 1))
+                for x, y in ((a, b), (b, a))
+            )
+            expected[a, b] = 0 if a == b else (one + other) / 2
+    np.testing.assert_allclose(mixing_of(rows, torch.from_numpy(category), 3), expected)
+
+
+@pytest.mark.parametrize("dim", [8, 384])
+def test_well_separated_categories_are_never_suggested_to_be_one(dim: int) -> None:
+    rows, category = clusters(12, noise=0.5, dim=dim)
+    assert relate(rows, category, 12, known=4).pairs == []
+
+
+@pytest.mark.parametrize("dim", [8, 384])
+def test_the_halves_of_one_cluster_are_found(dim: int) -> None:
+    rows, category = clusters(12, noise=0.5, dim=dim)
+    direction = rows[category == 11] @ rows[category == 11].mean(dim=0).roll(1)  # any: the cut is arbitrary
+    category[np.flatnonzero(category == 11)[(direction > direction.median()).numpy()]] = 12
+    pairs = relate(rows, category, 13, known=4).pairs
+    assert [(pair.first, pair.second) for pair in pairs] == [(11, 12)]
+    assert pairs[0].mixing >= MAY_BE_ONE
+
+
+def test_known_classes_are_two_and_show_how_freely_different_classes_mix() -> None:
+    mixing = np.zeros((7, 7))
+    mixing[0, 1] = mixing[1, 0] = 0.9  # two known ones: not suggested
+    mixing[2, 6] = mixing[6, 2] = 0.7
+    assert [(pair.first, pair.second) for pair in may_be_one(mixing, known=2)] == [(2, 6)]
+    assert may_be_one(mixing, known=5) == [], "0.7 is less than two known classes mix"
+
+
+def test_centres_spread_and_nearest() -> None:
+    rows, category = clusters(5, each=9)
+    relations = relate(rows, category, 6, known=2)  # the last is empty
+    for c in range(5):
+        own = rows[category == c].numpy()
+        centre = own.mean(axis=0) / np.linalg.norm(own.mean(axis=0))
+        assert relations.spread[c] == pytest.approx(np.mean([1 - row @ centre for row in own]), abs=1e-5)
+        others = [x for x in np.argsort(-relations.similarity[c]) if x not in (c, 5)]
+        assert relations.nearest(c) == others[:3]
+    assert relations.nearest(5) == []
+    assert np.isnan(relations.spread[5])
+
+
+@pytest.mark.parametrize(("n", "k"), [(0, 2), (1, 1), (3, 3), (4, 1), (40, 9)])
+def test_the_map_has_a_place_for_every_image_and_is_the_same_each_time(n: int, k: int) -> None:
+    rows = F.normalize(torch.from_numpy(np.random.default_rng(0).normal(size=(n, 5))).float(), dim=1)
+    category = np.arange(n, dtype=np.int64) % k
+    first, second = (relate(rows, category, k, known=1) for _ in range(2))
+    assert first.places.shape == (n, 2)
+    assert np.isfinite(first.places).all()
+    assert ((first.places >= 0) & (first.places <= 1)).all()
+    np.testing.assert_array_equal(first.places, second.places)
+
+
+def test_images_lie_near_their_category_on_the_map() -> None:
+    rows, category = clusters(10, noise=0.5)
+    relations = relate(rows, category, 10, known=5)
+    apart = np.linalg.norm(relations.places[:, None] - relations.centres[None], axis=2)
+    assert (apart.argmin(axis=1) == category).mean() > 0.95

@@ -1,0 +1,175 @@
+"""The page of a run: what is read from its folder, which images are chosen, and what is said about them."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from newkinds.data import load_table
+from newkinds.discovery.categories import Discovery, Member
+from newkinds.discovery.finished import load, read_features
+from newkinds.discovery.report import Page, build, render
+from newkinds.discovery.report.build import page_of
+from newkinds.discovery.report.evidence import read_calibration, read_count_choice, read_findings, read_plan
+from newkinds.errors import NewkindsError
+from newkinds.runs.run import Run
+from newkinds.training.embedding import Embedded
+from pages import Document
+
+PLAN = {
+    "chosen": "adapter", "why": "it is better", "rule": "the best wins", "budget_seconds": 600, "splits": 3,
+    "candidates": [
+        {"name": "frozen", "settings": {}, "score": 0.5, "old": 0.6, "new": 0.4, "error": 0.01, "seconds": 2,
+         "state": "judged"},
+        {"name": "adapter", "settings": {"epochs": 3}, "score": 0.7, "old": 0.7, "new": 0.7, "error": None,
+         "seconds": 95, "state": "judged"},
+        {"name": "slow", "settings": {}, "score": None, "old": None, "new": None, "error": None, "seconds": None,
+         "state": "not tried: no time"},
+    ],
+    "stages": [{"name": "embedding", "seconds": 7261}],
+}  # fmt: skip
+COUNT = {"answer": 4, "curve": [[3, 0.5], [4, 0.9], [5, 0.7]], "method": "ward", "known": 2, "score_is": "fits"}
+INTERVAL = {"low": 3, "high": 6, "level": 0.9, "sure": "fairly", "votes": {"gap": 5}}
+CALIBRATION = {
+    "bins": [
+        {"low": 0.8, "high": 0.9, "images": 12, "confidence": 0.85, "correct": 0.75},
+        {"low": 0.9, "high": 1.0, "images": 0, "confidence": None, "correct": None},
+    ],
+    "error": 0.1, "images": 12, "note": "by temperature",
+}  # fmt: skip
+CHECK = "path,check,score,sentence\n,imbalance,2,unequal classes\ncreature-00003.png,duplicate,1,twice here\n"
+
+
+def page_in(folder: Path, members: list[Member] | None = None) -> Page:
+    """The page of a finished run with other members."""
+    loaded = load(folder)
+    table = load_table(loaded.run.config().data)
+    features = read_features(loaded.run)
+    found = loaded.show(table, Embedded(features, list(range(len(table))), []))
+    found = Discovery(found.run, found.categories, members or found.members, found.skipped)
+    return page_of(found, loaded.model, table, loaded.run, features)
+
+
+@pytest.fixture
+def run(trained_run: Path, tmp_path: Path) -> Path:
+    """A finished run of which the test may change files."""
+    copy = tmp_path / "run"
+    copy.mkdir()
+    for file in trained_run.iterdir():
+        if file.is_file() and not file.name.startswith("."):
+            (copy / file.name).write_bytes(file.read_bytes())
+    return copy
+
+
+def test_every_image_is_on_the_page_once_ordered_by_confidence(run: Path) -> None:
+    page = page_in(run)
+    assert sum(row.size for row in page.categories) == 32
+    for row in page.categories:
+        order = [image.confidence for image in (*row.most, *row.others, *row.least)]
+        assert order == sorted(order, reverse=True)
+        assert row.shown == row.size
+        assert all(image.tile is not None and image.category == row.name for image in (*row.most, *row.least))
+    paths = [image.caption for row in page.categories for image in (*row.most, *row.others, *row.least)]
+    assert sorted(paths) == sorted(row["path"] for row in Run(run).read_table("assignments.csv"))
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_labels_that_differ_are_doubts_even_if_names_were_edited(run: Path, edited: bool) -> None:
+    file, known = run / "categories.json", load(run).model.known
+    id_of = {entry["name"]: entry["id"] for entry in json.loads(file.read_text())}
+    expected = {
+        row["path"]
+        for row in Run(run).read_table("assignments.csv")
+        if row["given_label"] and known.index(row["given_label"]) != id_of[row["category"]]
+    }
+    if edited:
+        file.write_text(json.dumps([{"id": number, "name": f"my {name}"} for name, number in id_of.items()]))
+    assert {image.caption for image in page_in(run).doubts} == expected
+
+
+def test_images_unlike_every_category_come_first_the_strangest(run: Path) -> None:
+    members = [
+        Member(row["path"], None, row["category"], row["is_new"] == "true", 0.5)
+        for row in Run(run).read_table("assignments.csv")
+    ]
+    for member, unlike in zip(members, (1.0, 3.5, 0.2, 1.1, None), strict=False):
+        object.__setattr__(member, "unlike", unlike)
+    page = page_in(run, members)
+    assert [(i.caption, i.unlike) for i in page.outliers] == [(members[1].path, 3.5), (members[3].path, 1.1)]
+    assert "3.5" in Document(render(page)).text.partition("None of these 2")[2]
+
+
+def test_what_other_steps_left_is_shown(run: Path) -> None:
+    plain = Document(render(page_in(run)))
+    assert not {"plan", "count", "reliability", "check"} & {attributes.get("id") for _, attributes in plain.elements}
+    for name, content in (("plan", PLAN), ("k_auto", COUNT | INTERVAL), ("calibration", CALIBRATION)):
+        (run / f"{name}.json").write_text(json.dumps(content))
+    (run / "check.csv").write_text(CHECK)
+    text = " ".join(Document(render(page_in(run))).text.split())
+    for said in (
+        "adapter: it is better", "the best wins", "adapter chosen", "70.0 %", "1 min 35 s", "not tried: no time",
+        "2 h 1 min", "Judged on 3 splits", "Time allowed: 10 min 0 s",
+        "probably between 3 and 6 (90 % interval); how sure: fairly", "gap 5",
+        "by temperature", "12 labelled images", "differ by 10.0 %", "80 % to 90 %",
+        "unequal classes", "twice here", "creature-00003.png",
+    ):  # fmt: skip
+        assert said in text, said
+
+
+def test_a_count_without_an_interval_and_one_made_later(run: Path) -> None:
+    (run / "count.json").write_text(json.dumps(COUNT | {"answer": 5}))
+    assert (choice := read_count_choice(Run(run))) is not None
+    assert (choice.answer, choice.low, choice.votes) == (5, None, [])
+    (run / "k_auto.json").write_text(json.dumps(COUNT))
+    assert (choice := read_count_choice(Run(run))) is not None
+    assert choice.answer == 4, "what the run was made with, before what was counted later"
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "content"),
+    [
+        (read_plan, "plan.json", "[]"),
+        (read_plan, "plan.json", '{"chosen": "x", "candidates": [1]}'),
+        (read_plan, "plan.json", "{"),
+        (read_count_choice, "k_auto.json", '{"answer": "many"}'),
+        (read_count_choice, "count.json", "3"),
+        (read_calibration, "calibration.json", '{"bins": 3}'),
+        (read_findings, "check.csv", "path\na.png\n"),
+    ],
+)
+def test_what_is_damaged_is_named(tmp_path: Path, read: Callable[[Run], object], name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(NewkindsError, match=re.escape(name)):
+        read(Run(tmp_path))
+
+
+def test_of_too_many_images_a_sample_is_shown_and_the_page_says_so(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "ENDS", 1)
+    monkeypatch.setattr(build, "MOST_PICTURES", 12)
+    page = page_in(run)
+    shown = sum(row.shown for row in page.categories)
+    in_doubt = len(page.doubts)
+    assert shown <= 12 + in_doubt
+    assert all(image.tile is not None for image in page.doubts)
+    assert "An even sample" in Document(render(page)).text
+    (largest, *_) = sorted(page.categories, key=lambda row: -row.size)
+    assert f"{len(largest.others)} of the {largest.size - 2} others" in Document(render(page)).text
+
+
+@pytest.mark.parametrize(("groups", "most"), [(3, 30), (40, 30), (3, 1000)])
+def test_the_choice_is_bounded_even_and_keeps_what_is_wanted(
+    groups: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "MOST_PICTURES", most)
+    members = np.arange(groups * 50).reshape(groups, 50)
+    first, last, between = build._chosen(list(members), wanted={25, 27})
+    chosen = [place for group in (*first, *last, *between) for place in group]
+    assert len(chosen) == len(set(chosen)) <= max(most, 2 * groups) + 2 + groups
+    assert {25, 27} <= set(chosen)
+    assert [group[0] for group in first] == members[:, 0].tolist()
+    assert [group[-1] for group in last] == members[:, -1].tolist()
+    if most == 1000:
+        assert sorted(chosen) == members.flatten().tolist()
