@@ -9,14 +9,13 @@ from torch import Tensor
 
 from ..cluster import SemiSupervisedKMeans
 from ..cluster.metrics import clustering_accuracy
-from ..data.splits import gcd_split
 from ..errors import NewkindsError
 from .base import SizedByState, drawn_seed
+from .resplit import resplits
 
 SHRINKAGES = (0.9, 0.5, 0.2, 0.1, 0.05)  # that `auto` tries, besides no whitening
 SPLITS = 3  # of the labelled classes into known and new ones, over which it averages
 RESTARTS = 3  # of k-means in each
-FEWEST_CLASSES = 4
 
 Shrinkage = float | Literal["none", "auto"]
 
@@ -76,29 +75,24 @@ def whitened(embedding: Tensor, mean: Tensor, map: Tensor) -> Tensor:
 def choose_shrinkage(embedding: Tensor, labels: Tensor) -> tuple[float | Literal["none"], str]:
     """The shrinkage that serves semi-supervised k-means best on labelled images alone, and why it was taken.
 
-    Their classes are split into known and new ones, and half of the known ones' images lose their label, as in the
-    benchmarks. Whitened by what is still labelled, the others are clustered and judged. Of equals no whitening wins.
+    They are split again, see `resplits`: whitened by what is still labelled, the others are clustered and judged.
+    Of equals no whitening wins.
     """
-    rows, classes = embedding[labels >= 0], labels[labels >= 0].cpu().numpy()
-    names = np.unique(classes)
-    if len(names) < FEWEST_CLASSES:
-        return "none", f"{len(names)} labelled classes are too few to choose by"
-    random = np.random.RandomState(drawn_seed())
+    splits = resplits(labels.cpu().numpy(), SPLITS, np.random.RandomState(drawn_seed()))
+    if not splits:
+        return "none", f"{len(labels[labels >= 0].unique())} labelled classes are too few to choose by"
+    rows = embedding[labels >= 0]
     scores = np.zeros((SPLITS, 1 + len(SHRINKAGES)))
-    for of_split in scores:
-        known = random.permutation(names)[: len(names) // 2]
-        kept, hidden = gcd_split(classes, known.tolist(), seed=random.randint(2**31))
-        left = np.full(len(classes), -1)
-        left[kept] = classes[kept]
-        left_labels = torch.from_numpy(left).to(labels.device)
-        seed = random.randint(2**31)
+    for split, of_split in zip(splits, scores, strict=True):
+        left = torch.from_numpy(split.labels).to(labels.device)
         for place, shrinkage in enumerate((None, *SHRINKAGES)):
             try:
-                points = rows if shrinkage is None else whitened(rows, *whitening_of(rows, left_labels, shrinkage))
-                found = SemiSupervisedKMeans(len(names), RESTARTS, seed).fit(points, left).labels_
+                points = rows if shrinkage is None else whitened(rows, *whitening_of(rows, left, shrinkage))
+                found = SemiSupervisedKMeans(split.categories, RESTARTS, split.seed).fit(points, split.labels).labels_
             except NewkindsError:
                 return "none", "too few labelled images per class to choose by"
-            of_split[place] = clustering_accuracy(classes[hidden], found[hidden], known.tolist()).all
+            hidden = split.hidden
+            of_split[place] = clustering_accuracy(split.truth[hidden], found[hidden], range(split.known)).all
     best = scores.mean(axis=0)
     place = int(best.argmax())
     figures = f"{100 * best[0]:.1f} % without, {100 * best[1:].max():.1f} % with, on labelled images split again"
