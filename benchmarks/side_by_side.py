@@ -32,7 +32,7 @@ TURN_SECONDS = 0.5  # a run that is shorter is repeated within its turn
 class AsPublished(Backbone):
     """A backbone that shares another one's network and computes all of it as timm does, whatever is read of it."""
 
-    has_frozen_part = False  # so that no block is computed in another way
+    is_plain_vit = False  # so that no block is computed in another way
 
     @classmethod
     def of(cls, backbone: Backbone) -> AsPublished:

@@ -42,7 +42,7 @@ def test_both_parts_together_are_the_network(kind: str, train_blocks: int) -> No
     backbone = small_vit(kind, train_blocks)
     whole = backbone._tokens_of_sequence(backbone.network.forward_features(images()))
     entering = backbone.frozen_part(images())
-    assert entering.shape == (3, *backbone.sequence_shape)
+    assert entering.shape == (3, *backbone.sequence_shape())
     assert not entering.requires_grad
     for tokens in (backbone(images()), backbone.trained_part(entering)):
         torch.testing.assert_close(tokens.cls, whole.cls)
@@ -50,6 +50,22 @@ def test_both_parts_together_are_the_network(kind: str, train_blocks: int) -> No
         assert tokens.grid == whole.grid == (2, 2)
     for alone in (backbone(images(), patches=False), backbone.trained_part(entering, patches=False)):
         torch.testing.assert_close(alone.cls, whole.cls)
+    kept = backbone.frozen_part(images(), patches=False)
+    assert kept.shape == (3, *backbone.sequence_shape(patches=False))
+    assert kept.shape[1] == (1 if train_blocks == 0 else entering.shape[1])
+    torch.testing.assert_close(backbone.trained_part(kept, patches=False).cls, whole.cls)
+
+
+def test_the_class_token_of_a_network_that_does_not_train_can_be_kept_whatever_the_network() -> None:
+    network = timm.create_model("resnet10t", num_classes=0)
+    frozen, trained = (Backbone(network, build_backbone("tiny").preprocessing, blocks) for blocks in (0, 1))
+    assert frozen.has_frozen_part(patches=False)
+    assert not frozen.has_frozen_part()
+    assert not trained.has_frozen_part(patches=False)
+    pixels = torch.randn(2, 3, 64, 64)
+    kept = Backbone(network, frozen.preprocessing, 0).frozen_part(pixels, patches=False)
+    assert kept.shape == (2, 1, frozen.dim)
+    torch.testing.assert_close(frozen.trained_part(kept, patches=False).cls, frozen(pixels).cls)
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -116,7 +132,7 @@ def test_nothing_is_computed_for_patches_that_nobody_reads(name: str) -> None:
     torch.testing.assert_close(with_details.feature, feature)
     assert with_details.tokens is not None
     assert with_details.tokens.shape == (3, 4, 48)
-    assert seen == [1 if name == "none" else 5, 5]
+    assert seen == [5 if ORGANIZERS[name].reads_patches else 1, 5]
 
 
 class LowRank(nn.Module):

@@ -105,3 +105,23 @@ def test_controls_have_no_parameters_and_say_what_they_are(tokens: Tokens) -> No
     rows = zip(tokens.cls, tokens.patches, strict=True)
     expected = torch.stack([cls + sum(patches) / len(patches) for cls, patches in rows])
     torch.testing.assert_close(build("patches").organize(tokens).feature, expected)
+
+
+def test_the_adapter_starts_as_the_class_token_and_is_its_formula_later() -> None:
+    adapter = ORGANIZERS["adapter"](8, rank=3).double()
+    tokens = Tokens(torch.randn(4, 8, dtype=torch.float64), torch.empty(4, 0, 8), (0, 0))
+    torch.testing.assert_close(adapter.organize(tokens).feature, tokens.cls)
+    torch.nn.init.normal_(adapter.up.weight)
+    for cls, feature in zip(tokens.cls, adapter.organize(tokens).feature, strict=True):
+        normed = (cls - cls.mean()) / (cls.var(unbiased=False) + 1e-5).sqrt()
+        expected = cls + adapter.up.weight @ (adapter.down.weight @ normed)
+        torch.testing.assert_close(feature, expected)
+
+
+def test_dropout_makes_two_views_of_one_class_token_differ_in_training_alone() -> None:
+    adapter = ORGANIZERS["adapter"](64, dropout=0.2)
+    tokens = Tokens(torch.ones(2, 64), torch.empty(2, 0, 64), (0, 0))
+    first, second = adapter.organize(tokens).feature
+    assert not torch.equal(first, second)
+    first, second = adapter.eval().organize(tokens).feature
+    assert torch.equal(first, second)

@@ -198,7 +198,12 @@ class StoredBatches:
             yield self._batch(some, numbers[some])
 
     def _numbers(self, purpose: str, epoch: int, views: int) -> np.ndarray:
-        """For each position of an epoch, `views` different ones of the random views: (n, views)."""
+        """For each position of an epoch, `views` different ones of the random views: (n, views).
+
+        If there are none, it is the evaluation view each time, and only dropout makes them differ.
+        """
+        if not self.store.random_views:
+            return np.zeros((len(self.rows), views), dtype=np.int64)
         rng = np.random.default_rng(seed_for(purpose, self.seed, epoch))
         every = np.tile(np.arange(1, self.store.random_views + 1), (len(self.rows), 1))
         return rng.permuted(every, axis=1)[:, :views]

@@ -52,13 +52,20 @@ class Backbone(nn.Module):
         self.eval()
 
     @property
-    def has_frozen_part(self) -> bool:
-        """Whether the frozen blocks can be computed by themselves, once, and their tokens kept."""
+    def is_plain_vit(self) -> bool:
+        """Whether its blocks can be computed one by one."""
         return type(self.network).forward_features is VisionTransformer.forward_features
+
+    def has_frozen_part(self, patches: bool = True) -> bool:
+        """Whether what never changes in training can be computed by itself, once, and kept.
+
+        The class token alone (`patches=False`) of a network that does not train can be kept, whatever the network is.
+        """
+        return self.is_plain_vit or not (patches or self.train_blocks)
 
     def forward(self, images: Tensor, patches: bool = True) -> Tokens:
         """Normalised images (B, 3, H, W) → tokens; with `patches=False` patch tokens may be missing (N = 0)."""
-        if self.has_frozen_part:
+        if self.is_plain_vit:
             return self._through(self._blocks, self._first_tokens(images), patches)
         features = self.network.forward_features(images)
         if isinstance(features, Tensor) and features.ndim == 4:
@@ -70,8 +77,13 @@ class Backbone(nn.Module):
             "a plain ViT; choose another one (`newkinds list backbones`)."
         )
 
-    def frozen_part(self, images: Tensor) -> Tensor:
-        """The tokens (B, T, D) that enter the first trained block, or leave the last: they never change in training."""
+    def frozen_part(self, images: Tensor, patches: bool = True) -> Tensor:
+        """The tokens (B, T, D) that enter the first trained block, or leave the last: they never change in training.
+
+        If no block trains and nobody reads patches, that is the class token after the final norm (B, 1, D).
+        """
+        if not (patches or self.train_blocks):
+            return self(images, patches=False).cls[:, None]
         sequence = self._first_tokens(images)
         for block in self._blocks[: self._frozen_blocks]:
             sequence = block(sequence)
@@ -79,11 +91,14 @@ class Backbone(nn.Module):
 
     def trained_part(self, sequence: Tensor, patches: bool = True) -> Tokens:
         """What `forward` gives, from the tokens (B, T, D) that `frozen_part` gave."""
+        if sequence.shape[1] == 1 and not self.train_blocks:  # the class token, after the final norm
+            return Tokens(sequence[:, 0], sequence[:, 1:], (0, 0))
         return self._through(self._blocks[self._frozen_blocks :], sequence, patches)
 
-    @property
-    def sequence_shape(self) -> tuple[int, int]:
+    def sequence_shape(self, patches: bool = True) -> tuple[int, int]:
         """T, D of what `frozen_part` gives."""
+        if not (patches or self.train_blocks):
+            return 1, self.dim
         rows, columns = self.network.patch_embed.grid_size
         return self.network.num_prefix_tokens + rows * columns, self.network.embed_dim
 

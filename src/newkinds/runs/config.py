@@ -43,9 +43,9 @@ class TrainConfig:
     device: str = "auto"
     workers: Annotated[int, Range(-1)] = -1  # processes that read images; -1 = by the machine
     seed: WholeNumber = 0
-    # fixed random views of each image whose tokens are computed once (a step takes two of them);
-    # 0 = fresh views at every step, from the pixels
-    cache_views: Annotated[int, Range(2, MOST_VIEWS)] | Literal[0, "auto"] = "auto"
+    # fixed random views of each image whose tokens are computed once (a step takes two of them); 0 = fresh views at
+    # every step, from the pixels; 1 = the evaluation view alone, which a step takes twice (dropout makes them differ)
+    cache_views: Annotated[int, Range(1, MOST_VIEWS)] | Literal[0, "auto"] = "auto"
     cache_precision: Literal["float16", "float32"] = "float16"
     cache_seed: WholeNumber = 0  # of the fixed views; runs with other seeds share them
 

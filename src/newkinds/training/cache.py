@@ -37,20 +37,23 @@ def cached_tokens(
     precision: StoredAs = "float16",
     device: torch.device | None = None,
     workers: int = -1,
+    patches: bool = True,
     build: bool = True,
 ) -> "TokenCache | None":
     """The tokens of a table's images; missing ones are computed first, or None is returned if `build` is false.
 
     `views`: how many random ones besides the evaluation view. `table` must come from `readable(…, contents=True)`.
-    `about`: a few words for `newkinds cache list`.
+    `about`: a few words for `newkinds cache list`. `patches`: False if only the class token is read, which needs little
+    space if no block trains.
     """
-    if not backbone.has_frozen_part:
+    if not backbone.has_frozen_part(patches):
         raise NewkindsError(
             f"the frozen part of {type(backbone.network).__name__} cannot be computed apart from its trained one, so "
             "its tokens cannot be cached: leave out --cache-views, or choose a plain ViT."
         )
-    store = Store(_origin(backbone, seed, precision), backbone.sequence_shape, np.dtype(precision), about)
-    cache = TokenCache(backbone, table, store, views, seed, device or torch.device("cpu"), workers)
+    origin, shape = _origin(backbone, seed, precision, patches), backbone.sequence_shape(patches)
+    store = Store(origin, shape, np.dtype(precision), about)
+    cache = TokenCache(backbone, table, store, views, seed, device or torch.device("cpu"), workers, patches)
     if not cache.is_whole():
         if not build:
             return None
@@ -59,12 +62,13 @@ def cached_tokens(
     return cache
 
 
-def _origin(backbone: Backbone, seed: int, precision: StoredAs) -> dict[str, Any]:
+def _origin(backbone: Backbone, seed: int, precision: StoredAs, patches: bool) -> dict[str, Any]:
     """All that the tokens depend on. A default that changes needs another FORMAT."""
     # settings at their default are left out: one that is added later leaves old caches valid
     preprocessing = backbone.preprocessing
     settings = {field.name: (getattr(preprocessing, field.name), field.default) for field in fields(preprocessing)}
-    settings |= {"view_seed": (seed, 0), "precision": (precision, "float16")}
+    alone = not (patches or backbone.train_blocks)
+    settings |= {"view_seed": (seed, 0), "precision": (precision, "float16"), "class_token_alone": (alone, False)}
     return {
         "timm": timm.__version__,
         "backbone": backbone.name,
@@ -91,6 +95,7 @@ class TokenCache:
     seed: int
     device: torch.device
     workers: int
+    patches: bool = True
 
     def __post_init__(self) -> None:
         assert self.table.contents is not None, "readable(table, contents=True)"
@@ -157,7 +162,8 @@ class TokenCache:
             for which, number in enumerate(numbers_of[images[0]]):
                 pixels = torch.stack([views[which] for views in seen]).to(self.device)  # (n, 3, H, W) uint8
                 with torch.inference_mode():
-                    tokens = self.backbone.frozen_part(self.backbone.preprocessing.normalise(pixels))  # (n, T, D)
+                    normalised = self.backbone.preprocessing.normalise(pixels)
+                    tokens = self.backbone.frozen_part(normalised, self.patches)  # (n, T, D)
                 self.store.append([self._contents[image] for image in images], number, tokens.cpu().numpy())
             if images is batches[0] and len(batches) > 1:
                 seconds = (time.perf_counter() - started) * (len(batches) - 1)

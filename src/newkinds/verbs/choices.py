@@ -36,7 +36,7 @@ class Choices(TypedDict, total=False):
     recipe: Annotated[File, Option(None, "FILE|NAME", "YAML file with settings, or a bundled recipe: simgcd/cub")]
     k: Annotated[NumberOrAuto, Option("k", "N", "number of categories in total, known and new; auto: estimate it")]
     method: Annotated[Name, Option("method.name", "NAME", "discovery method (default: simgcd)")]
-    organizer: Annotated[Name, Option("organizer.name", "NAME", "token organizer: none, patches, cpf (default: none)")]
+    organizer: Annotated[Name, Option("organizer.name", "NAME", "none, patches, adapter, cpf (default: none)")]
     assigner: Annotated[Name, Option("assigner.name", "NAME", "what finds the categories (default: own, the method's)")]
     whiten: Annotated[bool | None, Option("embedding.whiten", "", WHITEN, stands_for="auto")]
     backbone: Annotated[Name, Option("backbone.name", "NAME", "tiny (bundled, the default) or any timm model")]

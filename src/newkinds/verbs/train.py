@@ -136,19 +136,20 @@ def _cached(
     model: Model, table: Table, config: Config, device: torch.device, build: bool
 ) -> tuple[TokenCache | None, Config]:
     """The tokens that training reads, or none if that does not pay; and the settings, which now say so."""
-    backbone, train = model.encoder.backbone, config.train
+    backbone, train, patches = model.encoder.backbone, config.train, model.encoder.organizer.reads_patches
     views = train.cache_views
     if views == "auto":  # a cache of V costs the frozen part of V + 1 views, an epoch that of 2
-        pays = backbone.has_frozen_part and device.type == "cpu" and train.epochs > AUTO_VIEWS
+        pays = backbone.has_frozen_part(patches) and device.type == "cpu" and train.epochs > AUTO_VIEWS
         views = AUTO_VIEWS if pays else 0
     if views == 0:
         return None, _with_cache_views(config, 0)
     about = f"{config.data.get('path') or config.data['name']}, {config.backbone['name']}"
-    needed = views if build else 0  # a trained model reads the evaluation view alone, and only if it is there
+    # a trained model reads the evaluation view alone, and only if it is there
+    needed = views if build and views > 1 else 0
     try:
         tokens = cached_tokens(
             backbone, table, about=about, views=needed, seed=train.cache_seed, precision=train.cache_precision,
-            device=device, workers=train.workers, build=build,
+            device=device, workers=train.workers, patches=patches, build=build,
         )  # fmt: skip
         return tokens, _with_cache_views(config, views)
     except NewkindsError as error:

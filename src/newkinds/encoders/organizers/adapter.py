@@ -1,0 +1,34 @@
+"""The cheapest way to adapt a backbone that does not train: one linear map of the class token."""
+
+import torch.nn.functional as F
+from torch import nn
+
+from ...settings import Count, Share
+from ..tokens import Encoded, Tokens
+from .base import ORGANIZERS, Organizer
+
+
+@ORGANIZERS.register("adapter")
+class Adapter(Organizer):
+    """CLS + LayerNorm(CLS)·V·U on the class token alone, with U = 0 at the start: a metric learnt on frozen features.
+
+    It reads no patches, so a backbone that does not train (`backbone.train_blocks=0`) is computed once per view, and
+    only its class tokens are cached. `dropout` of the class token makes two views of one image differ, if only its
+    evaluation view is cached (`train.cache_views=1`).
+    """
+
+    reads_patches = False
+
+    def __init__(self, dim: int, rank: Count | None = None, dropout: Share = 0.0) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.norm = nn.LayerNorm(dim)
+        self.down = nn.Linear(dim, rank or dim, bias=False)  # V
+        self.up = nn.Linear(rank or dim, dim, bias=False)  # U
+        nn.init.orthogonal_(self.down.weight)
+        nn.init.zeros_(self.up.weight)  # at the start the feature is the class token, as good as it was
+
+    def organize(self, tokens: Tokens, details: bool = False) -> Encoded:
+        cls = F.dropout(tokens.cls, self.dropout, self.training)  # (B, D)
+        feature = cls + self.up(self.down(self.norm(cls)))
+        return Encoded(feature, tokens=tokens.patches, grid=tokens.grid) if details else Encoded(feature)
