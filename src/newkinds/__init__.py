@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .errors import NewkindsError as NewkindsError
     from .evaluation.judge import evaluate as evaluate
     from .verbs.assign import assign as assign
+    from .verbs.check import check as check
     from .verbs.count import count_categories as count_categories
     from .verbs.train import discover as discover
     from .verbs.train import train as train
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _HOME = {
     "CPF": "encoders.organizers.cpf", "Discovery": "discovery.categories", "Encoded": "encoders.tokens",
     "Encoder": "encoders.encoder", "NewkindsError": "errors", "Tokens": "encoders.tokens",
-    "assign": "verbs.assign", "count_categories": "verbs.count", "discover": "verbs.train",
+    "assign": "verbs.assign", "check": "verbs.check", "count_categories": "verbs.count", "discover": "verbs.train",
     "evaluate": "evaluation.judge", "load": "discovery.finished", "predict": "discovery.finished",
     "train": "verbs.train",
 }  # fmt: skip
@@ -39,7 +40,7 @@ _ALIASES = {
     "organizers": "encoders.organizers",
 }  # fmt: skip
 
-_ROOMS = ("cluster", "data", "methods", "plugins")
+_ROOMS = ("checks", "cluster", "data", "methods", "plugins")
 
 __all__ = ["__version__", *sorted([*_HOME, *_ALIASES, *_ROOMS])]
 

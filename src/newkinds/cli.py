@@ -136,6 +136,39 @@ def _discover(out: str, data: str | None = None, **chosen: Any) -> None:
     show(summary(discover(data, out, **chosen)))
 
 
+@verb(
+    argument("data", "DATA", "folder, CSV file (path,label) or name of a data set", nargs="?"),
+    argument("--out", "FOLDER", "where to write check.csv: path, check, score, sentence (default: only print)"),
+    switch("--pixels-only", "pixels_only", "leave out the checks that compare images in a backbone's features"),
+    JSON,
+    *choices("backbone", "weights", "data_root", "recipe", "device", "settings"),
+)
+def _check(data: str | None = None, as_json: bool = False, **chosen: Any) -> int:
+    """Look for faults in data before training: unreadable, blank, tiny, duplicate and nearly duplicate images, one
+    image under two labels, likely wrong labels, images unlike all others, and too few images or labels.
+    The exit status is 0 if no image is flagged, and 1 if one is (or if the check cannot be made).
+
+    newkinds check photos/ --backbone vit_small_patch14_dinov2    what may be wrong with the images
+    newkinds check photos/ --pixels-only              in seconds, without a backbone
+    newkinds check list.csv --out checked/ --backbone vit_small_patch14_dinov2 --weights dinov2_vits14.pth
+    newkinds check photos/ --json > findings.json
+    """
+    from .checks import as_records, not_run, summary
+    from .verbs.check import check
+
+    findings = check(data, **chosen)
+    if as_json:
+        show(json_text({"findings": as_records(findings), "not_run": not_run(findings)}, "the result", indent=1))
+    else:
+        show(summary(findings))
+        if left_out := not_run(findings):
+            needs = "they compare images in the features of a backbone: add --backbone vit_small_patch14_dinov2"
+            show(f"not checked: {', '.join(left_out)} ({needs}; without network access also --weights FILE)")
+        if "out" in chosen:
+            show(f"all that was found is in {Path(chosen['out']) / 'check.csv'}")
+    return 1 if any(finding.flagged for finding in findings) else 0
+
+
 @verb(RUN, TRUTH, JSON)
 def _eval(run: str, truth: str | None = None, as_json: bool = False) -> None:
     """Accuracy of a run on its unlabelled images, if their true classes are known, and on a benchmark's test
@@ -301,7 +334,7 @@ def _bench(table: str, out: str, **chosen: Any) -> int:
     return 1 if benched.failed else 0
 
 
-KINDS = ("methods", "organizers", "assigners", "backbones", "datasets", "counters", "recipes")
+KINDS = ("methods", "organizers", "assigners", "backbones", "datasets", "checks", "counters", "recipes")
 
 
 @verb(argument("kind", "KIND", ", ".join(KINDS), nargs="?", choices=KINDS, default=None))

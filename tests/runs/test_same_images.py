@@ -89,7 +89,7 @@ def test_an_unchanged_image_is_not_opened_again(begun: Path, photos: Path) -> No
     os.utime(photos / "loose.png")
     again = readable(replace(table, open=noting), contents=True, earlier=earlier)
     assert [table.paths[row] for row in opened] == ["loose.png"]
-    assert again.contents == [earlier[path][1] for path in again.paths]
+    assert again.contents == [earlier[path].content for path in again.paths]
     require_same_images(Run(begun), again)
 
 

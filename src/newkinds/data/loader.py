@@ -150,7 +150,7 @@ class FixedViews(Dataset[Tensor | str]):
         except BadImage as error:
             return str(error)
         content = content_digest(image)
-        if self.table.seen is not None and self.table.seen[row][1] != content:
+        if self.table.seen is not None and self.table.seen[row].content != content:
             return "it shows something else now"
         resized = self.preprocessing.resize(image)
         return torch.stack([self._view(resized, content, number) for number in self.numbers[item]])

@@ -14,10 +14,21 @@ from PIL import Image
 from ..console import track, warn
 from ..errors import NewkindsError
 from ..registry import Registry
+from .facts import Facts, measure
 from .images import BadImage, content_digest
 
 T = TypeVar("T")
-Seen = tuple[str, str]  # an image's stamp (see `Table.stamp`) and a digest of its pixels
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What an image was when it was looked at."""
+
+    stamp: str  # see `Table.stamp`
+    content: str = ""  # digest of its pixels; empty: not requested
+    facts: Facts | None = None  # likewise; runs of earlier versions have kept none
+
+
 Earlier = Mapping[str, Seen]  # what images were, by their paths
 
 
@@ -65,7 +76,7 @@ class Table:
     @property
     def contents(self) -> list[str] | None:
         """A digest of each image's pixels, if requested."""
-        return None if self.seen is None else [content for _, content in self.seen]
+        return None if self.seen is None else [image.content for image in self.seen]
 
     def files(self) -> list[Path]:
         """The files that the images are opened from, if each has its own."""
@@ -117,21 +128,21 @@ DATASETS: Registry[Callable[..., Table]] = Registry("data set")
 
 
 def look_at_all(table: Table, contents: bool = False, earlier: Earlier | None = None) -> list[Skipped | Seen]:
-    """Decode every image once: what is wrong with it, or its stamp and a digest of its pixels (if `contents`).
+    """Decode every image once: what is wrong with it, or its stamp, a digest of its pixels and facts (if `contents`).
 
-    An image whose stamp is as it was `earlier` (by its path) is not opened again.
+    An image whose stamp is as it was `earlier` (by its path) is not opened again, if its facts were kept.
     """
 
     def look_at(row: int) -> Skipped | Seen:
         stamp = table.stamp(row)
         known = (earlier or {}).get(table.paths[row])
-        if stamp and known and known[0] == stamp:
+        if stamp and known and known.facts and known.stamp == stamp:
             return known
         try:
             image = table.open(row)
         except BadImage as error:
             return Skipped(table.paths[row], str(error))
-        return stamp, content_digest(image) if contents else ""
+        return Seen(stamp, content_digest(image), measure(image)) if contents else Seen(stamp)
 
     with ThreadPoolExecutor(max_workers=4) as pool:
         return list(track(pool.map(look_at, range(len(table))), "checking images", total=len(table)))
@@ -150,7 +161,7 @@ def readable(table: Table, contents: bool = False, earlier: Earlier | None = Non
     """
     seen = look_at_all(table, contents, earlier)
     if contents:
-        table = replace(table, seen=[("", "") if isinstance(image, Skipped) else image for image in seen])
+        table = replace(table, seen=[Seen("") if isinstance(image, Skipped) else image for image in seen])
     table = without(table, unreadable_rows(seen))
     if table.skipped:
         first = table.skipped[0]

@@ -12,6 +12,8 @@ from torch import nn
 from .._version import __version__
 from ..assigners import ASSIGNERS
 from ..console import warn
+from ..data.facts import COLUMNS as FACTS
+from ..data.facts import facts_of
 from ..data.splits import split_checksum
 from ..data.table import Seen, Table
 from ..encoders.backbones import weights_file
@@ -49,8 +51,11 @@ def record_protocol(
             warn(f"plugins or packages changed since {run.folder} was started ({_outside(record) or 'without any'}).")
         return
     if table.seen is not None:
-        rows = [(path, *seen) for path, seen in zip(table.paths, table.seen, strict=True)]
-        run.write_table(IMAGES, ("path", "stamp", "content"), rows)
+        rows = [
+            (path, seen.stamp, seen.content, *(seen.facts.cells() if seen.facts else [""] * len(FACTS)))
+            for path, seen in zip(table.paths, table.seen, strict=True)
+        ]
+        run.write_table(IMAGES, ("path", "stamp", "content", *FACTS), rows)
     run.write_json(
         "protocol.json",
         {
@@ -75,7 +80,7 @@ def record_protocol(
 def earlier_images(run: Run) -> dict[str, Seen]:
     """The images that a run started with, by their path; none if it is new, or of version 0.1."""
     rows = run.read_table(IMAGES) if run.path(IMAGES).is_file() else []
-    return {row["path"]: (row["stamp"], row["content"]) for row in rows}
+    return {row["path"]: Seen(row["stamp"], row["content"], facts_of(row)) for row in rows}
 
 
 def require_same_images(run: Run, table: Table) -> None:
@@ -87,7 +92,7 @@ def require_same_images(run: Run, table: Table) -> None:
             f"the images or labels changed since {run.folder} was started{others}: choose another --out for them."
         )
     seen = zip(table.paths, table.contents or [], strict=False)  # no contents: none were requested
-    changed = [path for path, content in seen if path in earlier and earlier[path][1] != content]
+    changed = [path for path, content in seen if path in earlier and earlier[path].content != content]
     if changed:
         raise NewkindsError(
             f"{len(changed)} image(s) changed since {run.folder} was started{_first_of(changed)}: "

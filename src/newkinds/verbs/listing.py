@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from ..assigners import ASSIGNERS
+from ..checks import CHECKS
 from ..cluster.count import COUNTERS
 from ..data import DATASETS
 from ..encoders.backbones import known_backbones
@@ -22,6 +23,7 @@ def listing(kind: str | None = None) -> str:
         "assigners": _described(ASSIGNERS),
         "backbones": known_backbones(),
         "datasets": _described(DATASETS),
+        "checks": _described(CHECKS),
         "counters": _described(COUNTERS),
         "recipes": [(method, ", ".join(names)) for method, names in groupby(recipe_names(), posixpath.dirname)],
     }

@@ -1,0 +1,7 @@
+"""What may be wrong with data before anything is learnt from it: one small class per check."""
+
+from . import copies, counts, labels, pixels, unlike  # noqa: F401  (registers the checks)
+from .base import CHECKS, Check, Evidence, Finding, Found
+from .result import as_records, not_run, run_checks, summary, write
+
+__all__ = ["CHECKS", "Check", "Evidence", "Finding", "Found", "as_records", "not_run", "run_checks", "summary", "write"]

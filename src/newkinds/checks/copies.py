@@ -1,0 +1,57 @@
+"""Images that are there more than once: the same pixels, nearly the same, and the same under two labels."""
+
+import numpy as np
+
+from .base import CHECKS, Check, Evidence, Found, some_of
+from .same import Copies, same_picture
+
+
+@CHECKS.register("duplicate")
+class Duplicate(Check):
+    """The same pixels in several files."""
+
+    order = 5
+
+    def look(self, evidence: Evidence) -> Found:
+        said = "there more than once: delete the copies, which count double."
+        return _found(evidence, evidence.exact, "the same pixels as", said)
+
+
+@CHECKS.register("near-duplicate")
+class NearDuplicate(Check):
+    """Resized, re-encoded or slightly cropped copies, by a perceptual hash and the embedding."""
+
+    order = 6
+
+    def look(self, evidence: Evidence) -> Found:
+        said = "nearly the same as another: keep one of each, or they count double."
+        return _found(evidence, evidence.near, "nearly the same as", said)
+
+
+def _found(evidence: Evidence, copies: Copies, relation: str, said: str) -> Found:
+    paths = evidence.table.paths
+    why = {row: f"{relation} {paths[copies.of[row]]}" for row in np.flatnonzero(copies.flag).tolist()}
+    return Found.images(copies.similarity, why, "is", said)
+
+
+@CHECKS.register("two labels")
+class TwoLabels(Check):
+    """One picture, exactly or nearly, under different labels."""
+
+    order = 2
+
+    def look(self, evidence: Evidence) -> Found:
+        table, picture = evidence.table, same_picture(evidence.exact, evidence.near)
+        rows_of: dict[int, list[int]] = {}  # picture → its labelled images
+        for row in np.flatnonzero(evidence.targets >= 0).tolist():
+            rows_of.setdefault(int(picture[row]), []).append(row)
+        why = {}
+        for rows in rows_of.values():
+            if len({table.labels[row] for row in rows}) > 1:
+                for row in rows:
+                    others = [other for other in rows if table.labels[other] != table.labels[row]]
+                    named = some_of([f"{table.paths[other]} ('{table.labels[other]}')" for other in others])
+                    why[row] = f"labelled '{table.labels[row]}', but {named} shows the same"
+        score = np.zeros(len(table))
+        score[list(why)] = 1
+        return Found.images(score, why, "is", "under another label too: decide for one label each.")

@@ -1,0 +1,104 @@
+"""How many images and labels there are, and what can be promised with so many."""
+
+import numpy as np
+
+from ..data.table import Table
+from .base import CHECKS, Check, Evidence, Found, counted, some_of
+
+FEWEST_CLASSES = 4  # labelled ones: half of them stand in for new ones when settings are chosen
+FEWEST_LABELS = 5  # per class
+FEWEST_IMAGES = 10  # per category
+UNEVEN = 10  # times as many labelled images in the largest class as in the smallest
+
+
+def labels_per_class(table: Table) -> dict[str, int]:
+    """Known class → its labelled images, fewest first."""
+    counts = np.bincount(table.targets[table.targets >= 0], minlength=len(table.known))
+    return dict(sorted(zip(table.known, counts.tolist(), strict=True), key=lambda pair: pair[1]))
+
+
+@CHECKS.register("coverage")
+class Coverage(Check):
+    """How many images, labels and known classes there are."""
+
+    order = 0
+
+    def look(self, evidence: Evidence) -> Found:
+        table, counts = evidence.table, list(labels_per_class(evidence.table).values())
+        labelled = sum(counts)
+        said = f"{counted(len(table), 'image')}: {labelled:,} labelled and {len(table) - labelled:,} unlabelled"
+        if labelled:
+            said += f"; {counted(len(counts), 'known class')} with {counts[0]:,} to {counts[-1]:,} labelled images each"
+        if not labelled:
+            said += ". Put some images of each known class into a folder named after the class"
+        elif labelled == len(table):
+            said += ". Nothing is left to discover: put images without a label into a folder 'unlabeled'"
+        return Found.about_all(table, f"{said}.")
+
+
+@CHECKS.register("few classes")
+class FewClasses(Check):
+    """Fewer than 4 labelled classes: nothing to choose settings by."""
+
+    order = 20
+
+    def look(self, evidence: Evidence) -> Found:
+        classes = sum(count > 0 for count in labels_per_class(evidence.table).values())
+        said = (
+            f"{counted(classes, 'labelled class')}: with fewer than {FEWEST_CLASSES}, settings cannot be judged, as "
+            "half of the classes stand in for new ones. Defaults are used, and the number of categories is a guess. "
+            "Label another kind, if only a few images of it."
+        )
+        return Found.about_all(evidence.table, said if 0 < classes < FEWEST_CLASSES else "")
+
+
+@CHECKS.register("few labels")
+class FewLabels(Check):
+    """Known classes with fewer than 5 labelled images."""
+
+    order = 21
+
+    def look(self, evidence: Evidence) -> Found:
+        counts = labels_per_class(evidence.table)
+        few = [f"{name} ({count})" for name, count in counts.items() if count < FEWEST_LABELS]
+        if not any(counts.values()) or not few:
+            return Found.about_all(evidence.table, "")
+        said = (
+            f"{len(few):,} of {counted(len(counts), 'known class')} {'has' if len(few) == 1 else 'have'} fewer than "
+            f"{FEWEST_LABELS} labelled images ({some_of(few)}): they may be mixed up with similar kinds, and if one is "
+            f"all there is, a wrong label cannot be noticed. Label at least {FEWEST_LABELS} of each."
+        )
+        return Found.about_all(evidence.table, said)
+
+
+@CHECKS.register("few images")
+class FewImages(Check):
+    """Fewer than 10 unlabelled images per known class: new kinds may be too small to be seen."""
+
+    order = 22
+
+    def look(self, evidence: Evidence) -> Found:
+        unlabelled, classes = int((evidence.targets < 0).sum()), len(evidence.table.known)
+        said = (
+            f"{counted(unlabelled, 'unlabelled image')} for {counted(classes, 'known class')}: kinds with fewer than "
+            f"about {FEWEST_IMAGES} images are often split, or joined to others. Add images, or doubt small categories."
+        )
+        return Found.about_all(evidence.table, said if 0 < unlabelled < FEWEST_IMAGES * classes else "")
+
+
+@CHECKS.register("imbalance")
+class Imbalance(Check):
+    """The largest known class has at least 10 times as many labelled images as the smallest."""
+
+    order = 23
+
+    def look(self, evidence: Evidence) -> Found:
+        counts = [(count, name) for name, count in labels_per_class(evidence.table).items() if count]
+        if not counts or counts[-1][0] < UNEVEN * counts[0][0]:
+            return Found.about_all(evidence.table, "")
+        (few, smallest), (many, largest) = counts[0], counts[-1]
+        said = (
+            f"'{largest}' has {counted(many, 'labelled image')}, '{smallest}' has {few:,}: large kinds are easily "
+            "split and small ones joined to others. Label more of the small ones, and doubt the sizes of categories."
+        )
+        return Found.about_all(evidence.table, said)
