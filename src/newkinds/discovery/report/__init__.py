@@ -24,10 +24,8 @@ from .evidence import Calibration, CountChoice, Finding, Plan
 from .sheets import Sheet, Tile
 
 FIELD_SIDE = 224  # px of the pictures of primitive fields
-SKIPPED_SHOWN = 200  # the rest is in skipped.csv
-FINDINGS_SHOWN = 60  # of each check; the rest is in check.csv
-DOUBTS_SHOWN = 60  # labels and outliers; the rest is in assignments.csv
-PAIRS_SHOWN = 20
+# entries of each part that are listed on the page; there are more in skipped.csv, check.csv and assignments.csv
+LIMITS = {"skipped": 200, "findings": 60, "doubts": 60, "pairs": 20, "glance": 24}
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ def render(page: Page) -> str:
         marked={mark: sum(mark in row.marks for row in page.categories) for mark in page.meanings},
         checks=_by_check(page.findings),
         largest=max((row.size for row in page.categories), default=0),
-        limits={"skipped": SKIPPED_SHOWN, "findings": FINDINGS_SHOWN, "doubts": DOUBTS_SHOWN, "pairs": PAIRS_SHOWN},
+        limits=LIMITS,
         sizes={"map": (MAP_WIDTH, MAP_HEIGHT), "chart": (CHART_WIDTH, CHART_HEIGHT)},
         css=Markup(_own_file("page.css")),
         script=Markup(script),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .evidence import CountChoice
 
-MAP_WIDTH, MAP_HEIGHT, MAP_MARGIN = 1000, 600, 34
+MAP_WIDTH, MAP_HEIGHT, MAP_MARGIN = 1000, 500, 32
 LABEL_HEIGHT, LETTER_WIDTH, LONGEST_LABEL = 24, 9.5, 18  # px on the map, and letters
 CHART_WIDTH, CHART_HEIGHT = 600, 240
 

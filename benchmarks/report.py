@@ -1,0 +1,149 @@
+"""Size of the page, and how long it takes to make and to load; and the picture of a page in the README.
+
+    python benchmarks/report.py                              # 10,000 drawn creatures, 100 kinds: about 10 minutes
+    python benchmarks/report.py --images 1000 --kinds 20
+    python benchmarks/report.py --run runs/photos            # the page of a finished run
+    python benchmarks/report.py --picture docs/report.png    # draw, discover, take the picture: about 2 minutes
+
+Loading times and the picture need Chromium with its driver, and Selenium (pip install -e ".[browser]").
+"""
+
+import argparse
+import io
+import json
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+import newkinds
+from newkinds.data import load_table
+from newkinds.data.creatures import drawing
+from newkinds.discovery.categories import gather
+from newkinds.discovery.finished import load, read_features
+from newkinds.discovery.report import render
+from newkinds.discovery.report.build import page_of
+from newkinds.files import write_whole
+from newkinds.training.embedding import Embedded
+
+SIDE = 224  # px of a drawn image
+LOADS = 3  # of which the median counts
+TIMES = """
+const { domContentLoadedEventEnd, loadEventEnd } = performance.getEntriesByType("navigation")[0];
+const paint = performance.getEntriesByName("first-contentful-paint")[0];
+return JSON.stringify([paint ? paint.startTime : null, domContentLoadedEventEnd, loadEventEnd]);
+"""
+
+
+def draw_photos(folder: Path, kinds: int, per_kind: int, seed: int) -> Path:
+    """Creatures as JPEG files: half of the kinds are known, and half of their images lie in a folder of their name."""
+    for category, kind in enumerate(drawing.kinds(kinds, seed, "evaluated")):
+        for index in range(per_kind):
+            labelled = category < kinds // 2 and index % 2 == 0
+            file = folder / (kind.name if labelled else "unlabeled") / f"{category:03d}-{index:03d}.jpg"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            image, _ = drawing.draw(kind, np.random.default_rng([seed, category, index]), SIDE)
+            Image.fromarray(image).save(file, quality=92)
+    return folder
+
+
+def browser(width: int, height: int) -> Any:
+    """Chromium without a window, driven by Selenium."""
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
+    for argument in ("--headless=new", "--no-sandbox", "--hide-scrollbars", f"--window-size={width},{height}"):
+        options.add_argument(argument)
+    service = webdriver.ChromeService(shutil.which("chromedriver"))  # else Selenium would look for one to download
+    driver = webdriver.Chrome(options=options, service=service)
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    return driver
+
+
+def loading_times(page: Path) -> str:
+    """Milliseconds until something is shown, until the text is there, until everything is."""
+    driver = browser(1400, 1000)
+    try:
+        measured = []
+        for _ in range(LOADS):
+            driver.get("about:blank")
+            driver.get(page.resolve().as_uri())
+            time.sleep(0.5)  # the times are noted after the page is shown
+            measured.append([np.nan if t is None else t for t in json.loads(driver.execute_script(TIMES))])
+        first, text, everything = np.median(measured, axis=0)
+        return f"first paint {first:.0f} ms, DOMContentLoaded {text:.0f} ms, load {everything:.0f} ms (of {LOADS})"
+    finally:
+        driver.quit()
+
+
+def measure(run: Path) -> None:
+    """Make the page of a finished run again, and load it."""
+    loaded = load(run)
+    table = load_table(loaded.run.config().data)
+    row_of = {path: row for row, path in enumerate(table.paths)}
+    rows = [row_of[row["path"]] for row in loaded.run.read_table("assignments.csv")]
+    embedded = Embedded(read_features(loaded.run), rows, [])
+    assignment = loaded.model.assign(embedded.features)
+    found = gather(loaded.run, table, embedded, assignment, loaded.names, len(loaded.model.known))
+    started = time.perf_counter()
+    page = page_of(found, loaded.model, table, loaded.run, embedded.features)
+    filled = time.perf_counter()
+    html = render(page)
+    ended = time.perf_counter()
+    print(f"{len(found.members):,} images, {len(page.categories)} categories: {len(html.encode()) / 1e6:.1f} MB")
+    print(f"filled in {filled - started:.1f} s, rendered in {ended - filled:.1f} s")
+    with tempfile.TemporaryDirectory() as name:
+        file = Path(name) / "report.html"
+        write_whole(file, html)
+        try:
+            print(loading_times(file))
+        except Exception as error:  # Selenium missing, or no browser for it
+            print(f"loading not measured: {str(error).splitlines()[0]}")
+
+
+def take_picture(page: Path, file: Path) -> None:
+    """The first screen of a page, in at most 256 colours: it is a drawing, and half the size."""
+    driver = browser(1400, 1180)
+    try:
+        driver.get(page.resolve().as_uri())
+        time.sleep(1)
+        png = driver.get_screenshot_as_png()
+    finally:
+        driver.quit()
+    small = io.BytesIO()
+    Image.open(io.BytesIO(png)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+    write_whole(file, small.getvalue())
+    print(f"{file}: {len(small.getvalue()) / 1e3:.0f} kB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=10_000)
+    parser.add_argument("--kinds", type=int, default=100)
+    parser.add_argument("--run", type=Path, help="a finished run; nothing is drawn")
+    parser.add_argument("--picture", type=Path, help="write this PNG instead of measuring")
+    given = parser.parse_args()
+    if given.run:
+        measure(given.run)
+        return
+    with tempfile.TemporaryDirectory() as name:
+        photos, out = Path(name) / "photos", Path(name) / "run"
+        if given.picture:
+            draw_photos(photos, kinds=16, per_kind=40, seed=3)
+            training = {"train": {"epochs": 15, "batch_size": 32, "lr": 0.02}, "method": {"memax_weight": 2.0}}
+            newkinds.discover(photos, out, k=16, method="simgcd", settings=training)
+            take_picture(out / "report.html", given.picture)
+        else:
+            draw_photos(photos, given.kinds, given.images // given.kinds, seed=0)
+            newkinds.discover(photos, out, k=given.kinds, method="frozen")
+            measure(out)
+
+
+if __name__ == "__main__":
+    main()

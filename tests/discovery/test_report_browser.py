@@ -1,0 +1,200 @@
+"""The page in a real browser: light, dark, on a phone, by keyboard alone, without script, and with hostile names."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from newkinds.discovery.report import render
+from pages import HOSTILE, a_page
+
+pytest.importorskip("selenium", reason='needs Selenium: pip install -e ".[browser]"')
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None or DRIVER is None, reason="needs Chromium and its driver (Debian: chromium, chromium-driver)"
+)
+
+from selenium import webdriver  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.ui import Select  # noqa: E402
+
+Browser = Any  # Selenium's driver, which may not be installed
+DESKTOP, PHONE = (1280, 900), (390, 844)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def opened(chromium: Browser, tmp_path: Path) -> Iterator[Callable[..., Browser]]:
+    """`opened(html, size, scheme, script)`: the page as that reader sees it; nothing may be logged meanwhile."""
+
+    def open_page(
+        html: str | None = None, size: tuple[int, int] = DESKTOP, scheme: str = "light", script: bool = True
+    ) -> Browser:
+        file = tmp_path / "report.html"
+        file.write_text(render(a_page()) if html is None else html, encoding="utf-8")
+        metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
+        chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not script})
+        chromium.get(file.as_uri())
+        return chromium
+
+    yield open_page
+    chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert chromium.get_log("browser") == [], "no error, and nothing that the page's policy forbids"
+
+
+def visible(browser: Browser, selector: str) -> list[Any]:
+    return [element for element in browser.find_elements(By.CSS_SELECTOR, selector) if element.is_displayed()]
+
+
+def click(browser: Browser, selector: str) -> None:
+    """Scroll to an element, then click it: what comes into view is laid out only then, and may move."""
+    element = browser.find_element(By.CSS_SELECTOR, selector)
+    for _ in range(3):
+        browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    element.click()
+
+
+def names_shown(browser: Browser) -> list[str]:
+    return [heading.text for heading in visible(browser, ".category h3")]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_nothing_is_wider_than_the_screen_and_every_picture_is_drawn(
+    opened: Callable[..., Browser], size: tuple[int, int], scheme: str
+) -> None:
+    browser = opened(size=size, scheme=scheme)
+    width, room = browser.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
+    assert width <= room == size[0]
+    ground = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert (sum(json.loads(ground.replace("rgb(", "[").replace(")", "]"))) < 384) == (scheme == "dark")
+    assert len(visible(browser, ".category .two i")) == 3 * 6
+    for tile in visible(browser, ".category .two i"):
+        style = "const s = getComputedStyle(arguments[0]); return [s.backgroundImage.slice(0, 20), s.boxShadow]"
+        image, edge = browser.execute_script(style, tile)
+        assert image.startswith('url("data:image/jpeg')
+        assert edge != "none", "a white image has an edge"
+    cut = browser.execute_script("""
+        return [...document.querySelectorAll("table")].filter((table) => {
+          const scroller = table.closest(".scroller");
+          return table.scrollWidth > innerWidth && !scroller;
+        }).length""")
+    assert cut == 0
+
+
+def test_every_category_opens_all_its_images_without_script(opened: Callable[..., Browser]) -> None:
+    browser = opened(script=False)
+    assert visible(browser, "#tools, #viewer") == []
+    assert names_shown(browser) == ["heron", "crane", "otter"]
+    assert visible(browser, "#new-1 .others i") == []
+    click(browser, "#new-1 summary")
+    assert len(visible(browser, "#new-1 .others i")) == 2
+    for section in ("pairs", "labels", "outliers", "check", "reliability", "count", "plan", "skipped", "made"):
+        assert visible(browser, f"#{section}"), section
+
+
+def test_search_filter_and_sort(opened: Callable[..., Browser]) -> None:
+    browser = opened()
+    find = browser.find_element(By.ID, "find")
+    find.send_keys("OTTER/4")
+    assert names_shown(browser) == ["otter"]
+    assert "1 of 3 categories, 1 image" in browser.find_element(By.ID, "found").text
+    assert len(visible(browser, "i.hit")) == 1, "its images are opened to show it"
+    find.send_keys(" of nothing")
+    assert names_shown(browser) == []
+    find.clear()
+    find.send_keys(Keys.SPACE, Keys.BACKSPACE)
+    assert names_shown(browser) == ["heron", "crane", "otter"]
+    for show, names in (("new", ["heron", "crane"]), ("known", ["otter"]), ("mixed", ["heron"])):
+        click(browser, f".chip:has([value={show}])")
+        assert names_shown(browser) == names
+    assert not browser.find_element(By.CSS_SELECTOR, "[value=small]").is_enabled(), "there is none"
+    click(browser, ".chip:has([value=all])")
+    for order, first in (
+        ("name", "crane"),
+        ("size", "crane"),
+        ("small", "heron"),
+        ("unsure", "crane"),
+        ("sure", "heron"),
+    ):
+        Select(browser.find_element(By.ID, "sort")).select_by_value(order)
+        assert names_shown(browser)[0] == first, order
+
+
+def test_a_link_to_a_category_that_is_filtered_out_shows_it(opened: Callable[..., Browser]) -> None:
+    browser = opened()
+    click(browser, "[data-show=mixed]")
+    assert names_shown(browser) == ["heron"]
+    click(browser, "nav a[href='#known-1']")
+    assert "otter" in names_shown(browser)
+
+
+def test_pictures_are_enlarged_by_keyboard_alone(opened: Callable[..., Browser]) -> None:
+    browser = opened()
+    focused = "const e = document.activeElement; return e.className === 'skip' ? 'skip' : e.title || e.id || e.tagName"
+
+    def press(*keys: str) -> str:
+        browser.switch_to.active_element.send_keys(*keys)
+        return browser.execute_script(focused)
+
+    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
+    assert browser.execute_script(focused) == "skip"
+    outline = "return getComputedStyle(document.activeElement).outlineStyle"
+    browser.execute_script("document.querySelector('#new-1 summary').focus()")
+    assert press(Keys.SHIFT, Keys.TAB) == "heron/5.png", "one stop for each row of pictures"
+    assert browser.execute_script(outline) == "solid"
+    assert press(Keys.ARROW_RIGHT) == "heron/6.png"
+    press(Keys.ENTER)
+    viewer = browser.find_element(By.ID, "viewer")
+    assert viewer.is_displayed()
+    assert browser.find_element(By.ID, "viewer-path").text == "heron/6.png"
+    assert browser.find_element(By.ID, "viewer-note").text == "heron · 39 %"
+    press(Keys.ARROW_LEFT)
+    assert browser.find_element(By.ID, "viewer-path").text == "heron/5.png"
+    assert "s0" in browser.find_element(By.ID, "viewer-image").get_attribute("class")
+    press(Keys.ESCAPE)
+    assert not viewer.is_displayed()
+    assert browser.execute_script(focused) == "heron/5.png", "back where the reader was"
+
+
+def test_a_click_enlarges_and_a_click_beside_closes(opened: Callable[..., Browser]) -> None:
+    browser = opened(size=PHONE)
+    click(browser, "#known-1 i")
+    viewer = browser.find_element(By.ID, "viewer")
+    assert browser.find_element(By.ID, "viewer-path").text == "otter/0.png"
+    assert viewer.rect["width"] <= PHONE[0]
+    webdriver.ActionChains(browser).move_by_offset(3, 3).click().perform()
+    assert not viewer.is_displayed()
+
+
+def test_hostile_names_do_nothing_but_look_strange(opened: Callable[..., Browser]) -> None:
+    names = HOSTILE[:10]
+    browser = opened(render(a_page(names)), size=PHONE)
+    assert len(browser.find_elements(By.CSS_SELECTOR, "article.category")) == len(names)
+    assert browser.execute_script("return document.scripts.length") == 1
+    assert browser.execute_script("return document.querySelectorAll('img[src=x]').length") == 0
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= PHONE[0]
+    click(browser, "#new-1 i")
+    assert browser.find_element(By.ID, "viewer-path").text == names[0]
+    long = opened(render(a_page(["x" * 300, "long " * 2000])), size=PHONE)
+    assert long.execute_script("return document.documentElement.scrollWidth") <= PHONE[0]
+    assert long.find_element(By.ID, "new-1").size["height"] < 1500, "a long name does not bury the pictures"
