@@ -137,6 +137,7 @@ def render(page: Page) -> str:
         hue_of={row.name: round(137.508 * i) % 360 for i, row in enumerate(new)},  # the golden angle
         marked={mark: sum(mark in row.marks for row in page.categories) for mark in page.meanings},
         checks=_by_check(page.findings),
+        about_all=[finding.sentence for finding, _ in page.findings if not finding.path],
         largest=max((row.size for row in page.categories), default=0),
         limits=LIMITS,
         sizes={"map": (MAP_WIDTH, MAP_HEIGHT), "chart": (CHART_WIDTH, CHART_HEIGHT)},
@@ -152,9 +153,11 @@ def _own_file(name: str) -> str:
 
 
 def _by_check(findings: list[tuple[Finding, Shown | None]]) -> dict[str, list[tuple[Finding, Shown | None]]]:
+    """Check → what it found in single images."""
     checks: dict[str, list[tuple[Finding, Shown | None]]] = {}
     for finding, shown in findings:
-        checks.setdefault(finding.check, []).append((finding, shown))
+        if finding.path:
+            checks.setdefault(finding.check, []).append((finding, shown))
     return checks
 
 
