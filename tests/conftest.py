@@ -42,6 +42,7 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
         patch.setenv("NEWKINDS_CACHE", str(folder))
+        patch.setenv("NEWKINDS_BACKBONE", "tiny")  # what auto stands for: no test downloads weights
         yield folder
 
 

@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from .verbs.assign import assign as assign
     from .verbs.check import check as check
     from .verbs.count import count_categories as count_categories
-    from .verbs.train import discover as discover
+    from .verbs.discover import discover as discover
+    from .verbs.discover import tune as tune
     from .verbs.train import train as train
 
 # Found on first use, so that `newkinds --help` does not wait for torch.
 _HOME = {
     "CPF": "encoders.organizers.cpf", "Discovery": "discovery.categories", "Encoded": "encoders.tokens",
     "Encoder": "encoders.encoder", "NewkindsError": "errors", "Tokens": "encoders.tokens",
-    "assign": "verbs.assign", "check": "verbs.check", "count_categories": "verbs.count", "discover": "verbs.train",
+    "assign": "verbs.assign", "check": "verbs.check", "count_categories": "verbs.count", "discover": "verbs.discover",
     "evaluate": "evaluation.judge", "load": "discovery.finished", "predict": "discovery.finished",
-    "train": "verbs.train",
+    "train": "verbs.train", "tune": "verbs.discover",
 }  # fmt: skip
 
 # Modules that people import by a short name, and the rooms they live in.

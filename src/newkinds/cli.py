@@ -81,12 +81,14 @@ TRUTH = argument("--truth", "DATA", "true classes: a folder with one sub-folder 
 JSON = switch("--json", "as_json", "print JSON")
 PLUGIN_HELP = "Python file that registers methods, organizers … of your own; may be repeated"
 PLUGIN = argument("--plugin", "FILE.py", PLUGIN_HELP, dest="plugins", action="append")
-TRAINING = (
-    argument("data", "DATA", "folder, CSV file (path,label) or name of a data set", nargs="?"),
-    argument("--out", "RUN", "run directory to write", required=True),
+DATA = argument("data", "DATA", "folder, CSV file (path,label) or name of a data set", nargs="?")
+TIME = argument("--time", "TIME", "how long it may take: 90s, 10m, 2h (default: 1h)")
+PLANNED = choices("k", "assigner", "whiten", "seed", "backbone", "weights", "data_root", "device", "settings")
+CHOSEN = (
     *choices("k", "method", "organizer", "assigner", "whiten", "seed", "epochs", "cache_views"),
     *choices("backbone", "weights", "data_root", "recipe", "device", "settings"),
 )
+TRAINING = (DATA, argument("--out", "RUN", "run directory to write", required=True), *CHOSEN)
 
 
 @verb(
@@ -123,17 +125,33 @@ def _train(out: str, data: str | None = None, **chosen: Any) -> None:
     show(f"trained: {out} (newkinds eval, newkinds discover and newkinds predict use it)")
 
 
-@verb(*TRAINING)
-def _discover(out: str, data: str | None = None, **chosen: Any) -> None:
-    """Train (or resume), then assign every image to a known or new category and write tables and a page.
+@verb(DATA, argument("--out", "RUN", "run directory to write (default: newkinds-NAME)"), TIME, *CHOSEN)
+def _discover(data: str | None = None, **chosen: Any) -> None:
+    """Find the known and new categories of your images, and write tables and a page. The way is chosen by evidence,
+    within --time; naming a method, an organizer, a recipe or how to train switches that off.
 
-    newkinds discover photos/ --out runs/photos --k 40 --organizer cpf
-    newkinds discover creatures --out runs/creatures --set train.epochs=20
+    newkinds discover photos/                         find the new kinds in a folder of photos
+    newkinds discover photos/ --time 10m --k 40 --out runs/photos
+    newkinds discover photos/ --weights dinov2_vits14_pretrain.pth
+    newkinds discover creatures --out runs/creatures --method simgcd --organizer cpf --epochs 20
     """
     from .discovery.categories import summary
-    from .verbs.train import discover
+    from .verbs.discover import discover
 
-    show(summary(discover(data, out, **chosen)))
+    show(summary(discover(data, **chosen)))
+
+
+@verb(DATA, argument("--out", "FOLDER", "where to write (default: newkinds-tune-NAME)"), TIME, *PLANNED)
+def _tune(data: str | None = None, **chosen: Any) -> None:
+    """Compare ways to find categories on labelled images alone, and write the best as a recipe.
+
+    newkinds tune photos/ --time 20m --out tuned      which way is best for these images
+    newkinds discover photos/ --recipe tuned/recipe.yaml
+    """
+    from .verbs.discover import tune
+
+    tuned = tune(data, **chosen)
+    show(f"{tuned['table']}\n\n{tuned['chosen']}: {tuned['why']}")
 
 
 @verb(
@@ -393,7 +411,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given["settings"] = [parse_assignment(text) for text in given["settings"]]
         return VERBS[verb].run(**given) or 0
     except KeyboardInterrupt:
-        resumes = verb in ("demo", "train", "discover", "bench")
+        resumes = verb in ("demo", "train", "discover", "tune", "bench")
         show(f"interrupted{'; to resume, rerun the same command' if resumes else ''}", file=sys.stderr)
         return 130
     except BrokenPipeError:

@@ -73,3 +73,11 @@ def percent(share: float | None) -> str:
 def protocol_lines(protocol: Sequence[tuple[str, str]]) -> str:
     width = max(len(name) for name, _ in protocol)
     return "\n".join(f"{name.ljust(width)}  {' '.join(value.split())}" for name, value in protocol)
+
+
+def duration(seconds: float) -> str:
+    """As people say it: 45 s, 7 min, 1 h 20 min."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h" + (f" {minutes % 60} min" if minutes % 60 else "")

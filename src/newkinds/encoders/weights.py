@@ -117,9 +117,8 @@ def pretrained_file(name: str, hub_id: str | None, url: str | None) -> Path:
     by_hand = f"download {address} on another machine, copy it here and pass it with --weights FILE, {otherwise}."
     if not hub_id:
         raise NewkindsError(f"the weights of '{name}' are not on the model hub: {by_hand}")
-    cached = hub.try_to_load_from_cache(hub_id, HUB_FILE)
-    if isinstance(cached, str):
-        return Path(cached)
+    if (cached := cached_file(hub_id)) is not None:
+        return cached
     try:
         if not hub.constants.HF_HUB_OFFLINE:
             _connect(hub.constants.ENDPOINT)
@@ -129,6 +128,14 @@ def pretrained_file(name: str, hub_id: str | None, url: str | None) -> Path:
         raise NewkindsError(
             f"the weights of '{name}' are not on this machine and cannot be downloaded ({reason}): {by_hand}"
         ) from error
+
+
+def cached_file(hub_id: str | None) -> Path | None:
+    """The weights of a timm model in the cache of the hub, if they are there."""
+    import huggingface_hub as hub
+
+    cached = hub.try_to_load_from_cache(hub_id, HUB_FILE) if hub_id else None
+    return Path(cached) if isinstance(cached, str) else None
 
 
 def _connect(address: str) -> None:

@@ -19,7 +19,8 @@ from ..settings import flat
 from ..verbs.assign import CHANGED as ASSIGNING
 from ..verbs.assign import assign
 from ..verbs.count import COUNT_BY, count_categories, read_count
-from ..verbs.train import discover, require_same_settings
+from ..verbs.discover import discover
+from ..verbs.train import require_same_settings
 
 Settings = Sequence[Mapping[str, Any]]
 

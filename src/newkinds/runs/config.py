@@ -1,4 +1,4 @@
-"""All settings of a run: defaults ► the method's training defaults ► recipe file ► `--set section.name=value`."""
+"""All settings of a run: defaults ► the method's ► the backbone family's ► recipe file ► `--set section.name=value`."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -10,7 +10,9 @@ import yaml
 from ..assigners import ASSIGNERS
 from ..data import DATASETS
 from ..data.published.base import data_root
-from ..encoders.backbones import build_backbone
+from ..encoders.auto import AUTO
+from ..encoders.backbones import TINY, build_backbone
+from ..encoders.families import family_of
 from ..encoders.organizers import ORGANIZERS
 from ..errors import NewkindsError
 from ..files import checksum
@@ -20,6 +22,7 @@ from ..settings import Count, NonNegative, Range, WholeNumber, chosen, coerced, 
 
 REGISTRIES: dict[str, Registry] = {"data": DATASETS, "organizer": ORGANIZERS, "method": METHODS, "assigner": ASSIGNERS}
 OWN = "own"  # the method's own assigner
+DRAWN = "creatures"  # the data set for which a backbone is bundled
 MOST_VIEWS = 10_000  # of an image in a cache; more is a slip of the keyboard
 
 
@@ -100,7 +103,10 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     method_name = name_of(given, "method", "simgcd")
     assigner_name = name_of(given, "assigner", OWN)
     method = METHODS[method_name]
-    train = {**method.train_defaults, **given["train"]}
+    backbone_name = given["backbone"].get("name", TINY if data_name == DRAWN else AUTO)
+    family = family_of(str(backbone_name))
+    train = {**method.train_defaults, **family.train, **given["train"]}
+    organizer = {**(family.cpf if organizer_name == "cpf" else {}), **given["organizer"]}
     if not method.trains:
         train["epochs"] = 0  # a table gives all its rows the same number
     if train.get("epochs") == 0:
@@ -109,13 +115,14 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     data = {"name": data_name, **section_of("data", DATASETS[data_name], given["data"])}
     if "root" in data and (root := data_root(data["root"])) is not None:
         data["root"] = str(root)  # a run finds its images again from any folder, and without the variable
-    backbone = section_of("backbone", build_backbone, {**method.backbone_defaults, **given["backbone"]})
+    backbone = {**method.backbone_defaults, "name": backbone_name, **given["backbone"]}
+    backbone = section_of("backbone", build_backbone, backbone)
     if backbone["weights"] is not None:
         backbone["weights"] = str(Path(backbone["weights"]).expanduser().resolve())
     return Config(
         data=data,
         backbone=backbone,
-        organizer={"name": organizer_name, **chosen("organizer", ORGANIZERS, organizer_name, given["organizer"])},
+        organizer={"name": organizer_name, **chosen("organizer", ORGANIZERS, organizer_name, organizer)},
         method={"name": method_name, **section_of("method", method.Config, given["method"])},
         embedding=section_of("embedding", EmbeddingConfig, given["embedding"]),
         assigner={"name": assigner_name, **_assigner_settings(assigner_name, given["assigner"])},

@@ -23,6 +23,7 @@ from .config import REGISTRIES, Config, resolve
 # (images that moved are compared with those the run started with)
 FREE_TO_CHANGE = {"train.device", "train.workers", "data.root"}
 CHECKSUMS = "checksums.txt"
+OURS = (CHECKSUMS, "plan.json", "recipe.yaml", "plan")  # what may lie in a folder before there is a run
 EDITABLE = ("categories.json",)  # people give categories their names
 # methods that had a switch published_… for each thing that as_published stands for now
 ONCE_SWITCHED = ("cms", "gcd", "legogcd", "selex")
@@ -113,7 +114,7 @@ class Run:
         """A folder with files in it that are not a run's is somebody else's."""
         if self.path("config.yaml").is_file() or not self.folder.is_dir():
             return
-        if any(not file.name.startswith(".") and file.name != CHECKSUMS for file in self.folder.iterdir()):
+        if any(not file.name.startswith(".") and file.name not in OURS for file in self.folder.iterdir()):
             raise NewkindsError(f"the folder {self.folder} is not empty and holds no run: choose another --out.")
 
     def config(self) -> Config:

@@ -13,6 +13,8 @@ CACHE_VIEWS = (
 )
 WHITEN = "whiten the embedding within classes, if that helps on labelled images (embedding.whiten=auto)"
 
+BACKBONE = "auto (default: the best that is available), tiny (bundled, for creatures) or any timm model"
+
 
 class Option(NamedTuple):
     """How the command line shows a choice; its type and name are those of the argument."""
@@ -39,7 +41,7 @@ class Choices(TypedDict, total=False):
     organizer: Annotated[Name, Option("organizer.name", "NAME", "none, patches, adapter, cpf (default: none)")]
     assigner: Annotated[Name, Option("assigner.name", "NAME", "what finds the categories (default: own, the method's)")]
     whiten: Annotated[bool | None, Option("embedding.whiten", "", WHITEN, stands_for="auto")]
-    backbone: Annotated[Name, Option("backbone.name", "NAME", "tiny (bundled, the default) or any timm model")]
+    backbone: Annotated[Name, Option("backbone.name", "NAME", BACKBONE)]
     weights: Annotated[File, Option("backbone.weights", "FILE", "weights of the backbone: .safetensors or .pth")]
     data_root: Annotated[File, Option("data.root", "FOLDER", "where the data sets are (default: $NEWKINDS_DATA)")]
     seed: Annotated[Number, Option("train.seed", "N", "seed of everything random (default: 0)")]

@@ -1,9 +1,10 @@
-"""The verbs that begin with data and end with a run: train, discover."""
+"""The verb that begins with data and ends with a trained run, and what the other verbs need of it."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from typing_extensions import Unpack
@@ -13,22 +14,24 @@ from ..console import say, warn
 from ..data import load_table
 from ..data.table import Table, readable, require_discoverable
 from ..discovery.card import run_card
-from ..discovery.categories import Discovery, write_skipped
+from ..discovery.categories import write_skipped
 from ..discovery.finished import LoadedRun
+from ..encoders.auto import AUTO, choose_backbone, warn_of_tiny
 from ..errors import NewkindsError
 from ..evaluation.judge import score_unlabelled
-from ..runs.config import Config, resolve
+from ..runs.config import DRAWN, Config, resolve
 from ..runs.protocol import K_AUTO, earlier_images, record_protocol
 from ..runs.run import Run
 from ..training.cache import TokenCache, cached_tokens
 from ..training.device import choose_device
-from ..training.loop import describe_groups, fit, parameter_groups
+from ..training.loop import Evaluator, describe_groups, fit, parameter_groups
 from ..training.model import Model, build_model, load_model
 from ..training.store import CacheUnavailable
 from .choices import Choices, layers_of
 from .count import COUNT_BY, backbone_features, read_count, write_count
 
 AUTO_VIEWS = 8  # of each image, if a cache pays and no number was given
+Layers = Sequence[Mapping[str, Any]]
 
 
 def train(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> LoadedRun:
@@ -38,38 +41,72 @@ def train(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) 
 
     >>> newkinds.train("creatures", "runs/creatures", organizer="cpf", settings={"train": {"epochs": 20}})
     """
-    return _train(data, out, choices)[0]
-
-
-def discover(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> Discovery:
-    """Train (or resume), then assign every image to a known or new category and write tables and a page.
-
-    >>> found = newkinds.discover("photos/", "runs/photos", k=40, organizer="cpf")
-    >>> len(found.new)
-    """
-    loaded, table, cache = _train(data, out, choices)
-    return loaded.discover(table, cache)
-
-
-def _train(data: str | Path | None, out: str | Path, choices: Choices) -> tuple[LoadedRun, Table, TokenCache | None]:
-    """The trained run, its images and their cached tokens, if any. All is checked before anything long begins."""
     run = Run(out)
-    config = _as_begun(resolve(*layers_of(data, choices)), run)
+    config = settled(layers_of(data, choices), run)
+    table = images_of(config, run)
+    config, counted = with_k(config, table, run)
+    return train_on(table, config, run, counted)[0]
+
+
+def settled(layers: Layers, run: Run | None = None) -> Config:
+    """The settings that the layers give, with a backbone that was chosen; a run that has begun stays as it is."""
+    config = resolve(*layers)
+    if config.backbone["name"] == AUTO:
+        name = run.config().backbone["name"] if run and run.path("config.yaml").is_file() else None
+        device = choose_device(config.train.device)
+        name = name or choose_backbone(config.backbone["weights"], config.data["name"] != DRAWN, device)
+        config = resolve({"backbone": {"name": name}}, *_without_auto(layers))
+    warn_of_tiny(config.backbone["name"], config.data["name"] != DRAWN)
+    if run and config.train.cache_views == "auto" and run.path("config.yaml").is_file():
+        config = _with_cache_views(config, run.config().train.cache_views)
+    return config
+
+
+def _without_auto(layers: Layers) -> list[Mapping[str, Any]]:
+    """The layers without a backbone called auto."""
+    kept = []
+    for layer in layers:
+        backbone = layer.get("backbone")
+        if isinstance(backbone, Mapping) and backbone.get("name") == AUTO:
+            layer = {**layer, "backbone": {name: value for name, value in backbone.items() if name != "name"}}
+        kept.append(layer)
+    return kept
+
+
+def images_of(config: Config, run: Run) -> Table:
+    """The images of a run, all of which can be read; files that cannot are skipped."""
     run.refuse_other_contents()
     table = readable(load_table(config.data), contents=True, earlier=earlier_images(run))
     require_discoverable(table)
+    return table
+
+
+def with_k(config: Config, table: Table, run: Run) -> tuple[Config, Count | None]:
+    """The settings with a number of categories, and the estimate behind it, if it was one."""
     counted = _counted_before_training(run, table, config) if config.k == "auto" else None
     # a known class may have no labelled image: it is not counted, but it is one
     asked = config.k if counted is None else max(counted.answer, len(table.known))
-    k = _category_count(asked, table)
-    config = replace(config, k=k)
+    return replace(config, k=category_count(asked, table)), counted
+
+
+def train_on(
+    table: Table, config: Config, run: Run, counted: Count | None = None, watch: Evaluator | None = None,
+    cache: TokenCache | None = None,
+) -> tuple[LoadedRun, TokenCache | None]:  # fmt: skip
+    """The trained run and the cached tokens of its images, if any. All is checked before anything long begins.
+
+    `watch` looks at the model every `train.eval_every` epochs; by default it judges by the truth, if that is known.
+    `cache`: tokens that are there already.
+    """
+    assert isinstance(config.k, int), "with_k"
     run.refuse_other_settings(config)
     device = choose_device(config.train.device)
     model_file = run.verified("model.safetensors")
     trained = model_file.is_file()
     # before the folder is made: what cannot be built must not leave a run that other settings would not fit
-    model = load_model(config, model_file, device) if trained else build_model(config, table.known, k)
-    cache, config = _cached(model, table, config, device, build=not trained)
+    model = load_model(config, model_file, device) if trained else build_model(config, table.known, config.k)
+    if cache is None:
+        cache, config = _cached(model, table, config, device, build=not trained)
     with run.claimed():
         run.begin(config)
         if counted is not None:
@@ -79,25 +116,26 @@ def _train(data: str | Path | None, out: str | Path, choices: Choices) -> tuple[
             say(f"the skipped files are listed in {run.path('skipped.csv')}")
         trains = describe_groups(parameter_groups(model, config.train), config.train.lr)
         record_protocol(run, config, table, model.components(), trains, device)
-        if config.train.eval_every and table.truth is None:
+        if config.train.eval_every and table.truth is None and watch is None:
             warn("train.eval_every needs true classes, which are not known here: nothing is evaluated during training.")
         if trained:
             say(f"{run.folder} has been trained already")
         else:
-            fit(model, table, config.train, run, partial(score_unlabelled, table=table, cache=cache), cache)
+            fit(model, table, config.train, run, watch or partial(score_unlabelled, table=table, cache=cache), cache)
         if not run.path("README.md").is_file():
             run.write("README.md", run_card(run, model.known, None))
-    return LoadedRun(run, model), table, cache
+    return LoadedRun(run, model), cache
 
 
 def require_same_settings(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> None:
     """Refuse, as `train` does, settings that are not those of the trained run in `out`; no image is read."""
-    run, config = Run(out), resolve(*layers_of(data, choices))
+    run = Run(out)
+    config = settled(layers_of(data, choices), run)
     record = run.read_json("protocol.json")
     k = record["categories"] if config.k is None else config.k
     if k == "auto" and run.path(f"{K_AUTO}.json").is_file():
         k = max(read_count(run, K_AUTO).answer, record["known_classes"])
-    run.refuse_other_settings(_as_begun(replace(config, k=k), run))
+    run.refuse_other_settings(replace(config, k=k))
 
 
 def _counted_before_training(run: Run, table: Table, config: Config) -> Count:
@@ -111,7 +149,8 @@ def _counted_before_training(run: Run, table: Table, config: Config) -> Count:
     return counted
 
 
-def _category_count(k: int | str | None, table: Table) -> int:
+def category_count(k: int | str | None, table: Table) -> int:
+    """How many categories there will be: `k`, or what the data set says; or why that is not possible."""
     known = len(table.known)
     k = table.categories if k is None else k
     if k is None:
@@ -160,13 +199,6 @@ def _cached(
             raise
         warn(f"{error} Training continues without a cache.")
         return None, _with_cache_views(config, 0)
-
-
-def _as_begun(config: Config, run: Run) -> Config:
-    """`--cache-views auto` in a resumed run is what it started with."""
-    if config.train.cache_views == "auto" and run.path("config.yaml").is_file():
-        return _with_cache_views(config, run.config().train.cache_views)
-    return config
 
 
 def _with_cache_views(config: Config, views: int | Literal["auto"]) -> Config:
