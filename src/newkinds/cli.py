@@ -171,7 +171,7 @@ def _check(data: str | None = None, as_json: bool = False, **chosen: Any) -> int
     newkinds check list.csv --out checked/ --backbone vit_small_patch14_dinov2 --weights dinov2_vits14.pth
     newkinds check photos/ --json > findings.json
     """
-    from .checks import as_records, not_run, summary
+    from .checks import CHECK_CSV, as_records, not_run, summary
     from .verbs.check import check
 
     findings = check(data, **chosen)
@@ -183,7 +183,7 @@ def _check(data: str | None = None, as_json: bool = False, **chosen: Any) -> int
             needs = "they compare images in the features of a backbone: add --backbone vit_small_patch14_dinov2"
             show(f"not checked: {', '.join(left_out)} ({needs}; without network access also --weights FILE)")
         if "out" in chosen:
-            show(f"all that was found is in {Path(chosen['out']) / 'check.csv'}")
+            show(f"all that was found is in {Path(chosen['out']) / CHECK_CSV}")
     return 1 if any(finding.flagged for finding in findings) else 0
 
 

@@ -1,7 +1,6 @@
 """Each check on images drawn for it: what is planted is found, and nothing else."""
 
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -15,27 +14,7 @@ from newkinds.checks.result import in_order
 from newkinds.data.table import Skipped, Table, readable
 from newkinds.errors import NewkindsError
 from newkinds.runs.run import Run
-
-SIDE = 96
-
-
-def scene(seed: int) -> Image.Image:
-    """A photograph, as far as pixels go: soft light, a few shapes, some noise."""
-    rng = np.random.default_rng(seed)
-    coarse = rng.integers(30, 220, (6, 6, 3)).astype(np.uint8)
-    soft = np.asarray(Image.fromarray(coarse).resize((SIDE, SIDE), Image.Resampling.BICUBIC), dtype=float)
-    return Image.fromarray(np.clip(soft + rng.normal(0, 4, soft.shape), 0, 255).astype(np.uint8))
-
-
-def again(image: Image.Image, how: str) -> Image.Image:
-    """The same picture in another file."""
-    if how == "re-encoded":
-        file = BytesIO()
-        image.save(file, "JPEG", quality=40)
-        return Image.open(file).convert("RGB")
-    if how == "cropped":
-        return image.crop((2, 2, image.width - 2, image.height - 2))
-    return image.resize((image.width // 2, image.height // 2), Image.Resampling.BICUBIC)
+from scenes import SIDE, again, scene
 
 
 def table_of(pictures: list[Image.Image], labels: list[str | None] | None = None) -> Table:

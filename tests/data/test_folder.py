@@ -79,12 +79,43 @@ def test_a_folder_that_cannot_be_read_is_listed(photos: Path) -> None:
 
 def test_images_in_are_images_kept_plus_skipped(photos: Path) -> None:
     (photos / "red" / "broken.png").write_bytes(b"nope")
-    (photos / "notes.txt").write_text("not an image")
+    (photos / "empty.JPG").write_bytes(b"")
     table = readable(read_folder(str(photos)))
     assert len(table) + len(table.skipped) == 23
-    assert {s.path for s in table.skipped} == {str(Path("red") / "broken.png"), "notes.txt"}
+    assert {s.path for s in table.skipped} == {str(Path("red") / "broken.png"), "empty.JPG"}
     table.open(len(table) - 1)  # rows still open the right files
     assert all(table.open(i).size for i in range(len(table)))
+
+
+def test_files_that_are_no_images_are_ignored_and_mentioned_once(
+    photos: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.txt", "b.txt", "c.json", "film.mp4", "Makefile", "empty", ".DS_Store", "red/notes.txt"):
+        (photos / name).write_bytes(b"" if name == "empty" else b"not an image")
+    for name in ("no ending", "odd.jpg_large", "photo.dat"):
+        save_image(photos / "new.png").rename(photos / name)
+    table = readable(read_folder(str(photos)))
+    assert table.skipped == []
+    assert len(table) == 24
+    assert {"no ending", "odd.jpg_large", "photo.dat"} <= set(table.paths)
+    err = capfd.readouterr().err
+    assert err == "7 files that are no images are ignored (.txt, no ending, .json, .mp4)\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_among_the_photos_is_not_waited_for(photos: Path) -> None:
+    os.mkfifo(photos / "pipe")
+    assert len(read_folder(str(photos))) == 21
+
+
+def test_a_folder_without_images(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "notes.txt").write_text("not an image")
+    with pytest.raises(NewkindsError, match="there is no image in the folder"):
+        read_folder(str(tmp_path))
+    save_image(tmp_path / "dog" / "a.png")
+    assert read_folder(str(tmp_path)).known == ["dog"]
+    assert "the class folder 'cat' has no image" in capfd.readouterr().err
 
 
 def write_csv(folder: Path, text: str | bytes, name: str = "list.csv") -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -112,3 +115,38 @@ def test_decompression_bomb(tmp_path: Path) -> None:
     Image.new("1", (14000, 14000)).save(tmp_path / "bomb.png")  # 196 megapixels in a few kilobytes
     with pytest.raises(BadImage, match="smaller"):
         open_image(tmp_path / "bomb.png")
+
+
+@pytest.fixture
+def heic_unknown() -> Iterator[None]:
+    """Nobody has looked for the extra yet, nor will have."""
+    images.can_read_heic.cache_clear()
+    yield
+    images.can_read_heic.cache_clear()
+
+
+@pytest.mark.usefixtures("heic_unknown")
+def test_without_the_extra_the_reason_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)  # cannot be imported
+    (tmp_path / "a.HEIC").write_bytes(b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic")
+    with pytest.raises(BadImage, match=r"HEIC needs an extra: pip install 'newkinds\[heic\]'"):
+        open_image(tmp_path / "a.HEIC")
+    save_image(tmp_path / "a.jpg").rename(tmp_path / "jpeg.heic")  # as some programs name them
+    assert open_image(tmp_path / "jpeg.heic").size == (40, 30)
+    (tmp_path / "empty.heif").write_bytes(b"")
+    with pytest.raises(BadImage, match="empty"):
+        open_image(tmp_path / "empty.heif")
+
+
+@pytest.mark.usefixtures("heic_unknown")
+def test_the_extra_is_loaded_once_and_only_if_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: list[str] = []
+    extra = SimpleNamespace(register_heif_opener=lambda: registered.append("now"))
+    monkeypatch.setitem(sys.modules, "pillow_heif", extra)
+    open_image(save_image(tmp_path / "a.png"))
+    assert registered == []
+    for name in ("a.heic", "b.heif"):
+        (tmp_path / name).write_bytes(b"broken")
+        with pytest.raises(BadImage, match="not an image"):
+            open_image(tmp_path / name)
+    assert registered == ["now"]

@@ -22,10 +22,11 @@ SETTINGS = {"train": {"epochs": 1}, "backbone": {"image_size": 32}}
 
 @pytest.fixture
 def odd(photos: Path) -> Path:
-    """As macOS (Icon and a carriage return), old file servers and jokers leave folders; one name is of no image."""
+    """As macOS (Icon and a carriage return), old file servers and jokers leave folders; one image is broken."""
     for name in NAMES:
         os.rename(save_image(photos / "unlabeled" / "new.png"), photos / "unlabeled" / f"{name}.png")
     (photos / "unlabeled" / "Icon\r").write_bytes(b"")
+    (photos / "unlabeled" / "bro\rken.png").write_bytes(b"")
     (photos / "red").rename(photos / "re\x1bd\r")
     return photos
 
@@ -37,7 +38,7 @@ def test_odd_names_come_back_from_the_tables_of_a_run(odd: Path, tmp_path: Path)
     run = Run(tmp_path / "run")
     assert [row["path"] for row in run.read_table("assignments.csv")] == members
     assert {row["given_label"] for row in run.read_table("assignments.csv")} == {"", "green", "re\x1bd\r"}
-    assert [row["path"] for row in run.read_table("skipped.csv")] == ["unlabeled/Icon\r"]
+    assert [row["path"] for row in run.read_table("skipped.csv")] == ["unlabeled/bro\rken.png"]
     for name in ("assignments.csv", "skipped.csv", "README.md"):
         text = (tmp_path / "run" / name).read_bytes().decode()
         assert all(character.isprintable() or character == "\n" for character in text), name
@@ -62,7 +63,7 @@ def test_odd_names_come_back_from_predictions(odd: Path, trained_run: Path, tmp_
     from newkinds.cli import main
 
     assert main(["predict", str(trained_run), str(odd / "unlabeled"), "--out", str(tmp_path / "p.csv")]) == 0
-    for name, expected in {"p.csv": {f"{name}.png" for name in NAMES}, "p.skipped.csv": {"Icon\r"}}.items():
+    for name, expected in {"p.csv": {f"{name}.png" for name in NAMES}, "p.skipped.csv": {"bro\rken.png"}}.items():
         with open(tmp_path / name, newline="", encoding="utf-8") as file:
             paths = [unescaped(row["path"]) for row in csv.DictReader(file, strict=True)]
         assert expected <= {Path(path).name for path in paths}

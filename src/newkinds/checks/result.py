@@ -12,7 +12,7 @@ from ..files import csv_text, write_whole
 from ..runs.run import Run
 from .base import CHECKS, Evidence, Finding
 
-FILE = "check.csv"
+CHECK_CSV = "check.csv"
 COLUMNS = ("path", "check", "score", "sentence")
 SHOWN = 3  # images that are named in the terminal; the rest is counted
 
@@ -65,9 +65,9 @@ def write(findings: Sequence[Finding], where: Run | str | Path) -> None:
     """`check.csv` (path, check, score, sentence) in a run or in a folder that exists."""
     rows = [tuple("" if cell is None else cell for cell in record.values()) for record in as_records(findings)]
     if isinstance(where, Run):
-        where.write_table(FILE, COLUMNS, rows)
+        where.write_table(CHECK_CSV, COLUMNS, rows)
     else:
-        write_whole(Path(where) / FILE, csv_text(COLUMNS, rows))
+        write_whole(Path(where) / CHECK_CSV, csv_text(COLUMNS, rows))
 
 
 def summary(findings: Sequence[Finding]) -> str:

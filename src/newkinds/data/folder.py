@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import Any
 
 from PIL import Image
 
-from ..console import warn
+from ..console import say, warn
 from ..errors import NewkindsError, nearest
 from ..text import unescaped
-from .images import open_image
+from .images import is_meant_as_image, open_image
 from .splits import Known, as_benchmark
 from .table import DATASETS, Skipped, Table
 
@@ -37,23 +38,28 @@ def _or_benchmark(read: Callable[[Path], Table]) -> Callable[..., Table]:
 @DATASETS.register("folder")
 @_or_benchmark
 def read_folder(root: Path) -> Table:
-    """`<class>/…` are labelled images; `unlabeled/…` and loose files are not. Sub-folders are searched."""
+    """`<class>/…` are labelled images; `unlabeled/…` and loose files are not. Sub-folders are searched.
+
+    Files that are no images are ignored; an image that is damaged is one.
+    """
     if not root.is_dir():
         raise NewkindsError(f"there is no folder {root}.")
     names: list[str] = []
     labels: list[str | None] = []
     closed: list[Skipped] = []
-    for file in files_below(root, closed):
+    others: list[Path] = []
+    for file in images_below(root, closed, others):
         inside = file.relative_to(root)
         top = inside.parts[0] if len(inside.parts) > 1 else None
         names.append(str(inside))
         labels.append(None if top is None or top.lower() in UNLABELLED_FOLDERS else top)
     if not names:
-        raise NewkindsError(f"there is no file in the folder {root}.")
+        raise NewkindsError(f"there is no image in the folder {root}.")
+    mention_ignored(others)
     classes = {entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")}
     for name in sorted(classes - set(labels)):
         if name.lower() not in UNLABELLED_FOLDERS:
-            warn(f"the class folder '{name}' is empty and is not counted as a known class.")
+            warn(f"the class folder '{name}' has no image and is not counted as a known class.")
     return table_below(root, names, labels, skipped=closed)
 
 
@@ -115,17 +121,35 @@ def _open_file(files: Sequence[Path], row: int) -> Image.Image:
     return open_image(files[row])
 
 
-def files_of(entries: Iterable[str | Path]) -> list[Path]:
-    """Files as they are, folders as the files below them; each once."""
+def files_of(entries: Iterable[str | Path], others: list[Path]) -> list[Path]:
+    """Files as they are, folders as the images below them; each once. What else the folders hold goes to `others`."""
     found: dict[Path, None] = {}
     for path in map(Path, entries):
-        inside = list(files_below(path, [])) if path.is_dir() else [path]
+        inside = list(images_below(path, [], others)) if path.is_dir() else [path]
         if not path.exists():
             raise NewkindsError(f"there is no file or folder {path}.")
         if not inside:
-            raise NewkindsError(f"there is no file in the folder {path}.")
+            raise NewkindsError(f"there is no image in the folder {path}.")
         found |= dict.fromkeys(inside)
     return list(found)
+
+
+def images_below(root: Path, closed: list[Skipped], others: list[Path]) -> Iterator[Path]:
+    """As `files_below`, but files that are no images go to `others`."""
+    for file in files_below(root, closed):
+        if is_meant_as_image(file):
+            yield file
+        else:
+            others.append(file)
+
+
+def mention_ignored(others: Sequence[Path]) -> None:
+    """Say in one line which files were ignored, if any."""
+    if others:
+        endings = [ending for ending, _ in Counter(f.suffix.lower() or "no ending" for f in others).most_common()]
+        which = ", ".join([*endings[:5], *(["…"] if len(endings) > 5 else [])])
+        are = "1 file that is no image is" if len(others) == 1 else f"{len(others):,} files that are no images are"
+        say(f"{are} ignored ({which})")
 
 
 def files_below(root: Path, closed: list[Skipped], follow_links: bool = True) -> Iterator[Path]:

@@ -1,5 +1,6 @@
 """Opening image files that people really have: CMYK, 16-bit, animated, rotated by a tag, broken."""
 
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,6 +11,15 @@ SMALLEST_SIDE = 4  # px; below that there is nothing to recognise
 LONGEST_SHAPE = 50  # sides' ratio; the shorter side is resized to ~256, so a sliver would grow without bound
 ENOUGH = 2048  # px; no network here sees more
 MOST_PIXELS = 178_956_970  # Pillow's own limit against decompression bombs
+
+# endings of files that people mean as images, whether they can be read or not
+ENDINGS = {
+    ".avif", ".bmp", ".dib", ".gif", ".heic", ".heif", ".hif", ".ico", ".j2k", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg",
+    ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".psd", ".tga", ".tif", ".tiff", ".webp",
+}  # fmt: skip
+HEIC_ENDINGS = (".heic", ".heif", ".hif")
+HEIC_HINT = "HEIC needs an extra: pip install 'newkinds[heic]'"
+TOLD_BY_CONTENT = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")  # formats with an unmistakable beginning
 
 REASONS: dict[type[Exception], str] = {
     FileNotFoundError: "file not found",
@@ -30,6 +40,7 @@ def open_image(path: str | Path, enough: int | None = None) -> Image.Image:
     `enough`: pixels a side that are needed (by default 2,048); a larger JPEG may be decoded at a fraction of its size.
     Animations give their first frame, transparent pixels become white, 16-bit greys are scaled (not clipped).
     """
+    no_heic = Path(path).suffix.lower() in HEIC_ENDINGS and not can_read_heic()
     try:
         if Path(path).stat().st_size == 0:
             raise BadImage("the file is empty (0 bytes)")
@@ -44,8 +55,36 @@ def open_image(path: str | Path, enough: int | None = None) -> Image.Image:
     except BadImage:
         raise
     except Exception as error:  # decoders raise nearly anything on damaged data
+        if no_heic and isinstance(error, Image.UnidentifiedImageError):  # else it is called so, but is a JPEG
+            raise BadImage(HEIC_HINT) from None
         damaged = f"damaged: {' '.join(str(error).split())[:120] or type(error).__name__}"
         raise BadImage(next((why for kind, why in REASONS.items() if isinstance(error, kind)), damaged)) from None
+
+
+@cache
+def can_read_heic() -> bool:
+    """Whether the extra that teaches Pillow to read HEIC is installed; looked for when the first such file is met."""
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        return False
+    register_heif_opener()
+    return True
+
+
+def is_meant_as_image(path: Path) -> bool:
+    """By the file's ending, else by how it begins: pictures without an ending, or with an odd one, are images too."""
+    if path.suffix.lower() in ENDINGS:
+        return True
+    try:
+        if not path.is_file():  # a pipe would wait for a writer
+            return False
+        with Image.open(path, formats=TOLD_BY_CONTENT):
+            return True
+    except Image.DecompressionBombError:
+        return True
+    except Exception:
+        return False
 
 
 def content_digest(image: Image.Image) -> str:

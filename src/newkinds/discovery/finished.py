@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..console import warn
 from ..data import load_table
-from ..data.folder import files_of, table_below
+from ..data.folder import files_of, mention_ignored, table_below
 from ..data.table import Skipped, Table, readable
 from ..errors import NewkindsError
 from ..runs.protocol import earlier_images, require_same_images
@@ -53,7 +53,9 @@ class LoadedRun:
 
     def predict_or_skip(self, images: str | Path | Iterable[str | Path]) -> tuple[list[Prediction], list[Skipped]]:
         """Predictions, and the images that could not be read with the reason."""
-        files = files_of([images] if isinstance(images, (str, Path)) else images)
+        others: list[Path] = []
+        files = files_of([images] if isinstance(images, (str, Path)) else images, others)
+        mention_ignored(others)
         table = table_below(Path(), list(map(str, files)), [None] * len(files))
         embedded = embed(self.model.encoder, table, self.model.device)
         for skipped in embedded.skipped:
@@ -117,8 +119,7 @@ def ensure_assigned(run: Run) -> None:
 def inputs_of(run: str | Path, images: Sequence[str | Path]) -> list[Path]:
     """The files that a prediction reads, which its output must not replace."""
     named = [Path(entry) for entry in images]
-    inside = [file for file in files_of(named) if file.suffix.lower() != ".csv"]  # an earlier output is no image
-    return [*named, *inside, *Run(run).own_files()]
+    return [*named, *files_of(named, []), *Run(run).own_files()]
 
 
 def predict(run: str | Path, images: str | Path | Iterable[str | Path]) -> list[Prediction]:

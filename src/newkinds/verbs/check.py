@@ -4,17 +4,16 @@ from pathlib import Path
 
 from typing_extensions import Unpack
 
-from ..checks import Finding, run_checks, write
+from ..checks import CHECK_CSV, Finding, run_checks, write
 from ..data import load_table
 from ..data.table import readable
+from ..encoders.backbones import weights_file
 from ..errors import NewkindsError
 from ..files import make_folder, refuse_inputs
 from ..runs.config import resolve
 from ..settings import flat
 from .choices import Choices, layers_of
 from .count import backbone_features
-
-CHECK_CSV = "check.csv"
 
 
 def check(
@@ -30,16 +29,21 @@ def check(
     """
     layers = layers_of(data, choices)
     config = resolve(*layers)
+    named = any(setting.startswith("backbone.") for layer in layers for setting in flat(layer))
+    compare = not pixels_only and (named or config.data["name"] == "creatures")
+    # what cannot be done is said before the work, not after it
+    if compare:
+        weights_file(config.backbone["name"], config.backbone["weights"])
+    if out is not None:
+        make_folder(Path(out))
     table = load_table(config.data)
     if out is not None:
-        make_folder(Path(out))  # before the work, not after it
         refuse_inputs(Path(out) / CHECK_CSV, [*table.files(), *([] if data is None else [Path(data)])])
     table = readable(table, contents=True)
     if not len(table):
         raise NewkindsError("there is no readable image: nothing to check.")
-    named = any(setting.startswith("backbone.") for layer in layers for setting in flat(layer))
     embedding = None
-    if not pixels_only and (named or config.data["name"] == "creatures") and len(table) > 1:
+    if compare and len(table) > 1:
         embedding, rows = backbone_features(config, table)
         table = table.rows(rows)  # all of them, unless files change meanwhile
     findings = run_checks(table, embedding)
