@@ -166,9 +166,9 @@ def _check(data: str | None = None, as_json: bool = False, **chosen: Any) -> int
     image under two labels, likely wrong labels, images unlike all others, and too few images or labels.
     The exit status is 0 if no image is flagged, and 1 if one is (or if the check cannot be made).
 
-    newkinds check photos/ --backbone vit_small_patch14_dinov2    what may be wrong with the images
+    newkinds check photos/                            what may be wrong with the images and labels
     newkinds check photos/ --pixels-only              in seconds, without a backbone
-    newkinds check list.csv --out checked/ --backbone vit_small_patch14_dinov2 --weights dinov2_vits14.pth
+    newkinds check list.csv --out checked/ --weights dinov2_vits14_pretrain.pth
     newkinds check photos/ --json > findings.json
     """
     from .checks import CHECK_CSV, as_records, not_run, summary
@@ -180,8 +180,8 @@ def _check(data: str | None = None, as_json: bool = False, **chosen: Any) -> int
     else:
         show(summary(findings))
         if left_out := not_run(findings):
-            needs = "they compare images in the features of a backbone: add --backbone vit_small_patch14_dinov2"
-            show(f"not checked: {', '.join(left_out)} ({needs}; without network access also --weights FILE)")
+            how = "leave out --pixels-only" if chosen.get("pixels_only") else "name a weight file by --weights FILE"
+            show(f"not checked: {', '.join(left_out)} (they need the features of a backbone: {how})")
         if "out" in chosen:
             show(f"all that was found is in {Path(chosen['out']) / CHECK_CSV}")
     return 1 if any(finding.flagged for finding in findings) else 0

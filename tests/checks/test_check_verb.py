@@ -10,6 +10,7 @@ import pytest
 
 import newkinds
 from conftest import save_image
+from newkinds.errors import NewkindsError
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -28,8 +29,7 @@ def test_what_is_found_is_printed_and_written(run_cli: Cli, faulty: Path, tmp_pa
     assert "22 images: 9 labelled and 13 unlabelled; 2 known classes with 4 to 5 labelled images each." in out
     assert "1 image is skipped" in out
     assert "2 images are under another label too: decide for one label each." in out
-    assert "not checked: wrong label, unlike" in out
-    assert "--backbone vit_small_patch14_dinov2" in out
+    assert "not checked: wrong label, unlike (they need the features of a backbone: leave out --pixels-only)" in out
     with open(tmp_path / "new" / "checked" / "check.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     found = {(row["path"], row["check"]) for row in rows if row["path"]}
@@ -76,3 +76,19 @@ def test_a_list_of_images_is_not_replaced(run_cli: Cli, photos: Path) -> None:
     status, _, err = run_cli("check", photos / "check.csv", "--out", photos, "--pixels-only")
     assert status == 1
     assert "would be replaced, but it is an input" in err
+
+
+def test_without_any_backbone_the_pixels_are_checked(
+    run_cli: Cli, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object, **__: object) -> str:
+        raise NewkindsError("no weights, no network.")
+
+    monkeypatch.setattr("newkinds.verbs.train.choose_backbone", none)
+    _, out, err = run_cli("check", photos)
+    assert "only pixels count" in err
+    assert "21 images" in out
+    assert "not checked: wrong label, unlike (they need the features of a backbone: name a weight file" in out
+    status, _, err = run_cli("check", photos, "--weights", photos / "none.pth")  # what is named must be there
+    assert status == 1
+    assert "error: no weights" in err

@@ -5,15 +5,17 @@ from pathlib import Path
 from typing_extensions import Unpack
 
 from ..checks import CHECK_CSV, Finding, run_checks, write
+from ..console import warn
 from ..data import load_table
 from ..data.table import readable
+from ..encoders.auto import AUTO
 from ..encoders.backbones import weights_file
 from ..errors import NewkindsError
 from ..files import make_folder, refuse_inputs
 from ..runs.config import resolve
-from ..settings import flat
 from .choices import Choices, layers_of
 from .count import backbone_features
+from .train import settled
 
 
 def check(
@@ -21,19 +23,24 @@ def check(
 ) -> list[Finding]:
     """Look for faults in data: unreadable, blank and duplicate images, contradicting labels, and what is too few.
 
-    Some checks compare images in the features of a backbone. They are left out with `pixels_only`, and if no backbone
-    is named: the bundled one knows drawn creatures only. `out`: a folder for `check.csv`.
+    Some checks compare images in the features of a backbone. They are left out with `pixels_only`, and if there is no
+    backbone for photographs on this machine and none can be downloaded. `out`: a folder for `check.csv`.
 
-    >>> findings = newkinds.check("photos/", backbone="vit_small_patch14_dinov2")
+    >>> findings = newkinds.check("photos/")
     >>> [finding.paths[row] for finding in findings for row in finding.flagged]
     """
-    layers = layers_of(data, choices)
-    config = resolve(*layers)
-    named = any(setting.startswith("backbone.") for layer in layers for setting in flat(layer))
-    compare = not pixels_only and (named or config.data["name"] == "creatures")
+    config = resolve(*(layers := layers_of(data, choices)))
     # what cannot be done is said before the work, not after it
-    if compare:
-        weights_file(config.backbone["name"], config.backbone["weights"])
+    if not pixels_only:
+        any_backbone = config.backbone["name"] == AUTO and config.backbone["weights"] is None
+        try:
+            config = settled(layers)
+            weights_file(config.backbone["name"], config.backbone["weights"])
+        except NewkindsError:
+            if not any_backbone:
+                raise
+            warn("there is no backbone for photographs on this machine, and none can be downloaded: only pixels count.")
+            pixels_only = True
     if out is not None:
         make_folder(Path(out))
     table = load_table(config.data)
@@ -43,7 +50,7 @@ def check(
     if not len(table):
         raise NewkindsError("there is no readable image: nothing to check.")
     embedding = None
-    if compare and len(table) > 1:
+    if not pixels_only and len(table) > 1:
         embedding, rows = backbone_features(config, table)
         table = table.rows(rows)  # all of them, unless files change meanwhile
     findings = run_checks(table, embedding)
