@@ -15,7 +15,7 @@ MOST_COMPARED = 10_000  # images; of more, an even sample is
 FEWEST_COMPARED = 4  # images of a category, below which its neighbours say nothing
 MAY_BE_ONE = 0.5  # mixing from which two categories are suggested to be one; halves of one cluster have 0.6 to 1
 FEWEST_KNOWN = 5  # classes, by which it is judged how freely different classes mix
-SMALLEST_TSNE = 8  # categories; fewer are placed by their two main directions
+TSNE_CATEGORIES = range(8, 601)  # fewer, and more (for it takes a minute), are placed by their two main directions
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,9 @@ def mixing_of(rows: Tensor, category: Tensor, k: int) -> NDArray[np.float64]:
     if count < 1:
         return np.zeros((k, k))
     neighbours = category[most_similar(rows, rows, count, itself=torch.arange(len(rows)))]  # (n, count)
-    pair = (category[:, None] * k + neighbours).flatten()
+    # at most half of a category's other images count: more neighbours would have to lie elsewhere
+    counted = torch.arange(count) < ((size[category] - 1) / 2)[:, None].clamp(min=1)
+    pair = (category[:, None] * k + neighbours)[counted]
     links = torch.bincount(pair, minlength=k * k).reshape(k, k).double()  # from i to j
     share = links / (links.diagonal()[:, None] + links).clamp(min=1)
     by_chance = size[None, :] / (size[:, None] + size[None, :] - 1).clamp(min=1)
@@ -107,8 +109,9 @@ def _map(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Places (n, 2) of all images and (K, 2) of the categories, in [0, 1].
 
-    Categories are placed by t-SNE of their centres; an image lies near its own, drawn towards the other centres it
-    resembles, so that doubtful images lie at the border. Costs K² and n·K, not n².
+    Categories are placed by t-SNE of their centres (unless there are very many). An image lies near its own, drawn
+    towards the other centre that it resembles most, so that doubtful images lie at the border.
+    Costs K² and n·K, not n².
     """
     centres = np.full((len(centre), 2), np.nan)
     if not len(rows):
@@ -162,7 +165,7 @@ def _spread_out(centre: NDArray[np.float64]) -> NDArray[np.float64]:
     places = np.zeros((len(centre), 2))
     flat = main.U[:, :2] * main.S[:2]
     places[:, : flat.shape[1]] = flat * np.where(main.Vh[:2].sum(axis=1) < 0, -1, 1)  # signs are arbitrary: fix them
-    if len(centre) >= SMALLEST_TSNE:
+    if len(centre) in TSNE_CATEGORIES:
         start = places / max(places[:, 0].std(), 1e-9) * 1e-4
         perplexity = min(15, (len(centre) - 1) / 3)
         places = TSNE(metric="cosine", init=start, perplexity=perplexity, random_state=0).fit_transform(centre)

@@ -56,8 +56,8 @@ def page_of(discovery: Discovery, model: Model, table: Table, run: Run, features
     counted = read_count_choice(run)
     recipe, out = shlex.quote(str(run.path("config.yaml"))), shlex.quote(str(run.folder))
     return Page(
-        title=f"{len(discovery.new)} new {'category' if len(discovery.new) == 1 else 'categories'}",
-        subtitle=f"and {len(discovery.known)} known ones, in {len(discovery.members):,} images",
+        title=f"{len(discovery.new):,} new {'category' if len(discovery.new) == 1 else 'categories'}",
+        subtitle=f"and {len(discovery.known):,} known ones, in {len(discovery.members):,} images",
         summary=_summary(discovery),
         categories=rows,
         command=f"newkinds discover --recipe {recipe} --out {out}",
