@@ -255,16 +255,16 @@ def _assign(run: str, **chosen: Any) -> None:
 
 @verb(
     argument("source", "RUN|DATA", "run directory, folder, CSV file or name of a data set"),
-    argument("--by", "NAME", "ward (default), brent or binary; the last two expect a single peak, and many images"),
+    argument("--by", "NAME", "combined (default), ward, brent or binary; the last two expect a single peak"),
     argument("--largest", "N", "the most categories that brent or binary may try", type=int),
-    switch("--published", "published", "ward as the published CMS code scores it, with all true classes"),
+    switch("--published", "published", "by ward, as the published CMS code scores it, with all true classes"),
     TRUTH,
     argument("--plot", "FILE", "write the curve as a PNG picture", dest="plot_to"),
     JSON,
     *choices("backbone", "weights", "data_root", "recipe", "device", "settings"),
 )
 def _count(source: str, as_json: bool = False, **chosen: Any) -> None:
-    """How many categories there are, judged by the labelled images alone.
+    """How many categories there are: a number, an interval and how sure it is; judged by the labelled images alone.
 
     newkinds count photos/ --plot count.png           how many categories there are
     newkinds count photos/ --backbone vit_small_patch14_dinov2 --plot count.png

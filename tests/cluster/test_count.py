@@ -20,8 +20,8 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 
-from newkinds import count as counting
 from newkinds.cluster.count import COUNTERS, Count, binary, brent, brent_maximum, halving_maximum, plot, ward
+from newkinds.cluster.count import published as counting
 from newkinds.errors import NewkindsError
 
 DATA = Path(__file__).parents[1] / "numbers"

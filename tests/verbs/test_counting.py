@@ -18,6 +18,7 @@ from newkinds.cluster.count import COUNTERS, Count
 from newkinds.cluster.count import summary as count_summary
 from newkinds.errors import NewkindsError
 from newkinds.runs.run import Run
+from newkinds.verbs.count import read_count
 
 Cli = Callable[..., tuple[int, str, str]]
 FEW = ("--set", "data.categories=4", "--set", "data.per_category=8")
@@ -53,9 +54,29 @@ def test_a_run_is_counted_where_its_method_compares(method: str, tmp_path: Path)
     rows = [line.split(",") for line in (run / "assignments.csv").read_text().splitlines()[1:]]
     y = np.array([loaded.model.known.index(row[1]) if row[1] else -1 for row in rows])
     assert (y >= 0).sum() == 8
-    assert counted == COUNTERS["ward"](embedding, y)
+    assert counted == COUNTERS["combined"](embedding, y, learnt=True)
     assert json.loads((run / "count.json").read_text())["answer"] == counted.answer
     assert (run / "count.png").is_file()
+
+
+def test_features_that_nothing_was_trained_on_keep_their_neighbours(tmp_path: Path) -> None:
+    newkinds.train("creatures", tmp_path / "run", method="frozen", settings=TINY_TRAINING)
+    assert "labelled neighbours" in newkinds.count_categories(tmp_path / "run").votes
+
+
+def test_a_count_is_read_as_it_was_written_and_so_are_older_files(tmp_path: Path) -> None:
+    newkinds.train("creatures", tmp_path / "run", method="frozen", settings=TINY_TRAINING)
+    counted, run = newkinds.count_categories(tmp_path / "run"), Run(tmp_path / "run")
+    assert read_count(run) == counted
+    record = json.loads(run.path("count.json").read_text())
+    for key in ("low", "high", "level", "sure", "votes", "caution"):
+        del record[key]
+    run.write_json("count.json", record)
+    older = read_count(run)
+    assert (older.answer, older.curve, older.low, older.votes) == (counted.answer, counted.curve, None, {})
+    run.write_json("count.json", {**record, "votes": ["gap"]})
+    with pytest.raises(NewkindsError, match="damaged"):
+        read_count(run)
 
 
 def test_k_auto_is_counted_once_and_kept(run_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """How many categories there are in a finished run, or in images seen by the backbone alone."""
 
 import inspect
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from ..encoders.organizers import ORGANIZERS
 from ..errors import NewkindsError
 from ..evaluation.judge import all_true, table_with_truth
 from ..files import make_folder, refuse_inputs
-from ..runs.config import Config, resolve
+from ..runs.config import Config
 from ..runs.run import Run
 from ..settings import flat
 from ..training.device import choose_device
@@ -29,19 +30,23 @@ from ..training.embedding import embed
 from ..training.model import load_model
 from .choices import Choices, layers_of
 
-COUNT_BY = "ward"
+COUNT_BY = "combined"
+LATER_KEYS: dict[str, Callable[[Any], Any]] = {  # of a count that is written; older files have none of them
+    "low": int, "high": int, "level": float, "sure": str, "caution": str,
+    "votes": lambda votes: {str(part): int(k) for part, k in votes.items()},
+}  # fmt: skip
 
 
 def count_categories(
-    source: str | Path, by: str = COUNT_BY, *, largest: int | None = None, published: bool = False,
+    source: str | Path, by: str | None = None, *, largest: int | None = None, published: bool = False,
     truth: str | Path | None = None, plot_to: str | Path | None = None, **choices: Unpack[Choices],
 ) -> Count:  # fmt: skip
     """How many categories there are, and the curve that says so.
 
     `source` is a finished run, whose trained features are counted (and `count.json` and `count.png` written
     next to them), or data as in `train`, seen by the backbone alone. Only labelled images count.
-    `by`: "ward", "brent" or "binary" (`newkinds.count`); `largest`: the most categories a search tries.
-    `published=True` scores "ward" as the published CMS code does, which needs the true classes of all images.
+    `by`: "combined" (default), "ward", "brent" or "binary" (`newkinds.count`); `largest`: the most categories a search
+    tries. `published=True` counts by "ward" as the published CMS code does, which needs the true classes of all images.
     `plot_to`: a PNG file for the curve.
 
     >>> newkinds.count_categories("photos/", backbone="vit_small_patch14_dinov2").answer
@@ -51,6 +56,7 @@ def count_categories(
         raise NewkindsError("this counts images or a run; for your own features, use newkinds.count.COUNTERS[name].")
     if truth is not None and not published:
         raise NewkindsError("only the published score uses the truth: add --published, or leave out --truth.")
+    by = by or ("ward" if published else COUNT_BY)
     counter = COUNTERS[by]
     takes = inspect.signature(counter).parameters
     for option, asked in (("largest", largest is not None), ("published_truth", published)):
@@ -60,7 +66,9 @@ def count_categories(
     options: dict[str, Any] = {} if largest is None else {"largest": largest}
     run = Run(source) if Run(source).path("config.yaml").is_file() else None
     if run is None:
-        config = resolve(*layers_of(source, choices))
+        from .train import settled  # here: training counts too
+
+        config = settled(layers_of(source, choices))
         table = load_table(config.data)
         read = table.files()
     else:
@@ -75,7 +83,9 @@ def count_categories(
         named = (source, truth, choices.get("recipe"), config.backbone["weights"])
         refuse_inputs(Path(plot_to), [*read, *(Path(file) for file in named if file is not None)])
     if run is not None:
-        features, paths, labels, known = _run_features(run)
+        features, paths, labels, known, learnt = _run_features(run)
+        if learnt and "learnt" in takes:
+            options["learnt"] = True
     else:
         table = readable(table)
         require_discoverable(table)
@@ -102,8 +112,8 @@ def backbone_features(config: Config, table: Table) -> tuple[torch.Tensor, list[
     return F.normalize(embedded.features, dim=1), embedded.rows
 
 
-def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], list[str]]:
-    """What a run's method compares images by (n, P), the images' paths and labels, and the known classes."""
+def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], list[str], bool]:
+    """What a run's method compares images by (n, P), paths and labels, the known classes; if labels trained it."""
     ensure_assigned(run)
     rows = run.read_table("assignments.csv")
     features = read_features(run)
@@ -113,7 +123,8 @@ def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], 
     model = load_model(run.config(), run.verified("model.safetensors"), torch.device("cpu"))
     with torch.inference_mode():
         embedding = model.embedding(features)
-    return embedding, [row["path"] for row in rows], [row["given_label"] or None for row in rows], model.known
+    labels = [row["given_label"] or None for row in rows]
+    return embedding, [row["path"] for row in rows], labels, model.known, model.method.trains
 
 
 def write_count(counted: Count, run: Run, name: str) -> None:
@@ -126,6 +137,9 @@ def read_count(run: Run, name: str = "count") -> Count:
     record = run.read_json(f"{name}.json")
     try:
         curve = [(int(k), float(score)) for k, score in record["curve"]]
-        return Count(int(record["answer"]), curve, str(record["method"]), int(record["known"]), str(record["score_is"]))
-    except (KeyError, TypeError, ValueError, OverflowError):
+        return Count(
+            int(record["answer"]), curve, str(record["method"]), int(record["known"]), str(record["score_is"]),
+            **{name: as_type(record[name]) for name, as_type in LATER_KEYS.items() if record.get(name) is not None},
+        )  # fmt: skip
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         raise NewkindsError(f"{run.path(name)}.json is damaged: delete it to count again.") from None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from typing_extensions import Unpack
 
-from ..cluster.count import COUNTERS, Count
+from ..cluster.count import COUNTERS, Count, how_sure
 from ..console import say, warn
 from ..data import load_table
 from ..data.table import Table, readable, require_discoverable
@@ -146,6 +146,7 @@ def _counted_before_training(run: Run, table: Table, config: Config) -> Count:
     features, rows = backbone_features(config, table)
     counted = COUNTERS[COUNT_BY](features, table.targets[rows])
     say(f"{counted.answer} categories, {counted.new} of them new (curve in {run.path(K_AUTO)}.png)")
+    say(how_sure(counted))
     return counted
 
 

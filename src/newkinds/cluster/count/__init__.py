@@ -1,0 +1,15 @@
+"""How many categories there are: one file for each idea.
+
+>>> count = COUNTERS["combined"](features, y)  # y (n,): the class of labelled images, -1 for the others
+>>> count.answer, count.low, count.high, count.new
+"""
+
+from .base import COUNTERS, Count
+from .combination import combined
+from .published import binary, brent, brent_maximum, halving_maximum, ward
+from .shown import how_sure, plot, summary
+
+__all__ = [
+    "COUNTERS", "Count", "binary", "brent", "brent_maximum", "combined", "halving_maximum", "how_sure", "plot",
+    "summary", "ward",
+]  # fmt: skip

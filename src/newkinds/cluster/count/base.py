@@ -1,0 +1,68 @@
+"""What every way of counting takes and gives: features, labels, and a `Count`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from ...errors import NewkindsError
+from ...registry import Registry
+from ..metrics import Labels
+from ..points import UNLABELLED, Features, as_features, as_labels
+
+
+@dataclass(frozen=True)
+class Count:
+    """An estimate of the number of categories, and what it rests on."""
+
+    answer: int  # categories in total, known ones included
+    curve: list[tuple[int, float]]  # (K, score), each K once, in the order in which they were tried
+    method: str  # its name in COUNTERS
+    known: int  # classes with labelled images
+    score_is: str = "labelled images that fit"  # in words, a share
+    low: int | None = None  # the interval that holds the true number with probability `level`; None: not estimated
+    high: int | None = None
+    level: float | None = None
+    sure: str = ""  # "sure", "fairly sure" or "unsure"; empty: not estimated
+    votes: dict[str, int] = field(default_factory=dict)  # what each part of the estimate says alone
+    caution: str = ""  # what makes the estimate uncertain, in a sentence
+
+    @property
+    def new(self) -> int:
+        """Categories besides the known ones."""
+        return self.answer - self.known
+
+    @property
+    def score(self) -> float:
+        """The score at the answer."""
+        return dict(self.curve)[self.answer]
+
+
+COUNTERS: Registry[Callable[..., Count]] = Registry("counter")
+
+Given = ArrayLike | Tensor  # (n,) classes, -1 if there is none
+
+
+def checked(features: Features, y: Given) -> tuple[Tensor, Labels, int, int]:
+    """Features (n, D), labels (n,) as 0..C-1 or -1, C, and how many rows differ; or what is missing to count by."""
+    points = as_features(features)
+    labels = as_labels(y, len(points))
+    labelled = labels != UNLABELLED
+    classes, labels[labelled] = np.unique(labels[labelled], return_inverse=True)
+    if len(classes) < 2:
+        have = "all labelled images are of one class" if len(classes) else "none of the images has a label"
+        raise NewkindsError(
+            f"{have}, but the number of categories is judged by how well known classes are separated: "
+            "label some images of two classes or more, or say how many categories there are."
+        )
+    if labelled.all():
+        raise NewkindsError(f"all {len(points)} images have a label: there are no new categories to count.")
+    differing = len(points.unique(dim=0))
+    if differing <= len(classes):
+        raise NewkindsError(
+            f"the {len(points)} images have only {differing} different features, but {len(classes)} classes are known "
+            "already: look at how the features were made."
+        )
+    return points, labels, len(classes), differing

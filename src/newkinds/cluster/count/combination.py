@@ -1,0 +1,156 @@
+"""One estimate of the number of categories from all that is cheap, with an interval that says how much to trust it.
+
+The labelled images tell how finely to cut the tree of all images: where the known classes, seen for themselves, make
+as many clusters as there are known classes. A cluster may hold images of a known and of a new class, and nobody says
+which unlabelled images are of known classes. But the labelled ones fill a share of every cluster: summed over them,
+1 / size of the cluster is the room R(K) that they fill at K clusters, and all images of the known classes fill
+R(K) / f, where f is the share of them that is labelled. So K is right where R(K) / f = C, the number of known classes,
+if a new category takes as much room as a known one on average. f comes from the neighbours of labelled images
+(share.py).
+
+Other readings of the tree (cuts.py) see too few categories on real features, because no label shows when a new class
+is merged with another. How far they are off was measured once (benchmarks/counting.py) and is corrected. They decide
+where there are too few labels for f. Where clusters are clear, a gap in the tree decides between close numbers.
+
+All of it is multiplied to a distribution over K. Its median is the answer, its quantiles are the interval.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..metrics import Labels
+from ..points import UNLABELLED, Features
+from .base import COUNTERS, Count, Given, checked
+from .cuts import Cuts, matched_share
+from .share import LabelledNeighbours
+
+# Chosen on CUB and CIFAR-100, classes of even number only, by benchmarks/counting.py --tune.
+LEVEL = 0.9  # probability of the interval
+SUBSAMPLES, SUBSAMPLE = 4, 0.7  # trees of a share of the images: their votes are averaged with those of all images
+BIAS = {"agreement": -0.15, "silhouette": -0.3, "gap": -0.35}  # of ln K, by each reading of the tree
+SPREAD = 0.6  # standard deviation of ln K around such a vote; larger than measured, as the three are much alike
+GAP_WEIGHT = 10  # power of a gap in the tree: nothing where gaps are a percent, all where they are twofold
+OTHER_ERRORS = 0.05  # of ln K, where nothing else is uncertain
+SOLID_CLASSES, SOLID_LABELS = 4, 3  # labelled classes, and images of each: with fewer one cannot be sure
+SURE, FAIRLY_SURE = 1.5, 2.5  # high / low up to which an estimate is called so
+RESOLUTION = 600  # points at which the distribution over ln K is smoothed
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the images say about each number of categories from C on, before it is weighed."""
+
+    sizes: NDArray[np.int64]  # (C,) labelled images of each known class
+    cuts: Cuts
+    neighbours: LabelledNeighbours | None  # None: the features were learnt with the labels
+    votes: list[dict[str, int]]  # of the whole tree, then of those of subsamples
+
+    def averaged_votes(self) -> dict[str, float]:
+        """The mean logarithm of each vote over the trees. One label per class agrees with any K: it has no vote."""
+        names = [name for name in BIAS if name != "agreement" or np.median(self.sizes) > 1]
+        return {name: float(np.mean([math.log(vote[name]) for vote in self.votes])) for name in names}
+
+
+@COUNTERS.register("combined")
+def combined(features: Features, y: Given, *, learnt: bool = False, random_state: int = 0) -> Count:
+    """Labelled neighbours, agreement with labels, silhouette and gaps of Ward trees: an estimate with an interval.
+
+    It expects new categories to be about as frequent as known ones, and the labelled images to be drawn at random from
+    those of their class. `learnt=True` says that the features were trained with these labels: labelled images are then
+    closer to each other than to others of their class, so their neighbours are not asked. `random_state` draws the
+    subsamples of the images, over which the readings of the trees are averaged.
+    """
+    points, labels, known, differing = checked(features, y)
+    evidence = gather(points, labels, known, differing, learnt, random_state)
+    numbers, weights = distribution(evidence)
+    below = weights.cumsum() - weights / 2
+    tail = (1 - LEVEL) / 2
+    answer = int(numbers[np.searchsorted(weights.cumsum(), 0.5)])
+    ends = np.interp([tail, 1 - tail], below, numbers)
+    low, high = min(answer, math.floor(ends[0])), max(answer, math.ceil(ends[1]))
+    cuts, labelled = evidence.cuts, labels != UNLABELLED
+    curve = dict(zip(cuts.ks.tolist(), cuts.agreement.tolist(), strict=True))
+    curve[answer] = matched_share(cuts.tree.labels_at(answer)[labelled], labels[labelled])
+    caution = _caution(evidence.sizes)
+    sure = "sure" if high <= SURE * low else "fairly sure" if high <= FAIRLY_SURE * low else "unsure"
+    return Count(
+        answer, sorted(curve.items()), "combined", known, low=low, high=high, level=LEVEL,
+        sure="unsure" if caution else sure, votes=_said_alone(evidence), caution=caution,
+    )  # fmt: skip
+
+
+def gather(
+    points: Tensor, labels: Labels, known: int, differing: int, learnt: bool = False, random_state: int = 0
+) -> Evidence:
+    """Trees of all images and of subsamples of them, and the neighbours of labelled images, around the mean image."""
+    points = F.normalize(points - points.mean(dim=0), dim=1)
+    largest = min(differing, max(2 * known, len(points) // 2))
+    cuts = Cuts(points, labels, known, largest)
+    votes = [cuts.votes()]
+    random = np.random.default_rng(random_state)
+    for _ in range(SUBSAMPLES):
+        rows = np.sort(random.permutation(len(points))[: math.ceil(SUBSAMPLE * len(points))])
+        part, own = points[rows], labels[rows]
+        labelled = own != UNLABELLED
+        classes, own[labelled] = np.unique(own[labelled], return_inverse=True)
+        most = min(largest, len(part.unique(dim=0)))
+        if len(classes) > 1 and most > known:
+            votes.append(Cuts(part, own, known, most).votes())
+    neighbours = None if learnt else LabelledNeighbours.of(points, labels)
+    return Evidence(np.bincount(labels[labels != UNLABELLED]), cuts, neighbours, votes)
+
+
+def distribution(evidence: Evidence) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Numbers of categories from C on, and the probability of each."""
+    cuts = evidence.cuts
+    numbers = np.arange(cuts.smallest, cuts.largest + 1)
+    logs = np.log(numbers)
+    weight = cuts.gap.clip(max=2) ** GAP_WEIGHT / numbers  # a priori each factor is as probable as any other
+    for name, vote in evidence.averaged_votes().items():
+        weight *= np.exp(-(((logs - (vote - BIAS[name])) / SPREAD) ** 2) / 2)
+    if evidence.neighbours is not None:
+        weight *= _by_neighbours(evidence.neighbours, cuts, logs)
+    return numbers, weight / weight.sum()
+
+
+def _by_neighbours(
+    neighbours: LabelledNeighbours, cuts: Cuts, logs: NDArray[np.float64]
+) -> NDArray[np.float64]:  # like logs
+    """How well each number of categories, given by its logarithm, fits the labelled share that the neighbours show."""
+    known = len(neighbours.sizes)
+    line = np.linspace(logs[0], logs[-1], RESOLUTION)
+    deviation = neighbours.deviation(cuts.room.sum(axis=1) / known)  # (g,) of the share that each cut implies
+    likelihood = np.exp(-(np.interp(line, np.log(cuts.ks), deviation) ** 2) / 2)
+    # Classes fill more or less room than their mean, the new ones as well: the best fit is known no better than that.
+    best = math.exp(line[likelihood.argmax()])
+    room = cuts.room[np.abs(np.log(cuts.ks / best)).argmin()]  # (C,)
+    variation = room.std(ddof=1) / room.mean()
+    new = max(best - known, 1)
+    error = math.hypot(new / best * variation * math.sqrt(1 / known + 1 / new), OTHER_ERRORS)
+    kernel = np.exp(-(((line[:, None] - line) / error) ** 2) / 2)
+    smooth = kernel @ likelihood / kernel.sum(axis=1)
+    return np.interp(logs, line, smooth) + 1e-9
+
+
+def _said_alone(evidence: Evidence) -> dict[str, int]:
+    """The number of categories by each part of the estimate alone, as it is read: those of the trees tend to be low."""
+    cuts, neighbours = evidence.cuts, evidence.neighbours
+    votes = {name: round(math.exp(vote)) for name, vote in evidence.averaged_votes().items()}
+    if neighbours is not None and (neighbours.sizes > 1).any():
+        deviation = neighbours.deviation(cuts.room.sum(axis=1) / len(evidence.sizes))
+        votes["labelled neighbours"] = int(cuts.ks[np.abs(deviation).argmin()])
+    return votes
+
+
+def _caution(sizes: NDArray[np.int64]) -> str:
+    """What is missing to be sure, given the number of labelled images of each known class."""
+    if len(sizes) < SOLID_CLASSES:
+        return f"Only {len(sizes)} classes have labels: label images of {SOLID_CLASSES} or more to be surer."
+    if np.median(sizes) < SOLID_LABELS:
+        return f"Most classes have fewer than {SOLID_LABELS} labelled images: label more to be surer."
+    return ""
