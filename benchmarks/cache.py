@@ -1,7 +1,7 @@
 """What one more photo costs in a cached folder, and what it costs to list the caches.
 
-    python benchmarks/cache.py                   # 2,000 drawn creatures as PNG files, 8 views, tiny: about 2 minutes
-    python benchmarks/cache.py --images 200
+python benchmarks/cache.py                   # 2,000 drawn creatures as PNG files, 8 views, tiny: about 2 minutes
+python benchmarks/cache.py --images 200
 """
 
 import argparse

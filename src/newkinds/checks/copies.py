@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .base import CHECKS, Check, Evidence, Found, some_of
+from .base import CHECKS, Check, Evidence, Found
 from .same import Copies, same_picture
 
 
@@ -42,16 +42,15 @@ class TwoLabels(Check):
 
     def look(self, evidence: Evidence) -> Found:
         table, picture = evidence.table, same_picture(evidence.exact, evidence.near)
-        rows_of: dict[int, list[int]] = {}  # picture → its labelled images
+        rows_of: dict[int, dict[str | None, list[int]]] = {}  # picture → label → its images
         for row in np.flatnonzero(evidence.targets >= 0).tolist():
-            rows_of.setdefault(int(picture[row]), []).append(row)
-        why = {}
-        for rows in rows_of.values():
-            if len({table.labels[row] for row in rows}) > 1:
-                for row in rows:
-                    others = [other for other in rows if table.labels[other] != table.labels[row]]
-                    named = some_of([f"{table.paths[other]} ('{table.labels[other]}')" for other in others])
-                    why[row] = f"labelled '{table.labels[row]}', but {named} shows the same"
+            rows_of.setdefault(int(picture[row]), {}).setdefault(table.labels[row], []).append(row)
+        why: dict[int, str] = {}
+        for of_label in [labels for labels in rows_of.values() if len(labels) > 1]:
+            for label, rows in of_label.items():
+                other, its_rows = next(pair for pair in of_label.items() if pair[0] != label)
+                said = f"labelled '{label}', but the same is labelled '{other}' in {table.paths[its_rows[0]]}"
+                why |= dict.fromkeys(rows, said)
         score = np.zeros(len(table))
         score[list(why)] = 1
         return Found.images(score, why, "is", "under another label too: decide for one label each.")

@@ -65,8 +65,8 @@ class FewLabels(Check):
             return Found.about_all(evidence.table, "")
         said = (
             f"{len(few):,} of {counted(len(counts), 'known class')} {'has' if len(few) == 1 else 'have'} fewer than "
-            f"{FEWEST_LABELS} labelled images ({some_of(few)}): they may be mixed up with similar kinds, and if one is "
-            f"all there is, a wrong label cannot be noticed. Label at least {FEWEST_LABELS} of each."
+            f"{FEWEST_LABELS} labelled images ({some_of(few)}): a wrong label among these can hardly be noticed, and "
+            f"settings are judged by few images. Label at least {FEWEST_LABELS} of each."
         )
         return Found.about_all(evidence.table, said)
 
@@ -81,7 +81,7 @@ class FewImages(Check):
         unlabelled, classes = int((evidence.targets < 0).sum()), len(evidence.table.known)
         said = (
             f"{counted(unlabelled, 'unlabelled image')} for {counted(classes, 'known class')}: kinds with fewer than "
-            f"about {FEWEST_IMAGES} images are often split, or joined to others. Add images, or doubt small categories."
+            f"about {FEWEST_IMAGES} images are found less reliably. Add images, or doubt small categories."
         )
         return Found.about_all(evidence.table, said if 0 < unlabelled < FEWEST_IMAGES * classes else "")
 
@@ -98,7 +98,7 @@ class Imbalance(Check):
             return Found.about_all(evidence.table, "")
         (few, smallest), (many, largest) = counts[0], counts[-1]
         said = (
-            f"'{largest}' has {counted(many, 'labelled image')}, '{smallest}' has {few:,}: large kinds are easily "
-            "split and small ones joined to others. Label more of the small ones, and doubt the sizes of categories."
+            f"'{largest}' has {counted(many, 'labelled image')}, '{smallest}' has {few:,}: if the rest is as uneven, "
+            "large kinds are split and small ones joined. Add images of small kinds, and doubt the sizes of categories."
         )
         return Found.about_all(evidence.table, said)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..cluster.neighbours import ENTRIES_AT_ONCE
+from ..console import track
 from ..data.facts import Facts
 
 SURE = 0.75  # share of common bits from which two hashes are of one picture; measured in RESULTS.md
@@ -50,7 +51,8 @@ def near_copies(facts: Sequence[Facts], order: np.ndarray, rows: Tensor | None =
     red, green, blue = as_bytes([facts[row].colour for row in order]).int().T
     tint = torch.stack([red - green, blue - green], dim=1)  # (m, 2)
     size = max(1, ENTRIES_AT_ONCE // max(len(order), 1))
-    for some in torch.arange(1, len(order)).split(size) if len(order) > 1 else []:
+    blocks = torch.arange(1, len(order)).split(size) if len(order) > 1 else ()
+    for some in track(blocks, "comparing images", total=len(blocks)):
         before = int(some[-1])  # the last of them is compared with so many
         common = edges[some] @ edges[:before].T  # (b, before)
         share = common / (count[some, None] + count[:before] - common).clamp_(min=FEWEST_EDGES)
