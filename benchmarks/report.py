@@ -109,7 +109,7 @@ def measure(run: Path) -> None:
 
 def take_picture(page: Path, file: Path) -> None:
     """The first screen of a page, in at most 256 colours: it is a drawing, and half the size."""
-    driver = browser(1400, 1180)
+    driver = browser(1400, 1240)
     try:
         driver.get(page.resolve().as_uri())
         time.sleep(1)
@@ -136,8 +136,7 @@ def main() -> None:
         photos, out = Path(name) / "photos", Path(name) / "run"
         if given.picture:
             draw_photos(photos, kinds=16, per_kind=40, seed=3)
-            training = {"train": {"epochs": 15, "batch_size": 32, "lr": 0.02}, "method": {"memax_weight": 2.0}}
-            newkinds.discover(photos, out, k=16, method="simgcd", settings=training)
+            newkinds.discover(photos, out, k=16, backbone="tiny", time="1m")
             take_picture(out / "report.html", given.picture)
         else:
             draw_photos(photos, given.kinds, given.images // given.kinds, seed=0)

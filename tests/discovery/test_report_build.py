@@ -24,7 +24,7 @@ PLAN = {
     "candidates": [
         {"name": "frozen", "settings": {}, "score": 0.5, "old": 0.6, "new": 0.4, "error": 0.01, "seconds": 2,
          "state": "judged"},
-        {"name": "adapter", "settings": {"epochs": 3}, "score": 0.7, "old": 0.7, "new": 0.7, "error": None,
+        {"name": "adapter", "settings": {"train": {"epochs": 3}}, "score": 0.7, "old": 0.7, "new": 0.7, "error": None,
          "seconds": 95, "state": "judged"},
         {"name": "slow", "settings": {}, "score": None, "old": None, "new": None, "error": None, "seconds": None,
          "state": "not tried: no time"},
@@ -110,7 +110,7 @@ def test_what_other_steps_left_is_shown(run: Path) -> None:
     (run / "check.csv").write_text(CHECK)
     text = " ".join(Document(render(page_in(run))).text.split())
     for said in (
-        "adapter: it is better", "the best wins", "adapter chosen", "70.0 %", "1 min 35 s", "not tried: no time",
+        "adapter: it is better", "the best wins", "adapter chosen", "train.epochs=3", "70.0 %", "1 min 35 s", "not tried: no time",
         "2 h 1 min", "Judged on 3 splits", "Time allowed: 10 min 0 s",
         "probably between 3 and 6 (90 % interval); how sure: fairly", "gap 5",
         "by temperature", "12 labelled images", "differ by 10.0 %", "80 % to 90 %",

@@ -169,6 +169,8 @@ def _spread_out(centre: NDArray[np.float64]) -> NDArray[np.float64]:
         start = places / max(places[:, 0].std(), 1e-9) * 1e-4
         perplexity = min(15, (len(centre) - 1) / 3)
         places = TSNE(metric="cosine", init=start, perplexity=perplexity, random_state=0).fit_transform(centre)
+        axes = np.linalg.svd(places - places.mean(axis=0), full_matrices=False).Vh
+        places = places @ axes.T  # the long side of the map lies along the long axis
     # half by value, half by rank: one far category must not squeeze all others into a corner
     ranks = places.argsort(axis=0).argsort(axis=0) / max(len(places) - 1, 1)
     low, high = places.min(axis=0), places.max(axis=0)

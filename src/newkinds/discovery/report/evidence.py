@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from ...errors import NewkindsError
 from ...runs.protocol import K_AUTO
 from ...runs.run import Run
+from ...settings import flat
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ class Plan:
     chosen: str
     why: str
     rule: str
-    candidates: list[Candidate]
+    candidates: list[Candidate]  # the best first, those without a score last
     stages: list[tuple[str, float]]  # name, seconds
     budget_seconds: float | None
     splits: int | None
@@ -125,11 +126,12 @@ def _damaged(run: Run, name: str) -> NewkindsError:
 
 
 def _plan(record: Any) -> Plan:
+    candidates = [_candidate(entry, record["chosen"]) for entry in record["candidates"]]
     return Plan(
         chosen=str(record["chosen"]),
         why=str(record.get("why", "")),
         rule=str(record.get("rule", "")),
-        candidates=[_candidate(entry, record["chosen"]) for entry in record["candidates"]],
+        candidates=sorted(candidates, key=lambda c: (c.score is None, -(c.score or 0))),
         stages=[(str(stage["name"]), float(stage["seconds"])) for stage in record.get("stages", [])],
         budget_seconds=_number(record.get("budget_seconds")),
         splits=record.get("splits"),
@@ -138,7 +140,7 @@ def _plan(record: Any) -> Plan:
 
 def _candidate(entry: Any, chosen: str) -> Candidate:
     figure = {name: _number(entry.get(name)) for name in ("score", "old", "new", "error", "seconds")}
-    settings = ", ".join(f"{name} {value}" for name, value in entry.get("settings", {}).items())
+    settings = ", ".join(f"{name}={value}" for name, value in flat(entry.get("settings", {})).items())
     state = str(entry.get("state", ""))
     return Candidate(str(entry["name"]), settings, **figure, state=state, chosen=entry["name"] == chosen)
 
