@@ -36,23 +36,31 @@ class BalancedBatches(Sampler[list[Key]]):
     """Rows of a batch, drawn with replacement: labelled and unlabelled images equally often, on average.
 
     With `draw="by_total"` labelled ones somewhat more often: n / (n + n_u) of the draws.
-    An epoch is as many draws as there are images; an incomplete last batch is dropped.
+    An epoch is as many draws as there are images, or `epoch_size`; an incomplete last batch is dropped.
     """
 
-    def __init__(self, is_labelled: np.ndarray, batch_size: int, seed: int, draw: str = "half_labelled") -> None:
+    def __init__(
+        self,
+        is_labelled: np.ndarray,
+        batch_size: int,
+        seed: int,
+        draw: str = "half_labelled",
+        epoch_size: int | None = None,
+    ) -> None:
         labelled = int(is_labelled.sum())
         divisor = len(is_labelled) if draw == "by_total" else len(is_labelled) - labelled
         self.weight = torch.from_numpy(np.where(is_labelled, 1.0, labelled / max(divisor, 1)))
         self.batch_size = min(batch_size, len(is_labelled))  # a small folder is one batch, not none
+        self.draws = max(epoch_size or len(is_labelled), self.batch_size)
         self.seed = seed
         self.epoch = 0
 
     def __len__(self) -> int:
-        return len(self.weight) // self.batch_size
+        return self.draws // self.batch_size
 
     def __iter__(self) -> Iterator[list[Key]]:
         generator = torch.Generator().manual_seed(seed_for("rows of an epoch", self.seed, self.epoch))
-        rows = torch.multinomial(self.weight, len(self.weight), replacement=True, generator=generator).tolist()
+        rows = torch.multinomial(self.weight, self.draws, replacement=True, generator=generator).tolist()
         for start in range(0, len(self) * self.batch_size, self.batch_size):
             yield [(rows[i], self.epoch, i) for i in range(start, start + self.batch_size)]
 
@@ -97,10 +105,11 @@ class TrainingBatches:
         seed: int,
         workers: int,
         draw: str = "half_labelled",
+        epoch_size: int | None = None,
     ) -> None:
         self.paths = table.paths
         self.targets = torch.from_numpy(table.targets)
-        self.sampler = BalancedBatches(table.targets >= 0, batch_size, seed, draw)
+        self.sampler = BalancedBatches(table.targets >= 0, batch_size, seed, draw, epoch_size)
         self._views = partial(RandomViews, table, preprocessing, seed)
         self._loader = partial(DataLoader, collate_fn=_view_major, num_workers=workers)
         self._steps = self._loader(self._views(2), batch_sampler=self.sampler, persistent_workers=workers > 0)
@@ -115,7 +124,7 @@ class TrainingBatches:
     def of_all_rows(self, epoch: int, views: int) -> Iterator[Batch]:
         """Every row once, in order, in other random views than the epoch's steps see."""
         n, size = len(self.paths), self.sampler.batch_size
-        keys = [(row, epoch, n + row) for row in range(n)]  # steps take the positions below n
+        keys = [(row, epoch, self.sampler.draws + row) for row in range(n)]  # steps take the positions before
         chunks = [keys[start : start + size] for start in range(0, n, size)]
         yield from self._checked(self._loader(self._views(views), batch_sampler=chunks))
 
@@ -176,36 +185,44 @@ class ViewStore(Protocol):
 class StoredBatches:
     """What `TrainingBatches` gives, with views taken from a store instead of made."""
 
-    def __init__(self, table: Table, store: ViewStore, batch_size: int, seed: int, draw: str = "half_labelled") -> None:
+    def __init__(
+        self,
+        table: Table,
+        store: ViewStore,
+        batch_size: int,
+        seed: int,
+        draw: str = "half_labelled",
+        epoch_size: int | None = None,
+    ) -> None:
         self.targets, self.rows = table.targets, store.rows_of(table)
         self.store, self.seed = store, seed
-        self.sampler = BalancedBatches(self.targets >= 0, batch_size, seed, draw)
+        self.sampler = BalancedBatches(self.targets >= 0, batch_size, seed, draw, epoch_size)
 
     def __len__(self) -> int:
         return len(self.sampler)
 
     def __call__(self, epoch: int) -> Iterator[Batch]:
         self.sampler.epoch = epoch
-        numbers = self._numbers("cached views", epoch, 2)
+        numbers = self._numbers("cached views", epoch, self.sampler.draws, 2)
         for keys in self.sampler:
             yield self._batch(np.array([row for row, _, _ in keys]), numbers[[position for _, _, position in keys]])
 
     def of_all_rows(self, epoch: int, views: int) -> Iterator[Batch]:
         """Every row once, in order, in random views that are drawn apart from those of the epoch's steps."""
-        numbers = self._numbers("cached views of all", epoch, views)
+        numbers = self._numbers("cached views of all", epoch, len(self.rows), views)
         for start in range(0, len(self.rows), self.sampler.batch_size):
             some = np.arange(start, min(start + self.sampler.batch_size, len(self.rows)))
             yield self._batch(some, numbers[some])
 
-    def _numbers(self, purpose: str, epoch: int, views: int) -> np.ndarray:
-        """For each position of an epoch, `views` different ones of the random views: (n, views).
+    def _numbers(self, purpose: str, epoch: int, positions: int, views: int) -> np.ndarray:
+        """For each position of an epoch, `views` different ones of the random views: (positions, views).
 
         If there are none, it is the evaluation view each time, and only dropout makes them differ.
         """
         if not self.store.random_views:
-            return np.zeros((len(self.rows), views), dtype=np.int64)
+            return np.zeros((positions, views), dtype=np.int64)
         rng = np.random.default_rng(seed_for(purpose, self.seed, epoch))
-        every = np.tile(np.arange(1, self.store.random_views + 1), (len(self.rows), 1))
+        every = np.tile(np.arange(1, self.store.random_views + 1), (positions, 1))
         return rng.permuted(every, axis=1)[:, :views]
 
     def _batch(self, rows: np.ndarray, numbers: np.ndarray) -> Batch:

@@ -31,6 +31,7 @@ class TrainConfig:
     """The training loop. Defaults are those the published hosts share."""
 
     epochs: WholeNumber = 200
+    epoch_size: Count | None = None  # images drawn in an epoch; by default as many as there are
     batch_size: Count = 128  # images; each gives two views
     lr: NonNegative = 0.1
     min_lr_ratio: NonNegative = 1e-3  # the cosine ends at lr · min_lr_ratio

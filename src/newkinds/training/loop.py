@@ -103,9 +103,10 @@ def batches_of(
 ) -> TrainingBatches | StoredBatches:
     """Views of the images: from the cache, if there is one, else made again at every step."""
     if cache is not None:
-        return StoredBatches(table, cache, config.batch_size, config.seed, config.draw)
+        return StoredBatches(table, cache, config.batch_size, config.seed, config.draw, config.epoch_size)
     preprocessing, workers = model.encoder.backbone.preprocessing, choose_workers(config.workers, device)
-    return TrainingBatches(table, preprocessing, config.batch_size, config.seed, workers, config.draw)
+    of_epoch = (config.draw, config.epoch_size)
+    return TrainingBatches(table, preprocessing, config.batch_size, config.seed, workers, *of_epoch)
 
 
 def find_categories(model: Model, table: Table, config: TrainConfig, cache: TokenCache | None) -> None:

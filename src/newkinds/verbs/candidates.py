@@ -29,6 +29,42 @@ RULE = (
 )
 
 
+WHITENED: tuple[float | str, ...] = ("none", 0.5)  # shrinkages
+FROZEN = "frozen features"
+
+
+@dataclass(frozen=True)
+class Way:
+    """How categories are found in given features."""
+
+    assigner: str
+    whiten: float | str = "none"
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> "Way":
+        return cls(settings["assigner"]["name"], settings["embedding"]["whiten"])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"assigner": {"name": self.assigner}, "embedding": {"whiten": self.whiten}}
+
+    def __str__(self) -> str:
+        name = "own prototypes" if self.assigner == OWN else self.assigner
+        return name if self.whiten == "none" else f"{name}, whitened"
+
+    def on(self, rows: Tensor, split: Resplit) -> Accuracy:
+        """Judged on what a split of labelled images hides: unit rows (m, P) of these images."""
+        labels = torch.from_numpy(split.labels)
+        if self.whiten != "none":
+            rows = whitened(rows, *whitening_of(rows, labels, float(self.whiten)))
+        quick = {"restarts": RESTARTS} if self.assigner in ("kmeans", "sskmeans", "balanced") else {}
+        fitted = ASSIGNERS[self.assigner](rows.shape[1], split.known, split.categories, **quick)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.default_generator.manual_seed(seed_for("categories", split.seed))
+            fitted.fit(rows, labels)
+            return accuracy_on(split, fitted(rows).argmax(dim=1).cpu().numpy())
+
+
 @dataclass(frozen=True)
 class Candidate:
     """One way to find categories, and what became of it."""
@@ -74,13 +110,14 @@ def frozen_candidates() -> list[Candidate]:
     The first is the default if nothing can be judged. PIM and plain k-means are left out: on 50 kinds of birds PIM is
     no better than `balanced` and takes minutes, and k-means does not look at labels at all.
     """
-    found = []
-    for assigner in ("balanced", "sskmeans", "ward", "meanshift"):
-        for whiten in ("none", 0.5):
-            name = f"frozen features, {assigner}" + ("" if whiten == "none" else ", whitened")
-            settings = {"method": {"name": "frozen"}, "assigner": {"name": assigner}, "embedding": {"whiten": whiten}}
-            found.append(Candidate(name, settings))
-    return found
+    ways = [Way(assigner, whiten) for assigner in ("balanced", "sskmeans", "ward", "meanshift") for whiten in WHITENED]
+    return [Candidate(f"{FROZEN}, {way}", {"method": {"name": "frozen"}, **way.settings}) for way in ways]
+
+
+def ways_after(frozen: Candidate) -> list["Way"]:
+    """How categories are found in trained features: by the method itself, and by the best assigner of frozen ones."""
+    best = Way.of(frozen.settings)
+    return [Way(OWN, "none"), best, replace(best, whiten=next(other for other in WHITENED if other != best.whiten))]
 
 
 def choose(candidates: Iterable[Candidate]) -> tuple[Candidate, str]:
@@ -118,29 +155,10 @@ def judge_frozen(candidate: Candidate, embedding: Tensor, splits: Sequence[Respl
     """An assigner in fixed unit rows (n, P) of all images, fitted to each split of the labelled ones."""
     started = time.perf_counter()
     try:
-        found = [_on_split(candidate.settings, embedding[split.rows], split) for split in splits]
+        found = [Way.of(candidate.settings).on(embedding[split.rows], split) for split in splits]
     except NewkindsError as error:
         return replace(candidate, state=f"stopped: {error}")
     return candidate.judged(found, time.perf_counter() - started)
-
-
-def _on_split(settings: Mapping[str, Any], rows: Tensor, split: Resplit) -> Accuracy:
-    labels = torch.from_numpy(split.labels)
-    whiten = settings.get("embedding", {}).get("whiten", "none")
-    if whiten != "none":
-        rows = whitened(rows, *whitening_of(rows, labels, float(whiten)))
-    return accuracy_on(split, assigned(settings["assigner"]["name"], rows, split))
-
-
-def assigned(assigner: str, rows: Tensor, split: Resplit) -> np.ndarray:
-    """Categories (m,) of the unit rows (m, P) of a split's images, found by an assigner that knows what is labelled."""
-    made = ASSIGNERS[assigner]
-    quick = {"restarts": RESTARTS} if assigner in ("kmeans", "sskmeans", "balanced") else {}
-    fitted = made(rows.shape[1], split.known, split.categories, **quick)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.default_generator.manual_seed(seed_for("categories", split.seed))
-        fitted.fit(rows, torch.from_numpy(split.labels))
-        return fitted(rows).argmax(dim=1).cpu().numpy()
 
 
 def accuracy_on(split: Resplit, category: np.ndarray) -> Accuracy:
@@ -174,6 +192,10 @@ def table_text(candidates: Sequence[Candidate], chosen: str) -> str:
 # -- candidates that train -------------------------------------------------------------------------------------------
 
 
+BATCH, FEWEST_STEPS = 128, 25  # images in a step, steps in an epoch
+LOOKS = 4  # in a training, at whether it has collapsed
+
+
 @dataclass(frozen=True)
 class Recipe:
     """A way to train, whose epochs depend on the number of images: what counts is the number of steps."""
@@ -184,15 +206,24 @@ class Recipe:
     passes: float  # views of an image that go through the backbone, over one
     blocks: float = 0.0  # backbone passes that one epoch of training costs, forwards and backwards
 
-    def epochs(self, images: int, batch_size: int = 128) -> int:
-        return max(1, round(self.steps / max(1, images // min(batch_size, images))))
+    def epoch_size(self, images: int) -> int:
+        """Images drawn in an epoch: an epoch of a few steps would be spent on writing checkpoints."""
+        return max(images, BATCH * FEWEST_STEPS)
+
+    def epochs(self, images: int) -> int:
+        return max(1, round(self.steps / (self.epoch_size(images) // min(BATCH, images))))
 
     def layer(self, images: int) -> dict[str, Any]:
         """The settings for so many images."""
         epochs = self.epochs(images)
-        every = max(1, epochs // 4)  # epochs between two looks at whether it has collapsed
         sections: dict[str, Any] = copy.deepcopy(self.settings)
-        sections["train"] = {**sections.get("train", {}), "epochs": epochs, "eval_every": every}
+        sections["train"] = {
+            **sections.get("train", {}),
+            "epochs": epochs,
+            "epoch_size": self.epoch_size(images),
+            "batch_size": BATCH,
+            "eval_every": max(1, epochs // LOOKS),
+        }
         sections["method"] = {**sections["method"], "warmup_teacher_epochs": max(1, epochs // 3)}
         return sections
 
@@ -223,6 +254,3 @@ RECIPES = (
 )
 
 
-def assigners_after(frozen: Candidate) -> list[str]:
-    """Which assigners are tried in trained features: the method's own, and the best one in frozen features."""
-    return [OWN, str(frozen.settings["assigner"]["name"])]

@@ -27,6 +27,7 @@ from ..encoders.backbones import TINY, Backbone, build_backbone
 from ..encoders.encoder import Encoder
 from ..encoders.organizers import ORGANIZERS
 from ..errors import NewkindsError
+from ..files import make_folder
 from ..runs.config import OWN, Config, resolve
 from ..runs.protocol import K_AUTO, require_same_images
 from ..runs.run import Run
@@ -40,26 +41,28 @@ from ..training.model import Model
 from ..training.store import CacheUnavailable
 from .assign import COPIED, STALE
 from .candidates import (
+    FROZEN,
     JUDGED,
+    LOOKS,
     RECIPES,
     RULE,
     Candidate,
     Recipe,
+    Way,
     accuracy_on,
-    assigned,
-    assigners_after,
     choose,
     frozen_candidates,
     judge_frozen,
     table_of,
     table_text,
-)  # fmt: skip
+    ways_after,
+)
 from .count import COUNT_BY, read_count
 from .train import Layers, category_count, images_of, settled, train_on
 
 FILE = "plan.json"
 HOUR = 3600.0
-SPLITS, TRIALS = 4, 3  # of the labelled images, for what is frozen and for what trains
+SPLITS, TRIALS = 6, 3  # of the labelled images, for what is frozen and for what trains
 SIZES = (112, 168, 224)  # px, of which the largest is taken whose pass over all images fits into its share of the time
 SHARE_OF_PASS = 0.15  # of the time, for one pass
 ENLARGED = 4  # an image is not shown to the backbone more than so many times larger than it is
@@ -138,17 +141,17 @@ class Plan:
         self.chosen = self.frozen.name
         say(f"{self.frozen.name}: {self.why}")
 
-    def answer(self) -> Discovery:
-        """Stage c, second half: a complete run from frozen features."""
+    def answer(self) -> None:
+        """Stage c, second half: a complete run from frozen features, unless an earlier command has left one."""
+        if all(self.run.path(name).is_file() for name in ("model.safetensors", "assignments.csv", FILE)):
+            return
         with self._stage("first answer"):
+            make_folder(self.run.folder)
+            self._write()  # first: what is in the folder is then known to be planned
             config = self._config(self.frozen.settings)
-            if self._complete() and self.earlier:
-                return self._shown(load(self.run.folder, self.config.train.device))
             loaded, _ = train_on(self.table, config, self.run, self.counted, cache=self.cache)
-            self._write()
-            found = self._shown(loaded)
+            self._shown(loaded)
         say(f"a first complete answer is in {self.run.folder} after {duration(self.spent)}")
-        return found
 
     def judge_trained(self) -> None:
         """Stage d: training, judged on labelled images split again."""
@@ -156,17 +159,17 @@ class Plan:
             return
         with self._stage("compare trainings"):
             for recipe in RECIPES:
-                names = {name: self._name(recipe, name) for name in self._assigners_after()}
-                if all(self._state_of(name) == JUDGED for name in names.values()):
+                ways = {f"{recipe.name}, {way}": way for way in self._ways_after()}
+                if all(self._state_of(name) == JUDGED for name in ways):
                     continue
-                first = next(iter(names.values()))
                 needs = self._needs(recipe)
                 if (reason := self._unfit(recipe)) or self.spent + needs > self.seconds:
                     reason = reason or f"needs about {duration(needs)}, {duration(self.seconds - self.spent)} are left"
-                    self._keep(Candidate(first, recipe.settings, True, state=f"not tried: {reason}"))
+                    self._keep(Candidate(recipe.name, recipe.settings, True, state=f"not tried: {reason}"))
                     continue
                 say(f"trying: {recipe.name} (about {duration(needs)})")
-                for candidate in self._trial(recipe, names):
+                self.candidates = [c for c in self.candidates if c.name != recipe.name]  # there was no time before
+                for candidate in self._trial(recipe, ways):
                     self._keep(candidate)
             best, self.why = choose(self.candidates)
             self.chosen = best.name
@@ -181,7 +184,7 @@ class Plan:
             return self._shown(load(self.run.folder, self.config.train.device))
         with self._stage("train what was chosen"):
             recipe = self._recipe_of(chosen)
-            settings = {**recipe.layer(len(self.table)), "assigner": chosen.settings["assigner"]}
+            settings = {**recipe.layer(len(self.table)), **Way.of(chosen.settings).settings}
             inner = Run(self.run.path("plan") / "chosen")
             cache = self.cache if recipe.passes == 0 else None
             try:
@@ -206,9 +209,9 @@ class Plan:
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
-    def _trial(self, recipe: Recipe, names: dict[str, str]) -> list[Candidate]:
-        """Train on each split, and judge every assigner in the trained features."""
-        found: dict[str, list[Accuracy]] = {assigner: [] for assigner in names}
+    def _trial(self, recipe: Recipe, ways: dict[str, Way]) -> list[Candidate]:
+        """Train on each split, and judge every way to find categories in the trained features."""
+        found: dict[str, list[Accuracy]] = {name: [] for name in ways}
         started, state = time.monotonic(), ""
         for number, split in enumerate(self.splits[:TRIALS]):
             table = table_of(self.table, split)
@@ -224,19 +227,19 @@ class Plan:
             features = embed(model.encoder, table, model.device, cache=cache).features
             with torch.inference_mode():
                 rows = model.embedding(features).cpu()
-            for assigner in names:
-                own = assigner == OWN
-                category = model.assign(features).category.cpu().numpy() if own else assigned(assigner, rows, split)
-                found[assigner].append(accuracy_on(split, category))
+            for name, way in ways.items():
+                if way.assigner == OWN:
+                    found[name].append(accuracy_on(split, model.assign(features).category.cpu().numpy()))
+                else:
+                    found[name].append(way.on(rows, split))
         shutil.rmtree(self.run.path("plan"), ignore_errors=True)
         seconds = time.monotonic() - started
         if not recipe.blocks and not state:
             self.step_seconds = seconds / (recipe.steps * len(self.splits[:TRIALS]))
         made = []
-        for assigner, name in names.items():
-            candidate = Candidate(name, {**recipe.settings, "assigner": {"name": assigner}}, True)
-            judged = candidate.judged(found[assigner], seconds) if not state else replace(candidate, state=state)
-            made.append(judged)
+        for name, way in ways.items():
+            candidate = Candidate(name, {**recipe.settings, **way.settings}, True)
+            made.append(candidate.judged(found[name], seconds) if not state else replace(candidate, state=state))
         return made
 
     def _watch(self, table: Table, cache: TokenCache | None) -> Evaluator:
@@ -253,10 +256,12 @@ class Plan:
             category = model.assign(features).category.cpu().numpy()
             filled = len(np.unique(category)) / model.k
             knows = float((category[labelled] == targets[labelled]).mean())
+            looks.append(knows)
+            if len(looks) <= LOOKS // 2:  # it has hardly begun
+                return {"agreement": knows, "filled": filled}
             if filled < 0.5:
                 raise Collapsed(f"it collapsed: {1 - filled:.0%} of the categories are empty")
-            looks.append(knows)
-            if len(looks) > 2 and knows < known_before:  # the first looks are at a head that has hardly begun
+            if knows < known_before:
                 raise Collapsed(f"it agrees with {knows:.0%} of the labels, frozen features with {known_before:.0%}")
             return {"agreement": knows, "filled": filled}
 
@@ -295,18 +300,19 @@ class Plan:
 
     def _allowed(self, candidate: Candidate) -> Candidate:
         """The candidate with what the user named."""
-        config = self._config(candidate.settings) if hasattr(self, "k") else resolve(*self.base, candidate.settings)
-        assigner, whiten = config.assigner["name"], config.embedding["whiten"]
-        settings = {**candidate.settings, "assigner": {"name": assigner}, "embedding": {"whiten": whiten}}
-        name = f"frozen features, {assigner}" + ("" if whiten == "none" else ", whitened")
-        return replace(candidate, name=name, settings=settings)
+        config = self._config(candidate.settings)
+        way = Way(config.assigner["name"], config.embedding["whiten"])
+        return replace(candidate, name=f"{FROZEN}, {way}", settings={**candidate.settings, **way.settings})
 
-    def _assigners_after(self) -> list[str]:
-        named = self._config({}).assigner["name"]
-        return assigners_after(self.frozen) if named == OWN else [named]
-
-    def _name(self, recipe: Recipe, assigner: str) -> str:
-        return f"{recipe.name}, assigner {assigner}"
+    def _ways_after(self) -> list[Way]:
+        """In trained features; what the user named wins."""
+        named = self._config({})
+        ways = ways_after(self.frozen)
+        if named.assigner["name"] != OWN:
+            ways = [replace(way, assigner=named.assigner["name"]) for way in ways]
+        if named.embedding["whiten"] != "none":
+            ways = [replace(way, whiten=named.embedding["whiten"]) for way in ways if way.assigner != OWN]
+        return list(dict.fromkeys(ways))
 
     def _unfit(self, recipe: Recipe) -> str:
         if recipe.passes == 0 and self.cache is None:
@@ -373,9 +379,6 @@ class Plan:
         checks.write(self.findings, self.run)
         return loaded.discover(self.table, cache or self.cache)
 
-    def _complete(self) -> bool:
-        return all(self.run.path(name).is_file() for name in ("model.safetensors", "assignments.csv", FILE))
-
     def _state_of(self, name: str) -> str:
         return next((c.state for c in self.candidates if c.name == name), "")
 
@@ -394,14 +397,14 @@ class Plan:
         chosen = next(candidate for candidate in self.candidates if candidate.name == self.chosen)
         settings = chosen.settings
         if chosen.trains:
-            settings = {**self._recipe_of(chosen).layer(len(self.table)), "assigner": settings["assigner"]}
+            settings = {**self._recipe_of(chosen).layer(len(self.table)), **Way.of(settings).settings}
             settings["train"] = {name: value for name, value in settings["train"].items() if name != "eval_every"}
         backbone = {**self.base[0]["backbone"], **settings.get("backbone", {})}
         weights = self.config.backbone["weights"]
         return {**settings, "backbone": {**backbone, **({"weights": weights} if weights else {})}, "k": self.k}
 
     def _recipe_of(self, chosen: Candidate) -> Recipe:
-        return next(recipe for recipe in RECIPES if chosen.name.startswith(f"{recipe.name}, assigner"))
+        return next(recipe for recipe in RECIPES if chosen.settings["method"] == recipe.settings["method"])
 
     def record(self) -> dict[str, Any]:
         return {
