@@ -67,12 +67,7 @@ def combined(features: Features, y: Given, *, learnt: bool = False, random_state
     """
     points, labels, known, differing = checked(features, y)
     evidence = gather(points, labels, known, differing, learnt, random_state)
-    numbers, weights = distribution(evidence)
-    below = weights.cumsum() - weights / 2
-    tail = (1 - LEVEL) / 2
-    answer = int(numbers[np.searchsorted(weights.cumsum(), 0.5)])
-    ends = np.interp([tail, 1 - tail], below, numbers)
-    low, high = min(answer, math.floor(ends[0])), max(answer, math.ceil(ends[1]))
+    answer, low, high = quantiles(*distribution(evidence))
     cuts, labelled = evidence.cuts, labels != UNLABELLED
     curve = dict(zip(cuts.ks.tolist(), cuts.agreement.tolist(), strict=True))
     curve[answer] = matched_share(cuts.tree.labels_at(answer)[labelled], labels[labelled])
@@ -116,6 +111,14 @@ def distribution(evidence: Evidence) -> tuple[NDArray[np.int64], NDArray[np.floa
     if evidence.neighbours is not None:
         weight *= _by_neighbours(evidence.neighbours, cuts, logs)
     return numbers, weight / weight.sum()
+
+
+def quantiles(numbers: NDArray[np.int64], weights: NDArray[np.float64]) -> tuple[int, int, int]:
+    """The median of a distribution over whole numbers, and the ends of an interval of probability LEVEL around it."""
+    tail = (1 - LEVEL) / 2
+    median = int(numbers[np.searchsorted(weights.cumsum(), 0.5)])
+    low, high = np.interp([tail, 1 - tail], weights.cumsum() - weights / 2, numbers)
+    return median, min(median, math.floor(low)), max(median, math.ceil(high))
 
 
 def _by_neighbours(
