@@ -113,6 +113,16 @@ def problems(
         yield features[np.concatenate(rows)[order]], np.concatenate(labels)[order], total, drawn_ratio
 
 
+def whole(features: torch.Tensor, of_class: NDArray[np.int64], count: int, seed: int) -> Iterator[Problem]:
+    """All classes and images: half of the classes are known, half of whose images are labelled."""
+    random = np.random.default_rng(seed)
+    total = int(of_class.max()) + 1
+    for _ in range(count):
+        place = random.permutation(total)[of_class]  # (n,)
+        labels = np.where((place < total // 2) & (random.random(len(place)) < 0.5), place, -1)
+        yield features, labels, total, float(np.bincount(of_class).max() / np.bincount(of_class).min())
+
+
 def count_all(name: str, drawn: Iterator[Problem], by: list[str], starts: int, most_images: int, out: Path) -> None:
     """Count every problem in every way that has not been counted yet, and add it to the file."""
     done = {(row.data, row.problem, row.by) for row in read(out)}
@@ -205,6 +215,7 @@ def main() -> None:
     )
     parser.add_argument("--new-size", type=float, default=1, help="images of a new class for one of a known class")
     parser.add_argument("--ratio", type=float, help="of the largest class to the smallest, instead of 1 or 10")
+    parser.add_argument("--whole", action="store_true", help="all classes and images, half of each known or labelled")
     parser.add_argument("--tune", action="store_true", help="compare constants of combined instead")
     given = parser.parse_args()
     drawn: list[Problem] = []
@@ -221,7 +232,10 @@ def main() -> None:
         if half:
             some = np.flatnonzero(of_class % 2 == ("even", "odd").index(half))
             features, of_class = features[some], of_class[some]
-        of_data = problems(features, of_class, given.problems, given.seed, given.new_size, given.ratio)
+        if given.whole:
+            of_data = whole(features, of_class, given.problems, given.seed)
+        else:
+            of_data = problems(features, of_class, given.problems, given.seed, given.new_size, given.ratio)
         if given.tune:
             drawn.extend(of_data)
         else:

@@ -33,7 +33,7 @@ from .share import LabelledNeighbours
 LEVEL = 0.9  # probability of the interval
 SUBSAMPLES, SUBSAMPLE = 4, 0.7  # trees of a share of the images: their votes are averaged with those of all images
 BIAS = {"agreement": -0.15, "silhouette": -0.3, "gap": -0.35}  # of ln K, by each reading of the tree
-SPREAD = 0.6  # standard deviation of ln K around such a vote; larger than measured, as the three are much alike
+SPREAD = 0.6  # of ln K around such a vote; larger than measured, as the three are much alike
 GAP_WEIGHT = 10  # power of a gap in the tree: nothing where gaps are a percent, all where they are twofold
 OTHER_ERRORS = 0.05  # of ln K, where nothing else is uncertain
 SOLID_CLASSES, SOLID_LABELS = 4, 3  # labelled classes, and images of each: with fewer one cannot be sure
@@ -107,7 +107,8 @@ def distribution(evidence: Evidence) -> tuple[NDArray[np.int64], NDArray[np.floa
     logs = np.log(numbers)
     weight = cuts.gap.clip(max=2) ** GAP_WEIGHT / numbers  # a priori each factor is as probable as any other
     for name, vote in evidence.averaged_votes().items():
-        weight *= np.exp(-(((logs - (vote - BIAS[name])) / SPREAD) ** 2) / 2)
+        off = (logs - (vote - BIAS[name])) / SPREAD
+        weight *= (1 + off**2 / 3) ** -2  # Student's t: a vote that is far from all others has little weight
     if evidence.neighbours is not None:
         weight *= _by_neighbours(evidence.neighbours, cuts, logs)
     return numbers, weight / weight.sum()
