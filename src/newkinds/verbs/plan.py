@@ -82,7 +82,7 @@ class Plan:
         self.stages: list[dict[str, Any]] = []
         self.candidates: list[Candidate] = []
         self.chosen, self.why, self.earlier = "", "", 0.0
-        self.step_seconds = STEP_SECONDS
+        self.step_seconds, self.replacing = STEP_SECONDS, False
         self._read()
 
     # -- stages ----------------------------------------------------------------------------------------------------
@@ -143,7 +143,8 @@ class Plan:
 
     def answer(self) -> None:
         """Stage c, second half: a complete run from frozen features, unless an earlier command has left one."""
-        if all(self.run.path(name).is_file() for name in ("model.safetensors", "assignments.csv", FILE)):
+        wanted = ("model.safetensors", "assignments.csv", FILE)
+        if self.replacing or all(self.run.path(name).is_file() for name in wanted):
             return
         with self._stage("first answer"):
             make_folder(self.run.folder)
@@ -195,6 +196,7 @@ class Plan:
                 self._keep(replace(chosen, state=f"stopped: {error}", scores=[]))
                 self.chosen, self.why = self.frozen.name, f"{chosen.name} collapsed on all images, so this stays"
                 return self.finish()
+        self.replacing = True  # killed from here on, the same command puts the result in its place once more
         self._write()
         with _no_interrupts():
             for name in STALE:
@@ -204,6 +206,8 @@ class Plan:
                     self.run.write(name, inner.verified(name).read_bytes())
             self.run.path("categories.json").unlink(missing_ok=True)
             found = self._shown(LoadedRun(self.run, loaded.model), cache)
+            self.replacing = False
+            self._write()
             shutil.rmtree(inner.folder.parent)
         return found
 
@@ -410,6 +414,7 @@ class Plan:
         return {
             "chosen": self.chosen, "why": self.why, "rule": RULE, "splits": SPLITS, "budget_seconds": self.seconds,
             "spent_seconds": round(self.spent, 1), "step_seconds": self.step_seconds, "asked": self._asked(),
+            "replacing": self.replacing,
             "candidates": [candidate.record() for candidate in self.candidates], "stages": self.stages,
         }  # fmt: skip
 
@@ -432,7 +437,7 @@ class Plan:
                 )
         self.candidates = [Candidate.of_record(entry) for entry in record["candidates"]]
         self.step_seconds, self.earlier = float(record["step_seconds"]), float(record["spent_seconds"])
-        self.stages = record["stages"]
+        self.stages, self.replacing = record["stages"], bool(record["replacing"])
         say(f"continuing the plan in {self.run.folder}")
 
     def _asked(self) -> dict[str, str]:
@@ -445,7 +450,8 @@ class Plan:
         say(f"[{duration(self.spent)}] {name}")
         started = time.monotonic()
         yield
-        self.stages.append({"name": name, "seconds": round(time.monotonic() - started, 2)})
+        seconds = round(time.monotonic() - started, 2)
+        self.stages.append({"name": name, "seconds": seconds, "at": round(self.spent, 2)})
 
 
 def _seconds_per_image(backbone: Backbone, device: torch.device) -> float:
