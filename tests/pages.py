@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from newkinds.cluster.count import Count
 from newkinds.comparison import Column, Comparison, Entry, OverSeeds, Row
 from newkinds.data.table import table_of_pixels
 from newkinds.discovery.figures import field_overlays
 from newkinds.discovery.marks import MEANINGS
 from newkinds.discovery.report import CategoryRow, FieldPictures, MaybeOne, Page, Shown
 from newkinds.discovery.report.charts import curve, dots
-from newkinds.discovery.report.evidence import Bin, Calibration, Candidate, CountChoice, Finding, Plan
+from newkinds.discovery.report.evidence import Bin, Calibration, Candidate, Finding, Plan
 from newkinds.discovery.report.sheets import Tile, draw_sheets
 
 HOSTILE = [
@@ -126,7 +127,7 @@ def a_page(names: list[str] | None = None, **changes: Any) -> Page:
     ]  # fmt: skip
     first = names[0]
     field = np.random.default_rng(0).dirichlet(np.ones(6), size=4)
-    counted = CountChoice(12, 4, "ward", "images that fit", [(k, 1 / k) for k in range(5, 30)], 9, 15, 0.9, first, [])
+    counted = Count(12, [(k, 1 / k) for k in range(5, 30)], first, 4, first, 9, 15, 0.9, "sure", {first: 3}, first)
     candidates = [
         Candidate(first, first, 0.6, 0.7, 0.5, 0.01, 75, first, True),
         Candidate("frozen", "", None, None, None, None, None, "not tried", False),

@@ -13,7 +13,7 @@ from newkinds.discovery.categories import Discovery, Member
 from newkinds.discovery.finished import load, read_features
 from newkinds.discovery.report import Page, build, render
 from newkinds.discovery.report.build import page_of
-from newkinds.discovery.report.evidence import read_calibration, read_count_choice, read_findings, read_plan
+from newkinds.discovery.report.evidence import read_calibration, read_findings, read_number, read_plan
 from newkinds.errors import NewkindsError
 from newkinds.runs.run import Run
 from newkinds.training.embedding import Embedded
@@ -32,7 +32,7 @@ PLAN = {
     "stages": [{"name": "embedding", "seconds": 7261}],
 }  # fmt: skip
 COUNT = {"answer": 4, "curve": [[3, 0.5], [4, 0.9], [5, 0.7]], "method": "ward", "known": 2, "score_is": "fits"}
-INTERVAL = {"low": 3, "high": 6, "level": 0.9, "sure": "fairly", "votes": {"gap": 5}}
+INTERVAL = {"low": 3, "high": 6, "level": 0.9, "sure": "fairly sure", "votes": {"gap": 5}}
 CALIBRATION = {
     "bins": [
         {"low": 0.8, "high": 0.9, "images": 12, "confidence": 0.85, "correct": 0.75},
@@ -110,9 +110,9 @@ def test_what_other_steps_left_is_shown(run: Path) -> None:
     (run / "check.csv").write_text(CHECK)
     text = " ".join(Document(render(page_in(run))).text.split())
     for said in (
-        "adapter: it is better", "the best wins", "adapter chosen", "train.epochs=3", "70.0 %", "1 min 35 s", "not tried: no time",
-        "2 h 1 min", "Judged on 3 splits", "Time allowed: 10 min 0 s",
-        "probably between 3 and 6 (90 % interval); how sure: fairly", "gap 5",
+        "adapter: it is better", "the best wins", "adapter chosen", "train.epochs=3", "70.0 %", "1 min 35 s",
+        "not tried: no time", "2 h 1 min", "Judged on 3 splits", "Time allowed: 10 min 0 s",
+        "Between 3 and 6 with a probability of 90 %. The number is a fair guess", "gap 5",
         "by temperature", "12 labelled images", "differ by 10.0 %", "80 % to 90 %",
         "unequal classes", "twice here", "creature-00003.png",
     ):  # fmt: skip
@@ -121,10 +121,10 @@ def test_what_other_steps_left_is_shown(run: Path) -> None:
 
 def test_a_count_without_an_interval_and_one_made_later(run: Path) -> None:
     (run / "count.json").write_text(json.dumps(COUNT | {"answer": 5}))
-    assert (choice := read_count_choice(Run(run))) is not None
-    assert (choice.answer, choice.low, choice.votes) == (5, None, [])
+    assert (choice := read_number(Run(run))) is not None
+    assert (choice.answer, choice.low, choice.votes) == (5, None, {})
     (run / "k_auto.json").write_text(json.dumps(COUNT))
-    assert (choice := read_count_choice(Run(run))) is not None
+    assert (choice := read_number(Run(run))) is not None
     assert choice.answer == 4, "what the run was made with, before what was counted later"
 
 
@@ -134,8 +134,8 @@ def test_a_count_without_an_interval_and_one_made_later(run: Path) -> None:
         (read_plan, "plan.json", "[]"),
         (read_plan, "plan.json", '{"chosen": "x", "candidates": [1]}'),
         (read_plan, "plan.json", "{"),
-        (read_count_choice, "k_auto.json", '{"answer": "many"}'),
-        (read_count_choice, "count.json", "3"),
+        (read_number, "k_auto.json", '{"answer": "many"}'),
+        (read_number, "count.json", "3"),
         (read_calibration, "calibration.json", '{"bins": 3}'),
         (read_findings, "check.csv", "path\na.png\n"),
     ],

@@ -17,8 +17,8 @@ from conftest import TINY_TRAINING
 from newkinds.cluster.count import COUNTERS, Count
 from newkinds.cluster.count import summary as count_summary
 from newkinds.errors import NewkindsError
+from newkinds.runs.counted import read_count
 from newkinds.runs.run import Run
-from newkinds.verbs.count import read_count
 
 Cli = Callable[..., tuple[int, str, str]]
 FEW = ("--set", "data.categories=4", "--set", "data.per_category=8")

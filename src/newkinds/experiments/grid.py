@@ -14,11 +14,12 @@ from ..console import say, warn
 from ..errors import NewkindsError, reason_of
 from ..evaluation.judge import evaluate
 from ..methods import METHODS
+from ..runs.counted import read_count
 from ..runs.run import FREE_TO_CHANGE, Run
 from ..settings import flat
 from ..verbs.assign import CHANGED as ASSIGNING
 from ..verbs.assign import assign
-from ..verbs.count import COUNT_BY, count_categories, read_count
+from ..verbs.count import COUNT_BY, count_categories
 from ..verbs.discover import discover
 from ..verbs.train import require_same_settings
 

@@ -1,8 +1,6 @@
 """How many categories there are in a finished run, or in images seen by the backbone alone."""
 
 import inspect
-from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from ..errors import NewkindsError
 from ..evaluation.judge import all_true, table_with_truth
 from ..files import make_folder, refuse_inputs
 from ..runs.config import Config
+from ..runs.counted import write_count
 from ..runs.run import Run
 from ..settings import flat
 from ..training.device import choose_device
@@ -31,10 +30,6 @@ from ..training.model import load_model
 from .choices import Choices, layers_of
 
 COUNT_BY = "combined"
-LATER_KEYS: dict[str, Callable[[Any], Any]] = {  # of a count that is written; older files have none of them
-    "low": int, "high": int, "level": float, "sure": str, "caution": str,
-    "votes": lambda votes: {str(part): int(k) for part, k in votes.items()},
-}  # fmt: skip
 
 
 def count_categories(
@@ -125,21 +120,3 @@ def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], 
         embedding = model.embedding(features)
     labels = [row["given_label"] or None for row in rows]
     return embedding, [row["path"] for row in rows], labels, model.known, model.method.trains
-
-
-def write_count(counted: Count, run: Run, name: str) -> None:
-    run.write(f"{name}.png", plot(counted))
-    run.write_json(f"{name}.json", asdict(counted))
-
-
-def read_count(run: Run, name: str = "count") -> Count:
-    """What `count_categories` (or `--k auto`) wrote into a run."""
-    record = run.read_json(f"{name}.json")
-    try:
-        curve = [(int(k), float(score)) for k, score in record["curve"]]
-        return Count(
-            int(record["answer"]), curve, str(record["method"]), int(record["known"]), str(record["score_is"]),
-            **{name: as_type(record[name]) for name, as_type in LATER_KEYS.items() if record.get(name) is not None},
-        )  # fmt: skip
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
-        raise NewkindsError(f"{run.path(name)}.json is damaged: delete it to count again.") from None

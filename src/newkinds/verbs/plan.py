@@ -29,6 +29,7 @@ from ..encoders.organizers import ORGANIZERS
 from ..errors import NewkindsError
 from ..files import make_folder
 from ..runs.config import OWN, Config, resolve
+from ..runs.counted import read_count
 from ..runs.protocol import K_AUTO, require_same_images
 from ..runs.run import Run
 from ..settings import flat
@@ -57,7 +58,7 @@ from .candidates import (
     table_text,
     ways_after,
 )
-from .count import COUNT_BY, read_count
+from .count import COUNT_BY
 from .train import Layers, category_count, images_of, settled, train_on
 
 FILE = "plan.json"

@@ -20,6 +20,7 @@ from ..encoders.auto import AUTO, choose_backbone, warn_of_tiny
 from ..errors import NewkindsError
 from ..evaluation.judge import score_unlabelled
 from ..runs.config import DRAWN, Config, resolve
+from ..runs.counted import read_count, write_count
 from ..runs.protocol import K_AUTO, earlier_images, record_protocol
 from ..runs.run import Run
 from ..training.cache import TokenCache, cached_tokens
@@ -28,7 +29,7 @@ from ..training.loop import Evaluator, describe_groups, fit, parameter_groups
 from ..training.model import Model, build_model, load_model
 from ..training.store import CacheUnavailable
 from .choices import Choices, layers_of
-from .count import COUNT_BY, backbone_features, read_count, write_count
+from .count import COUNT_BY, backbone_features
 
 AUTO_VIEWS = 8  # of each image, if a cache pays and no number was given
 Layers = Sequence[Mapping[str, Any]]

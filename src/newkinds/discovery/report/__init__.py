@@ -16,11 +16,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from PIL import Image
 
+from ...cluster.count import Count, how_sure
 from ...comparison import Comparison
 from ..figures import FieldOverlays
 from ..marks import Mark
 from .charts import CHART_HEIGHT, CHART_WIDTH, MAP_HEIGHT, MAP_WIDTH, Curve, Dots
-from .evidence import Calibration, CountChoice, Finding, Plan
+from .evidence import Calibration, Finding, Plan
 from .sheets import Sheet, Tile
 
 FIELD_SIDE = 224  # px of the pictures of primitive fields
@@ -101,7 +102,7 @@ class Page:
     doubts: list[Shown] = field(default_factory=list)  # labelled images that were put elsewhere
     outliers: list[Shown] = field(default_factory=list)  # images that are like no category, the strangest first
     findings: list[tuple[Finding, Shown | None]] = field(default_factory=list)  # of the data check, with the image
-    count: CountChoice | None = None
+    count: Count | None = None
     curve: Curve | None = None
     plan: Plan | None = None
     calibration: Calibration | None = None
@@ -123,7 +124,12 @@ def render(page: Page) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        data_uri=_data_uri, base64=_base64, bar_width=_bar_width, percent=_percent, duration=_duration
+        data_uri=_data_uri,
+        base64=_base64,
+        bar_width=_bar_width,
+        percent=_percent,
+        duration=_duration,
+        how_sure=how_sure,
     )
     new = [row for row in page.categories if row.is_new]
     kinds = {"new": new, "known": [row for row in page.categories if not row.is_new]}

@@ -22,7 +22,7 @@ from ..marks import MEANINGS, marks_of
 from ..relations import relate
 from . import CategoryRow, FieldPictures, MaybeOne, Page, Shown
 from .charts import curve, dots
-from .evidence import read_calibration, read_count_choice, read_findings, read_plan
+from .evidence import read_calibration, read_findings, read_number, read_plan
 from .sheets import Sheet, Tile, draw_sheets
 
 ENDS = 6  # most certain images of a category that are always shown, and as many of the least certain
@@ -53,7 +53,7 @@ def page_of(discovery: Discovery, model: Model, table: Table, run: Run, features
         )
         for c in sorted((c for c in discovery.categories if c.size), key=lambda c: (not c.is_new, -c.size))
     ]  # fmt: skip
-    counted = read_count_choice(run)
+    counted = read_number(run)
     recipe, out = shlex.quote(str(run.path("config.yaml"))), shlex.quote(str(run.folder))
     return Page(
         title=f"{len(discovery.new):,} new {'category' if len(discovery.new) == 1 else 'categories'}",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .evidence import CountChoice
+from ...cluster.count import Count
 
 MAP_WIDTH, MAP_HEIGHT, MAP_MARGIN = 1000, 500, 32
 LABEL_HEIGHT, LETTER_WIDTH, LONGEST_LABEL = 24, 9.5, 18  # px on the map, and letters
@@ -69,11 +69,12 @@ def dots(
     return drawn, round(float(np.clip(260 / math.sqrt(max(len(places), 1)), 4, 12)), 1)
 
 
-def curve(count: CountChoice) -> Curve | None:
+def curve(count: Count) -> Curve | None:
     """The curve behind the number of categories; None if fewer than two numbers were tried."""
-    if len(count.curve) < 2:
+    tried = np.array(sorted(count.curve), dtype=float).reshape(-1, 2)
+    ks, scores = tried[np.isfinite(tried[:, 1])].T
+    if len(ks) < 2:
         return None
-    ks, scores = np.array(count.curve, dtype=float).T
     log = ks[-1] > 20 * max(ks[0], 1)  # the peak would be squeezed into the left margin
     scale = np.log if log else np.asarray
     low, high = float(scale(ks[0])), float(scale(ks[-1]))

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ...cluster.count import Count
 from ...errors import NewkindsError
+from ...runs.counted import read_count
 from ...runs.protocol import K_AUTO
 from ...runs.run import Run
 from ...settings import flat
@@ -43,22 +45,6 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class CountChoice:
-    """How the number of categories was estimated."""
-
-    answer: int
-    known: int
-    method: str
-    score_is: str
-    curve: list[tuple[int, float]]  # (K, share), K rising
-    low: int | None
-    high: int | None
-    level: float | None
-    sure: str
-    votes: list[tuple[str, int]]
-
-
-@dataclass(frozen=True)
 class Bin:
     """Labelled held-out images whose confidence lies between `low` and `high`."""
 
@@ -92,10 +78,9 @@ def read_plan(run: Run) -> Plan | None:
     return _read(run, "plan.json", _plan)
 
 
-def read_count_choice(run: Run) -> CountChoice | None:
-    """The estimate behind `--k auto`, else what `newkinds count` found later."""
-    auto = _read(run, f"{K_AUTO}.json", _count)
-    return auto if auto is not None else _read(run, "count.json", _count)
+def read_number(run: Run) -> Count | None:
+    """How many categories were estimated: by `--k auto`, else by `newkinds count` later."""
+    return next((read_count(run, name) for name in (K_AUTO, "count") if run.path(f"{name}.json").is_file()), None)
 
 
 def read_calibration(run: Run) -> Calibration | None:
@@ -143,23 +128,6 @@ def _candidate(entry: Any, chosen: str) -> Candidate:
     settings = ", ".join(f"{name}={value}" for name, value in flat(entry.get("settings", {})).items())
     state = str(entry.get("state", ""))
     return Candidate(str(entry["name"]), settings, **figure, state=state, chosen=entry["name"] == chosen)
-
-
-def _count(record: Any) -> CountChoice:
-    curve = sorted((int(k), float(score)) for k, score in record["curve"])
-    low, high = (None if record.get(end) is None else int(record[end]) for end in ("low", "high"))
-    return CountChoice(
-        answer=int(record["answer"]),
-        known=int(record["known"]),
-        method=str(record["method"]),
-        score_is=str(record["score_is"]),
-        curve=[(k, score) for k, score in curve if math.isfinite(score)],
-        low=low,
-        high=high,
-        level=_number(record.get("level")),
-        sure=str(record.get("sure") or ""),
-        votes=[(str(name), int(k)) for name, k in (record.get("votes") or {}).items()],
-    )
 
 
 def _calibration(record: Any) -> Calibration:
