@@ -12,6 +12,7 @@ from PIL import Image
 from newkinds.data.folder import table_below
 from newkinds.data.images import BadImage
 from newkinds.data.table import Table, table_of_pixels
+from newkinds.discovery.report import sheets as sheets_module
 from newkinds.discovery.report.sheets import SIDES, Sheet, Tile, draw_sheets
 
 
@@ -50,6 +51,15 @@ def test_every_image_is_where_its_tile_says(groups: list[list[int]]) -> None:
     table, colours = plain(20)
     sheets, tile_of = draw_sheets(table, groups, 1_000_000)
     assert sorted(tile_of) == sorted(row for group in groups for row in group)
+    for row, tile in tile_of.items():
+        assert_shows(tile, sheets, colours[row])
+
+
+def test_a_large_group_has_several_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sheets_module, "MOST_TILES", 4)
+    table, colours = plain(11)
+    sheets, tile_of = draw_sheets(table, [list(range(10)), [10]], 1_000_000)
+    assert [tile_of[row].sheet for row in range(11)] == [0] * 4 + [1] * 4 + [2] * 2 + [3]
     for row, tile in tile_of.items():
         assert_shows(tile, sheets, colours[row])
 

@@ -18,6 +18,7 @@ from PIL import Image
 
 from ...cluster.count import Count, how_sure
 from ...comparison import Comparison
+from ...text import duration
 from ..figures import FieldOverlays
 from ..marks import Mark
 from .charts import CHART_HEIGHT, CHART_WIDTH, MAP_HEIGHT, MAP_WIDTH, Curve, Dots
@@ -190,13 +191,7 @@ def _percent(fraction: float | None, decimals: int = 0) -> str:
 
 
 def _duration(seconds: float | None) -> str:
-    """`95` → "1 min 35 s"."""
-    if seconds is None:
-        return "–"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes >= 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
+    return "–" if seconds is None else duration(seconds)
 
 
 def _writable(html: str) -> str:

@@ -1,4 +1,4 @@
-"""Small pictures of many images within a fixed number of bytes: one JPEG per group of images, which the page cuts into
+"""Small pictures of many images within a fixed number of bytes: JPEGs of many images each, which the page cuts into
 tiles. A JPEG of its own for every image would spend most of its bytes on headers."""
 
 import io
@@ -16,6 +16,7 @@ from ...data.table import Table
 
 SIDES = (256, 224, 192, 160, 128, 112, 96, 80, 64, 48, 32)  # px; multiples of 16, so that no tile bleeds into the next
 QUALITIES = (76, 64, 50, 36, 22)  # of the JPEG; the first unless the images turn out harder than the sample
+MOST_TILES = 400  # of a sheet: a browser decodes what is in view, and a sheet whole
 SAMPLE = 48  # images by which the side is chosen
 
 
@@ -39,7 +40,7 @@ class Tile:
 def draw_sheets(
     table: Table, groups: Sequence[Sequence[int]], most_bytes: int, first: int = 0
 ) -> tuple[list[Sheet], dict[int, Tile]]:
-    """One sheet for each group of rows of the table, numbered from `first`; and the tile of each row.
+    """A sheet for each group of rows of the table (several for a large one), numbered from `first`; and every tile.
 
     The tiles are as large as `most_bytes` for all sheets together allow. An image that has vanished has no tile.
 
@@ -55,7 +56,8 @@ def draw_sheets(
     with ThreadPoolExecutor(max_workers=4) as pool:
         drawn = list(track(pool.map(tile, rows), "drawing the page", total=len(rows)))
     picture_of = {row: picture for row, picture in zip(rows, drawn, strict=True) if picture is not None}
-    present = [[row for row in group if row in picture_of] for group in groups]
+    pieces = [group[start : start + MOST_TILES] for group in groups for start in range(0, len(group), MOST_TILES)]
+    present = [[row for row in piece if row in picture_of] for piece in pieces]
     mosaics = [_mosaic([picture_of[row] for row in group]) for group in present]
     jpegs = _encoded_within(mosaics, most_bytes)
     sheets = [Sheet(jpeg, *_grid(len(group))) for jpeg, group in zip(jpegs, present, strict=True)]
