@@ -91,13 +91,12 @@ def measure(run: Path) -> None:
     embedded = Embedded(read_features(loaded.run), rows, [])
     assignment = loaded.model.assign(embedded.features)
     found = gather(loaded.run, table, embedded, assignment, loaded.names, len(loaded.model.known))
-    started = time.perf_counter()
+    started, computed = time.perf_counter(), time.process_time()
     page = page_of(found, loaded.model, table, loaded.run, embedded.features)
-    filled = time.perf_counter()
     html = render(page)
-    ended = time.perf_counter()
+    seconds, of_cpu = time.perf_counter() - started, time.process_time() - computed
     print(f"{len(found.members):,} images, {len(page.categories)} categories: {len(html.encode()) / 1e6:.1f} MB")
-    print(f"filled in {filled - started:.1f} s, rendered in {ended - filled:.1f} s")
+    print(f"made in {seconds:.1f} s, {of_cpu:.1f} s of CPU time; {len(page.sheets)} sheets of pictures")
     with tempfile.TemporaryDirectory() as name:
         file = Path(name) / "report.html"
         write_whole(file, html)
