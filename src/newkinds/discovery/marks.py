@@ -20,7 +20,7 @@ FENCE = 1.5  # × the interquartile range: how far outside the middle half a fig
 
 MEANINGS: Mapping[Mark, str] = {
     "mixed": "labelled images disagree, or its images differ much more from each other than in other categories",
-    "small": f"fewer than {FEWEST_IMAGES} images, or less than {SMALL_SHARE:.0%} of the median size",
+    "small": f"fewer than {FEWEST_IMAGES} images, or less than {100 * SMALL_SHARE:.0f} % of the median size",
     "unsure": "the mean confidence is far below that of the other categories",
 }
 
