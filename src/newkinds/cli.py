@@ -212,6 +212,7 @@ def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any)
     newkinds predict runs/photos new.jpg
     newkinds predict runs/photos folder/ --out predictions.csv
     """
+    from .discovery.categories import unlike_text
     from .discovery.finished import inputs_of, load
 
     file = Path(out or os.devnull)
@@ -221,8 +222,10 @@ def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any)
         for written in (file, beside):
             refuse_inputs(written, inputs_of(run, images))
     predictions, skipped = load(run, **chosen).predict_or_skip(images)
-    columns = ("path", "category", "is_new", "confidence")
-    rows = [(p.path, p.category, str(p.is_new).lower(), f"{p.confidence:.4f}") for p in predictions]
+    columns = ("path", "category", "is_new", "confidence", "unlike")
+    rows = [
+        (p.path, p.category, str(p.is_new).lower(), f"{p.confidence:.4f}", unlike_text(p.unlike)) for p in predictions
+    ]
     if out:
         write_whole(file, csv_text(columns, rows))
         show(f"{len(rows)} predictions in {out}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """What an assigner is: fitted once to all training images, it gives every image a category."""
 
 from abc import ABC, abstractmethod
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,11 +19,14 @@ class Assignment:
 
     category: Tensor  # (n,) int64
     confidence: Tensor  # (n,) in [0, 1]
+    unlike: Tensor | None = None  # (n,) distance to its category; above 1: none of these. None: not calibrated
 
     @classmethod
     def of_logits(cls, logits: Tensor, temperature: float = 0.1) -> Self:
-        """The largest of the logits (n, K), -inf for a category without members; its share of the softmax is the
-        confidence."""
+        """The largest of the logits (n, K), -inf for a category without members.
+
+        Its share of the softmax is a confidence that is not calibrated, see `Calibration`.
+        """
         if bad := int((~logits.amax(dim=1).isfinite()).sum()):  # a maximum over NaN is NaN
             raise NewkindsError(
                 f"the assigner gives {bad} of {len(logits)} images no finite score for any category, so they belong "
@@ -64,8 +68,16 @@ class Assigner(nn.Module, ABC):
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
         """Find the categories of all training images: unit rows (n, P), labels (n,; -1: none).
 
-        What `forward` needs is kept in buffers, and so is saved. Random numbers come from torch's generator.
+        What `forward` needs is kept in buffers, which are replaced, and so is saved. Random numbers come from torch's
+        generator.
         """
+
+    def trial(self, known: int, categories: int) -> "Assigner":
+        """One like this for other data with so many categories, by which this one is judged; not fitted yet."""
+        other = copy(self)
+        other._buffers = dict(self._buffers)  # `fit` gives the copy its own
+        other.known, other.categories = known, categories
+        return other
 
     @abstractmethod
     def forward(self, embedding: Tensor) -> Tensor:

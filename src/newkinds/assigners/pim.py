@@ -48,6 +48,7 @@ class PIM(Assigner):
     ) -> None:
         super().__init__(dim, known, categories)
         self.entropy_weight, self.restarts, self.as_published = entropy_weight, restarts, as_published
+        self.chosen_weight = entropy_weight
         self.steps, self.search_steps = steps, steps if as_published else search_steps
         self.register_buffer("weights", torch.zeros(categories, dim))  # (K, P); all zero: not found yet
 
@@ -58,9 +59,18 @@ class PIM(Assigner):
             centres = torch.from_numpy(found.cluster_centers_).to(embedding)
             weight = self.choose(embedding, labels, centres)
             self.note = f"entropy weight {weight:g} chosen on labelled images"
+        self.chosen_weight = weight
         clustering = SemiSupervisedKMeans(self.categories, self.restarts, drawn_seed())
         start = centres_of_classes(clustering, embedding, labels).to(embedding)
-        self.weights.copy_(maximise_information(start, embedding, labels, weight, self.steps))
+        self.weights = maximise_information(start, embedding, labels, weight, self.steps).to(self.weights)
+
+    def trial(self, known: int, categories: int) -> Assigner:
+        """With the weight that was chosen, and as few steps as the search took."""
+        other = super().trial(known, categories)
+        assert isinstance(other, PIM)
+        other.entropy_weight = self.chosen_weight
+        other.steps = min(self.steps, self.search_steps)
+        return other
 
     def choose(self, embedding: Tensor, labels: Tensor, centres: Tensor) -> float:
         """The entropy's weight whose clusters, found without labels from `centres` (K, P), match the labels best."""

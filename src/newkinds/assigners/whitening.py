@@ -34,6 +34,7 @@ class Whitening(SizedByState):
         super().__init__()
         self.shrinkage = shrinkage
         self.note = ""  # what `fit` chose, for the protocol
+        self.chosen = shrinkage
         self.register_buffer("mean", torch.empty(0))  # (P,)
         self.register_buffer("map", torch.empty(0, 0))  # (P, P); empty: not whitened
 
@@ -42,9 +43,16 @@ class Whitening(SizedByState):
         if shrinkage == "auto":
             shrinkage, reason = choose_shrinkage(embedding, labels)
             self.note = f"{'not whitened' if shrinkage == 'none' else f'shrinkage {shrinkage:g}'}: {reason}"
+        self.chosen = shrinkage
         self.mean, self.map = self.mean.new_empty(0), self.map.new_empty(0, 0)
         if shrinkage != "none":
             self.mean, self.map = (tensor.to(embedding) for tensor in whitening_of(embedding, labels, shrinkage))
+
+    def refitted(self, embedding: Tensor, labels: Tensor) -> "Whitening":
+        """One like this, with the shrinkage that was chosen, for other rows and labels."""
+        other = Whitening(self.chosen)
+        other.fit(embedding, labels)
+        return other
 
     def forward(self, embedding: Tensor) -> Tensor:
         return whitened(embedding, self.mean, self.map) if len(self.map) else embedding

@@ -82,24 +82,24 @@ def evaluate(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> dict[str, fl
 
 
 def _accuracy(true: Labels, pred: Labels, old: NDArray[np.bool_]) -> Accuracy:
-    correct = _correct(true, pred)
+    correct = is_correct(true, pred)
     return Accuracy(_mean(correct), _mean(correct[old]), _mean(correct[~old]))
 
 
 def _accuracy_v1(true: Labels, pred: Labels, old: NDArray[np.bool_]) -> Accuracy:
-    correct_old, correct_new = _correct(true[old], pred[old]), _correct(true[~old], pred[~old])
+    correct_old, correct_new = is_correct(true[old], pred[old]), is_correct(true[~old], pred[~old])
     correct = np.concatenate([correct_old, correct_new])
     return Accuracy(_mean(correct), _mean(correct_old), _mean(correct_new))
 
 
 def _balanced_accuracy(true: Labels, pred: Labels, old: NDArray[np.bool_]) -> Accuracy:
     classes, rank, images = np.unique(true, return_inverse=True, return_counts=True)
-    recall = np.bincount(rank, weights=_correct(true, pred), minlength=len(classes)) / images  # per class
+    recall = np.bincount(rank, weights=is_correct(true, pred), minlength=len(classes)) / images  # per class
     class_is_old = np.isin(classes, true[old])
     return Accuracy(_mean(recall), _mean(recall[class_is_old]), _mean(recall[~class_is_old]))
 
 
-def _correct(true: Labels, pred: Labels) -> NDArray[np.bool_]:
+def is_correct(true: Labels, pred: Labels) -> NDArray[np.bool_]:
     """Whether each image's category is the one matched with its class."""
     if len(true) == 0:
         return np.zeros(0, dtype=bool)

@@ -13,7 +13,7 @@ from ..runs.run import Run
 from ..text import text_table
 from ..training.embedding import Embedded
 
-ASSIGNMENT_COLUMNS = ("path", "given_label", "category", "is_new", "confidence")
+ASSIGNMENT_COLUMNS = ("path", "given_label", "category", "is_new", "confidence", "unlike")
 SKIPPED_COLUMNS = ("path", "reason")
 EXEMPLARS = 12
 
@@ -41,7 +41,8 @@ class Member:
     given_label: str | None
     category: str
     is_new: bool
-    confidence: float
+    confidence: float  # that it is right
+    unlike: float | None = None  # distance to its category; above 1, it is none of these. None: of an old run
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,8 @@ def gather(
     """Members and categories from an assignment of the embedded images; the first `known` categories are known."""
     category, confidence = assignment.category.cpu().numpy(), assignment.confidence.cpu().numpy()
     members = [
-        Member(table.paths[row], table.labels[row], names[c], bool(c >= known), round(float(p), 4))
-        for row, c, p in zip(embedded.rows, category, confidence, strict=True)
+        Member(table.paths[row], table.labels[row], names[c], bool(c >= known), round(float(p), 4), unlike)
+        for row, c, p, unlike in zip(embedded.rows, category, confidence, unlike_of(assignment), strict=True)
     ]
     sizes = np.bincount(category, minlength=len(names))
     sums = np.bincount(category, weights=confidence, minlength=len(names))
@@ -102,12 +103,22 @@ def gather(
     return Discovery(run.folder, categories, members, table.skipped + embedded.skipped)
 
 
+def unlike_of(assignment: Assignment) -> list[float] | list[None]:
+    """How unlike its category each image is, rounded as it is written; None for all if the run does not know."""
+    unlike = assignment.unlike
+    return [None] * len(assignment.category) if unlike is None else [round(value, 3) for value in unlike.tolist()]
+
+
+def unlike_text(unlike: float | None) -> str:
+    return "" if unlike is None else f"{unlike:.3f}"
+
+
 def write(discovery: Discovery, run: Run) -> None:
     """`skipped.csv`, `categories.json` and, last, `assignments.csv`: if that exists, so do the others."""
     write_skipped(discovery.skipped, run)
     run.write_json("categories.json", [asdict(category) for category in discovery.categories])
     rows = [
-        (m.path, m.given_label or "", m.category, str(m.is_new).lower(), f"{m.confidence:.4f}")
+        (m.path, m.given_label or "", m.category, str(m.is_new).lower(), f"{m.confidence:.4f}", unlike_text(m.unlike))
         for m in discovery.members
     ]
     run.write_table("assignments.csv", ASSIGNMENT_COLUMNS, rows)
@@ -138,8 +149,11 @@ def summary(discovery: Discovery) -> str:
     """New categories with their sizes, and where to look."""
     rows = [[c.name, str(c.size), f"{c.confidence:.2f}"] for c in discovery.new]
     table = text_table(["new category", "images", "confidence"], rows) if rows else "no new category has members"
+    strange = sum((member.unlike or 0) > 1 for member in discovery.members)
+    unlike = f"{strange} image{' is' if strange == 1 else 's are'} unlike every category (unlike > 1): see the report\n"
     return (
         f"{table}\n\n{len(discovery.members)} images assigned ({len(discovery.known)} known categories, "
         f"{len(discovery.new)} new), {len(discovery.skipped)} skipped\n"
+        f"{unlike if strange else ''}"
         f"look at {discovery.run / 'report.html'}; tables in {discovery.run / 'assignments.csv'}"
     )

@@ -21,7 +21,7 @@ from ..training.device import choose_device
 from ..training.embedding import Embedded, embed
 from ..training.model import Model, load_model
 from .card import run_card
-from .categories import Discovery, gather, read_names, write
+from .categories import Discovery, gather, read_names, unlike_of, write
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class Prediction:
     path: str
     category: str
     is_new: bool
-    confidence: float
+    confidence: float  # that it is right
+    unlike: float | None = None  # distance to its category; above 1, it is none of these. None: of an old run
 
 
 class LoadedRun:
@@ -61,9 +62,10 @@ class LoadedRun:
         for skipped in embedded.skipped:
             warn(f"{skipped.path} skipped: {skipped.reason}")
         assignment = self.model.assign(embedded.features)
-        found = zip(embedded.rows, assignment.category.tolist(), assignment.confidence.tolist(), strict=True)
+        category, confidence = assignment.category.tolist(), assignment.confidence.tolist()
         return [
-            Prediction(table.paths[row], self.names[c], c >= len(self.model.known), round(p, 4)) for row, c, p in found
+            Prediction(table.paths[row], self.names[c], c >= len(self.model.known), round(p, 4), unlike)
+            for row, c, p, unlike in zip(embedded.rows, category, confidence, unlike_of(assignment), strict=True)
         ], embedded.skipped
 
     def discover(self, table: Table, cache: TokenCache | None = None) -> Discovery:

@@ -91,9 +91,10 @@ def fit(
 
 
 def _finished(model: Model, table: Table, config: TrainConfig, run: Run, cache: TokenCache | None) -> Model:
-    find_categories(model, table, config, cache)
+    find_categories(model, table, config, cache, calibrate=True)
     for part, note in model.found().items():
         say(f"{part}: {note}")
+    run.write_json("calibration.json", model.calibration.record)
     run.write(run.model_file.name, model.as_safetensors())
     return model.eval()
 
@@ -109,14 +110,19 @@ def batches_of(
     return TrainingBatches(table, preprocessing, config.batch_size, config.seed, workers, *of_epoch)
 
 
-def find_categories(model: Model, table: Table, config: TrainConfig, cache: TokenCache | None) -> None:
-    """Let whitening and assigner be fitted to the training images as they are now."""
-    if model.whitening is None and model.chosen_assigner.learnt:
+def find_categories(
+    model: Model, table: Table, config: TrainConfig, cache: TokenCache | None, calibrate: bool = False
+) -> None:
+    """Let whitening and assigner be fitted to the training images as they are now, and their confidence calibrated."""
+    if not calibrate and model.whitening is None and model.chosen_assigner.learnt:
         return  # nothing would look at the features
     embedded = embed(model.encoder, table, model.device, config.batch_size, config.workers, cache)
     if embedded.skipped:
         raise no_longer_readable(embedded.skipped[0])
-    model.find_categories(embedded.features, torch.from_numpy(table.targets), config.seed)
+    labels = torch.from_numpy(table.targets)
+    model.find_categories(embedded.features, labels, config.seed)
+    if calibrate:
+        model.calibrate(embedded.features, labels, config.seed)
 
 
 def gatherer(model: Model, table: Table, batches: TrainingBatches | StoredBatches, epoch: int) -> Embed:

@@ -1,6 +1,7 @@
 """Encoder and method together: what a run trains, saves and predicts with."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from ..assigners import ASSIGNERS, Assigner, Assignment
+from ..assigners.calibration import Calibration, Evidence
 from ..assigners.whitening import Whitening
 from ..data.batch import Batch
 from ..data.loader import seed_for
@@ -24,7 +26,8 @@ from ..methods import METHODS, Method, Progress, Step
 from ..runs.config import OWN, Config
 from .device import MixedPrecision
 
-REPLACED = ("assigner.", "whitening.")  # what `newkinds assign` replaces in a finished run
+CALIBRATION = "calibration."  # what is missing in runs of earlier versions
+REPLACED = ("assigner.", "whitening.", CALIBRATION)  # what `newkinds assign` replaces in a finished run
 
 
 class Model(nn.Module):
@@ -37,6 +40,7 @@ class Model(nn.Module):
         self.assigner: Assigner | None = None  # in the place of the method's own
         self.whitening: Whitening | None = None
         self.frozen = False  # nothing is trained: the method's head is not used
+        self.calibration = Calibration()
         self.known = known
         self.k = k
         self.precision = MixedPrecision("float32", torch.device("cpu"))  # of the encoder in training
@@ -60,8 +64,12 @@ class Model(nn.Module):
 
     def embedding(self, features: Tensor) -> Tensor:
         """Unit rows (n, P) of features (n, D): the space in which categories are found and counted."""
-        rows = F.normalize(features.float(), dim=1) if self.frozen else self.method.embedding(features)
+        rows = self.rows(features)
         return rows if self.whitening is None else self.whitening(rows)
+
+    def rows(self, features: Tensor) -> Tensor:
+        """The embedding before it is whitened."""
+        return F.normalize(features.float(), dim=1) if self.frozen else self.method.embedding(features)
 
     @property
     def chosen_assigner(self) -> Assigner:
@@ -73,17 +81,29 @@ class Model(nn.Module):
         features, labels = features.to(self.device), labels.to(self.device)
         with torch.random.fork_rng(devices=[]):
             if self.whitening is not None:
-                whitening, self.whitening = self.whitening, None
                 torch.default_generator.manual_seed(seed_for("whitening", seed))
-                whitening.fit(self.embedding(features), labels)
-                self.whitening = whitening
+                self.whitening.fit(self.rows(features), labels)
             if not self.chosen_assigner.learnt:
                 torch.default_generator.manual_seed(seed_for("categories", seed))
                 self.chosen_assigner.fit(self.embedding(features), labels)
 
+    @torch.no_grad()
+    def calibrate(
+        self, features: Tensor, labels: Tensor, seed: int, evidence: Sequence[Evidence] | None = None
+    ) -> None:
+        """After the categories were found: how sure their images are, see `Calibration.fit`."""
+        rows, assigner = self.rows(features.to(self.device)), self.chosen_assigner
+        category = Assignment.of_logits(assigner(self.embedding(features.to(self.device)))).category
+        seed = seed_for("calibration", seed)
+        self.calibration.fit(rows, labels.to(self.device), category, assigner, self.whitening, seed, evidence)
+
     def found(self) -> dict[str, str]:
         """What was chosen when the categories were found, for the protocol; kept in the model's file."""
-        notes = {"embedding": self.whitening.note if self.whitening else "", "assigner": self.chosen_assigner.note}
+        notes = {
+            "embedding": self.whitening.note if self.whitening else "",
+            "assigner": self.chosen_assigner.note,
+            "calibration": self.calibration.note,
+        }
         return {part: note for part, note in notes.items() if note}
 
     @torch.inference_mode()
@@ -91,14 +111,20 @@ class Model(nn.Module):
         """Categories for features (n, D), of training images and of images never seen."""
         if not bool(features.isfinite().all()):  # NaN would get a category too
             raise NewkindsError("the model gives features that are NaN or infinite: its weights are damaged.")
-        assigner = self.chosen_assigner
-        return Assignment.of_logits(assigner(self.embedding(features.to(self.device))), assigner.temperature)
+        assigner, rows = self.chosen_assigner, self.rows(features.to(self.device))
+        embedding = rows if self.whitening is None else self.whitening(rows)
+        assignment = Assignment.of_logits(assigner(embedding), assigner.temperature)
+        return self.calibration(rows, assignment, self.whitening) if self.calibration.fitted else assignment
 
     def changing_state(self) -> dict[str, Tensor]:
-        """All of the state but the frozen weights, which come from their file again."""
+        """All of the state but the frozen weights, which come from their file again, and what comes after training."""
         backbone = self.encoder.backbone.named_parameters(prefix="encoder.backbone")
         frozen = {name for name, parameter in backbone if not parameter.requires_grad}
-        return {name: value for name, value in self.state_dict().items() if name not in frozen}
+        return {
+            name: value
+            for name, value in self.state_dict().items()
+            if name not in frozen and not name.startswith(CALIBRATION)
+        }
 
     def as_safetensors(self) -> bytes:
         """All weights, frozen ones too: a run needs no other file to be used."""
@@ -162,6 +188,8 @@ def load_model(config: Config, path: Path, device: torch.device, find_anew: bool
         raise NewkindsError(f"{path} is damaged or not a newkinds model: {error}.") from None
     model = build_model(config, known, k, load_weights=False)
     require_finite(tensors, dict(model.named_parameters()), path)  # a centre without members may be NaN
+    if not any(name.startswith(CALIBRATION) for name in tensors):
+        tensors |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(CALIBRATION)}
     if find_anew:
         tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(REPLACED)}
         tensors |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(REPLACED)}

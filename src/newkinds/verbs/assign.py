@@ -59,7 +59,7 @@ def assign(
         config = replace(config, train=replace(config.train, seed=seed))
     labels = torch.from_numpy(table.targets)[embedded.rows]
     model.find_categories(embedded.features, labels, seed)
-    model.assign(embedded.features)  # what cannot be assigned is said before anything is changed
+    model.calibrate(embedded.features, labels, seed)  # what cannot be assigned is said before anything is changed
     if seed != config.train.seed:
         model.chosen_assigner.note = ", ".join(filter(None, [model.chosen_assigner.note, f"seed {seed}"]))
     for part, note in model.found().items():
@@ -73,6 +73,7 @@ def assign(
             for name in (name for name in (*COPIED, "features.safetensors") if source.path(name).is_file()):
                 target.write(name, source.verified(name).read_bytes())
         # killed between these two, the model does not fit its settings: the same command repairs that
+        target.write_json("calibration.json", model.calibration.record)
         target.write("model.safetensors", model.as_safetensors())
         target.write("config.yaml", config.as_yaml())
         target.write_json("protocol.json", {**target.read_json("protocol.json"), "outside": config.outside_parts()})

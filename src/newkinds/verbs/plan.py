@@ -202,7 +202,7 @@ class Plan:
         with _no_interrupts():
             for name in STALE:
                 self.run.path(name).unlink(missing_ok=True)
-            for name in ("model.safetensors", "config.yaml", *COPIED):
+            for name in ("calibration.json", "model.safetensors", "config.yaml", *COPIED):
                 if inner.path(name).is_file():
                     self.run.write(name, inner.verified(name).read_bytes())
             self.run.path("categories.json").unlink(missing_ok=True)

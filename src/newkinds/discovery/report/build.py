@@ -16,7 +16,7 @@ from ...runs.protocol import describe_protocol
 from ...runs.run import Run
 from ...training.embedding import Fields, fields_of
 from ...training.model import Model
-from ..categories import Discovery, Member
+from ..categories import Discovery
 from ..figures import field_overlays
 from ..marks import MEANINGS, marks_of
 from ..relations import relate
@@ -88,7 +88,7 @@ class _Images:
         self.members = discovery.members
         label_of = dict(enumerate(known))  # the names of categories may have been edited
         self.agrees = [m.given_label in (None, label_of.get(c)) for m, c in zip(self.members, category, strict=True)]
-        self.unlike = [_unlike(member) for member in self.members]
+        self.unlike = [member.unlike for member in self.members]
         confidence = np.array([member.confidence for member in self.members])
         doubtful = (place for place, fits in enumerate(self.agrees) if not fits)
         self.doubtful = sorted(doubtful, key=lambda place: -confidence[place])
@@ -137,10 +137,6 @@ def _summary(discovery: Discovery) -> list[tuple[str, str]]:
         ("images assigned", f"{len(discovery.members):,}"),
         ("files skipped", f"{len(discovery.skipped):,}"),
     ]
-
-
-def _unlike(member: Member) -> float | None:
-    return getattr(member, "unlike", None)
 
 
 def _chosen(groups: Sequence[np.ndarray], wanted: set[int]) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:

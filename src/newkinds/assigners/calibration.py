@@ -1,0 +1,263 @@
+"""How far an assignment can be trusted: the probability that it is right, and whether an image fits anywhere at all."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from torch import Tensor
+
+from ..cluster.metrics import is_correct
+from ..errors import NewkindsError
+from ..precision import full_precision
+from .base import Assigner, Assignment, SizedByState
+from .resplit import Resplit, resplits
+from .whitening import Whitening
+
+SPLITS = 4  # of the labelled images, by which confidence is calibrated
+MOST_IMAGES, IMAGES_PER_CLASS = 2500, 10  # labelled ones that are taken: whichever of the two allows more
+FALSE_ALARMS = 0.02  # share of labelled images that may be farther from their class than the threshold
+FEWEST_DISTANCES = 20  # by which a threshold can be chosen
+FADE = 0.05  # confidence is halved at the threshold, and gone a few times this above it
+OFFSET, SLOPE = -1.3, 5.5  # of the log-odds over the silhouette, without evidence: the median on real data
+BINS = 10
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Images that were assigned without their label, and whether rightly."""
+
+    silhouette: NDArray[np.float64]  # (h,)
+    correct: NDArray[np.bool_]  # (h,)
+    distance: NDArray[np.float64]  # (h,) to the centre of its category
+
+    @classmethod
+    def of(cls, rows: Tensor, category: Tensor, split: Resplit, whitening: Whitening | None = None) -> "Evidence":
+        """From the rows (m, P) of a split, not whitened, all of which were assigned: what became of the hidden ones."""
+        centres, hidden = centres_of(rows, category, split.categories), torch.from_numpy(split.hidden)
+        rows, category = rows[hidden], category[hidden]
+        correct = is_correct(split.truth[split.hidden], category.cpu().numpy())
+        fits, away = silhouette(rows, category, centres, whitening), distance(rows, category, centres)
+        return cls(fits.cpu().double().numpy(), correct, away.cpu().double().numpy())
+
+
+class Calibration(SizedByState):
+    """Confidence and `unlike` of assignments, from where an image lies between the centres of the categories.
+
+    `unlike` is the distance 1 - cosine to the centre of its category, before any whitening, in multiples of a
+    threshold which few labelled images exceed: above 1, an image is like none of the categories. One threshold serves
+    all categories: those of each alone separate worse, because the widest of them take strange images in.
+    Confidence is a logistic function of the silhouette, times a factor that fades beyond the threshold.
+
+    >>> calibration = Calibration()
+    >>> calibration.fit(rows, labels, assignment.category, assigner)
+    >>> calibration(rows, assignment).unlike > 1
+    """
+
+    centres: Tensor
+    threshold: Tensor
+    offset: Tensor
+    slope: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.note = ""  # what `fit` found, for the protocol
+        self.record: dict[str, Any] = {}  # reliability of held-out images, for the report
+        self.register_buffer("centres", torch.empty(0, 0))  # (K, P); empty: not calibrated
+        self.register_buffer("threshold", torch.tensor(1.0))
+        self.register_buffer("offset", torch.tensor(OFFSET))
+        self.register_buffer("slope", torch.tensor(SLOPE))
+
+    @property
+    def fitted(self) -> bool:
+        return len(self.centres) > 0
+
+    def fit(
+        self,
+        rows: Tensor,
+        labels: Tensor,
+        category: Tensor,
+        assigner: Assigner,
+        whitening: Whitening | None = None,
+        seed: int = 0,
+        evidence: Sequence[Evidence] | None = None,
+    ) -> None:
+        """Calibrate the categories (n,) of all training images: unit rows (n, P) before whitening, labels (-1: none).
+
+        `evidence`: one per split, for an assigner that was learnt anew on each. Otherwise labelled images are split
+        again here, and the assigner is fitted to each split; for one that is learnt semi-supervised k-means stands in.
+        """
+        self.centres = centres_of(rows, category, assigner.categories)
+        threshold, about_threshold = choose_threshold(rows, labels, self.centres, category)
+        seen_in_training = assigner.learnt and evidence is None
+        if evidence is None:
+            evidence = held_out(rows, labels, assigner, whitening, seed)
+        offset, slope = fit_logistic(evidence)
+        self.threshold, self.offset, self.slope = (
+            torch.tensor(value).to(self.threshold) for value in (threshold, offset, slope)
+        )
+        images = sum(len(one.correct) for one in evidence)
+        if not evidence:
+            about = "Confidence is not calibrated: too few labelled classes or images to split again."
+        else:
+            about = f"Confidence is calibrated on labelled images, split again {len(evidence)} times."
+            if seen_in_training:
+                about += " These were seen in training, so it is somewhat too high."
+        self.note = f"{about} {about_threshold}"
+        self.record = reliability(evidence, threshold) | {"images": images, "note": self.note}
+
+    def forward(self, rows: Tensor, assignment: Assignment, whitening: Whitening | None = None) -> Assignment:
+        """The assignment of unit rows (n, P), before whitening, with calibrated confidence and `unlike`."""
+        with full_precision(rows) as x:
+            centres = self.centres.to(x.dtype)
+            unlike = distance(x, assignment.category, centres) / self.threshold
+            fits = silhouette(x, assignment.category, centres, whitening)
+            confidence = probability(fits, unlike, self.offset, self.slope)
+        return replace(assignment, confidence=confidence, unlike=unlike)
+
+
+def centres_of(rows: Tensor, category: Tensor, categories: int) -> Tensor:
+    """(K, P) the mean of the rows of each category; zeros for one that is empty."""
+    sums = rows.new_zeros(categories, rows.shape[1]).index_add_(0, category, rows)
+    return sums / category.bincount(minlength=categories).clamp(min=1)[:, None]
+
+
+def distance(rows: Tensor, category: Tensor, centres: Tensor) -> Tensor:
+    """(n,) 1 - cosine of each unit row and the centre of its category; 1 if that is empty."""
+    return 1 - (rows * F.normalize(centres, dim=1)[category]).sum(dim=1)
+
+
+def silhouette(rows: Tensor, category: Tensor, centres: Tensor, whitening: Whitening | None = None) -> Tensor:
+    """(n,) in [-1, 1]: (b - a) / max(a, b) of the distances to the own centre, a, and to the nearest other one, b.
+
+    Distances are 1 - cosine after whitening. Where there is no other category it is 1.
+    """
+    filled = centres.any(dim=1)
+    if whitening is not None:
+        rows, centres = whitening(rows), whitening(centres)
+    away = (1 - rows @ F.normalize(centres, dim=1).T).clamp(min=0)  # (n, K)
+    own = away.gather(1, category[:, None])[:, 0]
+    away = away.where(filled, torch.inf).scatter(1, category[:, None], torch.inf)
+    other = away.amin(dim=1)
+    between = (other - own) / torch.maximum(own, other).clamp(min=1e-12)
+    return between.where(other.isfinite(), 1.0)
+
+
+def probability(silhouette: Tensor, unlike: Tensor, offset: Tensor, slope: Tensor) -> Tensor:
+    """(n,) that an assignment is right."""
+    return (offset + slope * silhouette).sigmoid() * ((1 - unlike) / FADE).sigmoid()
+
+
+def choose_threshold(rows: Tensor, labels: Tensor, centres: Tensor, category: Tensor) -> tuple[float, str]:
+    """The distance that few labelled images have to the centre of their class without them, and what it is good for.
+
+    With too few labelled images it is taken from all images and their categories, three deviations above the median.
+    """
+    labelled = labels >= 0
+    names, classes = labels[labelled].unique(return_inverse=True)
+    from_others, alone = distance_from_others(rows[labelled], classes, len(names))
+    if int((~alone).sum()) < FEWEST_DISTANCES:
+        from_others, alone = distance_from_others(rows, category, len(centres))
+        distances = from_others[~alone].cpu().double().numpy()
+        middle = float(np.median(distances)) if len(distances) else 0.5
+        deviation = 1.4826 * float(np.median(np.abs(distances - middle))) if len(distances) else 0.0
+        return max(
+            middle + 3 * deviation, 1e-3
+        ), "The threshold of `unlike` comes from all images: too few are labelled."
+    threshold = max(float(np.quantile(from_others[~alone].cpu().double().numpy(), 1 - FALSE_ALARMS)), 1e-3)
+    about = f"{FALSE_ALARMS:.0%} of labelled images are unlike their own class (unlike > 1)"
+    if len(names) < 2:
+        return threshold, f"{about}."
+    similar = rows[labelled] @ F.normalize(centres_of(rows[labelled], classes, len(names)), dim=1).T
+    nearest = 1 - similar.scatter(1, classes[:, None], -torch.inf).amax(dim=1)  # if its class were not there
+    found = float((nearest > threshold).double().mean())
+    return threshold, f"{about}; if their class is taken away, {found:.0%} are unlike every other one."
+
+
+def distance_from_others(rows: Tensor, category: Tensor, categories: int) -> tuple[Tensor, Tensor]:
+    """(n,) 1 - cosine of each unit row and the mean of the others of its category; (n,) whether there are none."""
+    sizes = category.bincount(minlength=categories)[category]
+    others = centres_of(rows, category, categories)[category] * sizes[:, None] - rows
+    return 1 - (rows * F.normalize(others, dim=1)).sum(dim=1), sizes < 2
+
+
+def held_out(
+    rows: Tensor, labels: Tensor, assigner: Assigner, whitening: Whitening | None, seed: int
+) -> list[Evidence]:
+    """Labelled images alone, split again: what the assigner makes of those that were hidden from it."""
+    random = np.random.RandomState(seed % 2**32)
+    given = labels.cpu().numpy().copy()
+    labelled = np.flatnonzero(given >= 0)
+    most = max(MOST_IMAGES, IMAGES_PER_CLASS * len(np.unique(given[labelled])))
+    if len(labelled) > most:
+        given[random.choice(labelled, len(labelled) - most, replace=False)] = -1
+    found = []
+    for split in resplits(given, SPLITS, random):
+        points, left = rows[torch.from_numpy(split.rows)], torch.from_numpy(split.labels).to(labels.device)
+        try:
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(split.seed)
+                whitened = None if whitening is None else whitening.refitted(points, left)
+                trial = assigner.trial(split.known, split.categories)
+                embedding = points if whitened is None else whitened(points)
+                trial.fit(embedding, left)
+                category = Assignment.of_logits(trial(embedding)).category
+        except NewkindsError:  # such as one image per class
+            return []
+        found.append(Evidence.of(points, category, split, whitened))
+    return found
+
+
+def fit_logistic(evidence: Sequence[Evidence]) -> tuple[float, float]:
+    """Offset and slope of the log-odds over the silhouette, most likely given the evidence.
+
+    Both have a prior (a normal distribution around OFFSET and log SLOPE) that counts as much as a few images, so that
+    few images change little. The slope is positive, so that confidence rises with the silhouette.
+    """
+    if not evidence:
+        return OFFSET, SLOPE
+    x = np.concatenate([one.silhouette for one in evidence])
+    sign = np.where(np.concatenate([one.correct for one in evidence]), 1.0, -1.0)
+
+    def loss(parameters: NDArray[np.float64]) -> float:
+        offset, log_slope = parameters
+        prior = (offset - OFFSET) ** 2 / 2 + (log_slope - np.log(SLOPE)) ** 2 / 2
+        return float(np.logaddexp(0, -sign * (offset + np.exp(log_slope) * x)).sum() + prior)
+
+    offset, log_slope = minimize(loss, (OFFSET, np.log(SLOPE)), method="L-BFGS-B", bounds=[(-20, 20), (-5, 5)]).x
+    return float(offset), float(np.exp(log_slope))
+
+
+def reliability(evidence: Sequence[Evidence], threshold: float) -> dict[str, Any]:
+    """Confidence against correctness of held-out images, each split judged by a fit to the others.
+
+    Bins are of equal width; the error is the mean difference of both, weighted by images (expected calibration error).
+    """
+    if len(evidence) < 2:
+        return {"bins": [], "error": None}
+    judged = []
+    for i, one in enumerate(evidence):
+        fitted = fit_logistic([other for j, other in enumerate(evidence) if j != i])
+        values = (
+            torch.from_numpy(one.silhouette),
+            torch.from_numpy(one.distance / threshold),
+            *map(torch.tensor, fitted),
+        )
+        judged.append(probability(*values).numpy())
+    confidence, correct = np.concatenate(judged), np.concatenate([one.correct for one in evidence])
+    place = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    images, sums, right = (
+        np.bincount(place, weights, minlength=BINS) for weights in (None, confidence, correct.astype(float))
+    )
+    bins = [
+        {
+            "low": i / BINS, "high": (i + 1) / BINS, "images": int(images[i]),
+            "confidence": round(sums[i] / images[i], 4), "correct": round(right[i] / images[i], 4),
+        }
+        for i in range(BINS) if images[i]
+    ]  # fmt: skip
+    return {"bins": bins, "error": round(float(np.abs(sums - right).sum() / images.sum()), 4)}

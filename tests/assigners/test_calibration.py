@@ -1,0 +1,224 @@
+"""Confidence that means something, and images that belong nowhere; by hand, and on classes that overlap."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from newkinds.assigners import ASSIGNERS, Assigner, Assignment
+from newkinds.assigners.calibration import (
+    BINS,
+    FADE,
+    OFFSET,
+    SLOPE,
+    Calibration,
+    Evidence,
+    choose_threshold,
+    fit_logistic,
+    reliability,
+    silhouette,
+)  # fmt: skip
+from newkinds.assigners.resplit import resplits
+from newkinds.assigners.whitening import Whitening
+from newkinds.cluster.metrics import is_correct
+
+DIM = 12
+
+
+def blobs(classes: int = 12, per_class: int = 30, noise: float = 0.35, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Unit rows around random directions, close enough to overlap; labels of half of the first half; truth."""
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.arange(classes * per_class) % classes
+    centres = F.normalize(torch.randn(classes, DIM, generator=generator), dim=1)
+    rows = F.normalize(centres[truth] + noise * torch.randn(len(truth), DIM, generator=generator), dim=1)
+    labelled = (truth < classes // 2) & (torch.rand(len(truth), generator=generator) < 0.5)
+    return rows, torch.where(labelled, truth, -1), truth
+
+
+def calibrated(
+    rows: Tensor, labels: Tensor, categories: int = 12, name: str = "sskmeans"
+) -> tuple[Calibration, Assigner, Assignment]:
+    assigner = ASSIGNERS[name](DIM, categories // 2, categories)
+    torch.manual_seed(0)
+    assigner.fit(rows, labels)
+    assignment = Assignment.of_logits(assigner(rows), assigner.temperature)
+    calibration = Calibration()
+    calibration.fit(rows, labels, assignment.category, assigner)
+    return calibration, assigner, calibration(rows, assignment)
+
+
+def test_silhouette_distance_and_confidence_by_hand() -> None:
+    rows, labels, _ = blobs(noise=0.5)
+    calibration, _, found = calibrated(rows, labels)
+    assert found.unlike is not None
+    x, category = rows.double().numpy(), found.category.numpy()
+    for i in range(0, len(x), 29):
+        away = [1 - x[i] @ (m := x[category == c].mean(axis=0)) / np.linalg.norm(m) for c in range(12)]
+        own, other = away[category[i]], min(a for c, a in enumerate(away) if c != category[i])
+        unlike = own / calibration.threshold.item()
+        odds = calibration.offset.item() + calibration.slope.item() * (other - own) / max(own, other)
+        expected = 1 / (1 + np.exp(-odds)) / (1 + np.exp((unlike - 1) / FADE))
+        assert found.unlike[i].item() == pytest.approx(unlike, abs=1e-5)
+        assert found.confidence[i].item() == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["sskmeans", "ward", "kmeans"])
+def test_confidence_is_about_the_share_that_is_right(name: str) -> None:
+    ours, before = [], []
+    for seed in range(3):
+        rows, labels, truth = blobs(32, per_class=40, noise=0.3, seed=seed)
+        _, assigner, found = calibrated(rows, labels, 32, name)
+        free = labels < 0
+        right = is_correct(truth[free].numpy(), found.category[free].numpy())
+        raw = Assignment.of_logits(assigner(rows), assigner.temperature).confidence[free].numpy()
+        ours.append(found.confidence[free].numpy().mean() - right.mean())
+        before.append(raw.mean() - right.mean())
+    assert abs(np.mean(ours)) < 0.05
+    assert abs(np.mean(before)) > 0.1
+
+
+def test_sure_images_are_right_more_often() -> None:
+    rows, labels, truth = blobs(noise=0.45, per_class=60)
+    _, _, found = calibrated(rows, labels)
+    free = labels < 0
+    right = is_correct(truth[free].numpy(), found.category[free].numpy())
+    confidence = found.confidence[free].numpy()
+    sure = confidence > np.median(confidence)
+    assert right[sure].mean() > right[~sure].mean() + 0.1
+
+
+def test_a_far_image_is_none_of_these_and_not_sure() -> None:
+    rows, labels, _ = blobs(noise=0.2)
+    rows = F.normalize(rows + torch.eye(1, DIM) * 3, dim=1)  # all share something that the stranger lacks
+    calibration, assigner, found = calibrated(rows, labels)
+    assert found.unlike is not None
+    assert (found.unlike > 1).double().mean() < 0.05
+    far = -torch.eye(1, DIM)
+    stranger = calibration(far, Assignment.of_logits(assigner(far), 0.01))
+    assert stranger.unlike is not None
+    assert stranger.unlike.item() > 1
+    assert stranger.confidence.item() < 0.01
+    assert "if their class is taken away" in calibration.note
+
+
+def test_the_threshold_is_a_quantile_of_distances_to_the_others_of_a_class() -> None:
+    rows, labels, _ = blobs()
+    threshold, _ = choose_threshold(rows, labels, torch.zeros(12, DIM), torch.zeros(len(rows), dtype=torch.long))
+    x, y, away = rows.double().numpy(), labels.numpy(), []
+    for i in np.flatnonzero(y >= 0):
+        others = x[(y == y[i]) & (np.arange(len(x)) != i)].mean(axis=0)
+        away.append(1 - x[i] @ others / np.linalg.norm(others))
+    assert threshold == pytest.approx(np.quantile(away, 0.98), abs=1e-5)
+
+
+def test_a_saved_calibration_says_the_same() -> None:
+    rows, labels, _ = blobs()
+    calibration, assigner, found = calibrated(rows, labels)
+    loaded = Calibration()
+    assert not loaded.fitted
+    loaded.load_state_dict(calibration.state_dict())
+    again = loaded(rows, Assignment.of_logits(assigner(rows)))
+    assert loaded.fitted
+    assert found.unlike is not None
+    assert again.unlike is not None
+    assert torch.equal(again.confidence, found.confidence)
+    assert torch.equal(again.unlike, found.unlike)
+
+
+@pytest.mark.parametrize("labelled", [0, 1, 3])
+def test_few_labels_leave_the_default_and_say_so(labelled: int) -> None:
+    rows, _, truth = blobs()
+    labels = torch.full_like(truth, -1)
+    labels[:labelled] = truth[:labelled]  # one image each
+    calibration, _, found = calibrated(rows, labels)
+    assert (calibration.offset.item(), calibration.slope.item()) == pytest.approx((OFFSET, SLOPE))
+    assert "not calibrated" in calibration.note
+    assert "comes from all images" in calibration.note
+    assert calibration.record == {"bins": [], "error": None, "images": 0, "note": calibration.note}
+    assert found.confidence.isfinite().all()
+    assert found.unlike is not None
+    assert (found.unlike > 1).double().mean() < 0.1
+
+
+def test_one_image_per_class_is_too_little_to_split() -> None:
+    rows, _, truth = blobs()
+    labels = torch.full_like(truth, -1)
+    labels[:6] = truth[:6]
+    _, _, found = calibrated(rows, labels)
+    assert found.confidence.isfinite().all()
+
+
+def test_few_pairs_change_the_default_little_and_many_find_the_truth() -> None:
+    random = np.random.default_rng(0)
+
+    def drawn(n: int) -> Evidence:
+        x = random.uniform(-0.5, 1, n)
+        return Evidence(x, random.random(n) < 1 / (1 + np.exp(-(0.5 + 2 * x))), np.zeros(n))
+
+    offset, slope = fit_logistic([drawn(5000), drawn(5000)])
+    assert (offset, slope) == pytest.approx((0.5, 2), abs=0.15)
+    assert fit_logistic([drawn(1)]) == pytest.approx((OFFSET, SLOPE), abs=1)
+    assert fit_logistic([Evidence(np.ones(50), np.ones(50, bool), np.zeros(50))])[1] > 0  # never a wrong one
+
+
+def test_bins_come_from_splits_that_the_fit_has_not_seen() -> None:
+    random = np.random.default_rng(0)
+    x = random.uniform(-1, 1, (2, 400))
+    parts = [Evidence(x[0], x[0] > 0.2, np.full(400, 0.5)), Evidence(x[1], random.random(400) < 0.5, np.full(400, 0.5))]
+    found = reliability(parts, 1.0)
+    confidence = []
+    for own, other in ((0, 1), (1, 0)):
+        offset, slope = fit_logistic([parts[other]])
+        confidence.append(1 / (1 + np.exp(-offset - slope * x[own])) / (1 + np.exp(-0.5 / FADE)))
+    p, right = np.concatenate(confidence), np.concatenate([part.correct for part in parts])
+    error = 0.0
+    for i in range(BINS):
+        inside = (p >= i / BINS) & (p < (i + 1) / BINS)
+        error += abs(p[inside].sum() - right[inside].sum()) / 800
+    assert found["error"] == pytest.approx(error, abs=1e-4)
+    assert sum(b["images"] for b in found["bins"]) == 800
+    assert reliability(parts[:1], 1.0) == {"bins": [], "error": None}
+
+
+def test_evidence_from_outside_takes_the_place_of_splitting_again() -> None:
+    rows, labels, _ = blobs()
+    assigner = ASSIGNERS["prototypes"](DIM, 6, 12)
+    category = assigner(rows).argmax(dim=1)
+    [split] = resplits(labels.numpy(), 1, np.random.RandomState(0))
+    points = rows[torch.from_numpy(split.rows)]
+    right = Evidence.of(points, torch.from_numpy(split.truth), split)  # as if all were assigned to their class
+    assert right.correct.all()
+    calibration, own = Calibration(), Calibration()
+    calibration.fit(rows, labels, category, assigner, evidence=[right, right])
+    own.fit(rows, labels, category, assigner)  # semi-supervised k-means stands in
+    assert "seen in training" in own.note
+    assert "seen in training" not in calibration.note
+    assert calibration.record["images"] == 2 * len(split.hidden)
+    assert calibration.record["error"] < 0.1
+    assert calibration(rows, Assignment.of_logits(assigner(rows))).confidence.isfinite().all()
+
+
+def test_whitened_rows_are_compared_whitened_and_a_lone_category_is_no_doubt() -> None:
+    rows, labels, truth = blobs()
+    whitening = Whitening(0.3)
+    whitening.fit(rows, labels)
+    centres = torch.stack([rows[truth == c].mean(dim=0) for c in range(12)])
+    expected = silhouette(whitening(rows), truth, whitening(centres))
+    assert torch.allclose(silhouette(rows, truth, centres, whitening), expected, atol=1e-5)
+    assert (silhouette(rows, torch.zeros_like(truth), centres[:1]) == 1).all()
+    empty = torch.cat([centres, torch.zeros(1, DIM)])  # a category without images is nobody's neighbour
+    assert torch.equal(silhouette(rows, truth, empty), silhouette(rows, truth, centres))
+
+
+def test_a_trial_leaves_the_assigner_as_it_was() -> None:
+    rows, labels, _ = blobs()
+    for name in (name for name in ASSIGNERS if not ASSIGNERS[name].learnt and name != "pim"):
+        assigner = ASSIGNERS[name](DIM, 6, 12)
+        assigner.fit(rows, labels)
+        before = assigner(rows)
+        trial = assigner.trial(3, 6)
+        trial.fit(rows[:90], torch.where(labels < 3, labels, -1)[:90])
+        assert trial(rows).shape == (len(rows), 6)
+        assert torch.equal(assigner(rows), before)
+        assert (assigner.known, assigner.categories) == (6, 12)
