@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -92,21 +93,22 @@ def test_labels_that_differ_are_doubts_even_if_names_were_edited(run: Path, edit
 
 def test_images_unlike_every_category_come_first_the_strangest(run: Path) -> None:
     members = [
-        Member(row["path"], None, row["category"], row["is_new"] == "true", 0.5)
-        for row in Run(run).read_table("assignments.csv")
+        Member(row["path"], None, row["category"], row["is_new"] == "true", 0.5, unlike)
+        for row, unlike in zip_longest(Run(run).read_table("assignments.csv"), (1.0, 3.5, 0.2, 1.1))
     ]
-    for member, unlike in zip(members, (1.0, 3.5, 0.2, 1.1, None), strict=False):
-        object.__setattr__(member, "unlike", unlike)
     page = page_in(run, members)
     assert [(i.caption, i.unlike) for i in page.outliers] == [(members[1].path, 3.5), (members[3].path, 1.1)]
     assert "3.5" in Document(render(page)).text.partition("None of these 2")[2]
 
 
 def test_what_other_steps_left_is_shown(run: Path) -> None:
+    assert "not calibrated" in (without_figure := Document(render(page_in(run))).text)  # too few labelled images here
+    assert "Measured on" not in without_figure
+    (run / "calibration.json").unlink()
     plain = Document(render(page_in(run)))
     assert not {"plan", "count", "reliability", "check"} & {attributes.get("id") for _, attributes in plain.elements}
     for name, content in (("plan", PLAN), ("k_auto", COUNT | INTERVAL), ("calibration", CALIBRATION)):
-        (run / f"{name}.json").write_text(json.dumps(content))
+        Run(run).write_json(f"{name}.json", content)
     (run / "check.csv").write_text(CHECK)
     text = " ".join(Document(render(page_in(run))).text.split())
     for said in (
