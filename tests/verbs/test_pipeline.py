@@ -146,12 +146,16 @@ def test_predict_images_never_seen(trained_run: Path, tmp_path: Path, capfd: pyt
     save_image(tmp_path / "more" / "a.png")
     save_image(tmp_path / "b.jpg", size=(300, 200))
     (tmp_path / "more" / "broken.png").write_bytes(b"")
+    (tmp_path / "more" / "notes.txt").write_text("no image")
     predictions = newkinds.predict(trained_run, [tmp_path / "more", tmp_path / "b.jpg"])
     assert [Path(p.path).name for p in predictions] == ["a.png", "b.jpg"]
     names = {c["name"] for c in json.loads((trained_run / "categories.json").read_text())}
     assert {p.category for p in predictions} <= names
     assert all(0 <= p.confidence <= 1 for p in predictions)
-    assert "broken.png skipped" in capfd.readouterr().err
+    err = capfd.readouterr().err
+    assert "broken.png skipped" in err
+    assert "1 file that is no image is ignored (.txt)" in err
+    assert "notes.txt" not in err
     with pytest.raises(NewkindsError, match="there is no file or folder"):
         newkinds.predict(trained_run, tmp_path / "nothing.png")
 
