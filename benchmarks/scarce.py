@@ -4,9 +4,10 @@
         --weights vit_small_patch14_dinov2.safetensors --image-size 112
     python benchmarks/scarce.py creatures        # the bundled backbone: a few seconds
 
-A folder with one sub-folder per class. In each repetition 40 classes are drawn (or all, if there are fewer), half of
-them known, and as many images and labels are kept as the line says. The number of categories is given. Accuracy is that
-of a fifth of each class's images, which were held out and go to the nearest centre: the same images in every line.
+A folder with one sub-folder per class, of which 40 are drawn (or all, if there are fewer). In each repetition another
+half of them is known, and as many images and labels are kept as the line says. The number of categories is given.
+Accuracy is that of a fifth of each class's images, which were held out and go to the nearest centre: the same images in
+every line.
 """
 
 import argparse
@@ -18,7 +19,6 @@ import torch
 from newkinds.cluster import SemiSupervisedKMeans
 from newkinds.cluster.metrics import clustering_accuracy
 from newkinds.data import load_table, source_of
-from newkinds.data.table import readable
 from newkinds.runs.config import resolve
 from newkinds.text import percent, text_table
 from newkinds.verbs.count import backbone_features
@@ -35,7 +35,7 @@ def tail(largest: int, ratio: int) -> Sizes:
 def accuracy(features: torch.Tensor, truth: np.ndarray, images: Sizes, labels: Sizes, seed: int) -> tuple[float, ...]:
     """All, old, new of one repetition."""
     rng = np.random.default_rng(seed)
-    names = rng.permutation(np.unique(truth))[:CLASSES]
+    names = rng.permutation(np.unique(truth))
     half = len(names) // 2
     rows: list[int] = []
     given: list[int] = []
@@ -68,10 +68,11 @@ def main() -> None:
             "backbone": {name: value for name, value in backbone.items() if value is not None},
         }
     )
-    table = readable(load_table(config.data))
-    features, rows = backbone_features(config, table)
-    true = table.truth or table.labels
-    truth = np.array([str(true[row]) for row in rows])
+    table = load_table(config.data)
+    names = np.array(table.truth or table.labels)  # true classes
+    drawn = np.random.default_rng(0).permutation(np.unique(names))[:CLASSES]
+    features, rows = backbone_features(config, table.rows(np.flatnonzero(np.isin(names, drawn)).tolist()))
+    truth = names[np.isin(names, drawn)][rows]
     most = int(np.median(np.unique(truth, return_counts=True)[1]) * 4 / 5)
     half = most // 2
     conditions: dict[str, tuple[Sizes, Sizes]] = {}
