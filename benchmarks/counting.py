@@ -41,7 +41,7 @@ GROUPS = (1.5, 4, 10, np.inf)  # labelled images per known class
 SEARCHES = ("brent", "binary")
 TRIED: dict[str, tuple[Any, ...]] = {
     "SPREAD": (0.5, 0.6, 0.7, 0.8),
-    "GAP_WEIGHT": (0, 5, 10, 20),
+    "GAP_WEIGHT": (0, 1, 1.5, 2),
     "OTHER_ERRORS": (0.02, 0.05, 0.1),
     "BIAS": ((-0.1, -0.2, -0.3), (-0.15, -0.3, -0.35), (-0.2, -0.35, -0.4), (0, 0, 0)),
 }

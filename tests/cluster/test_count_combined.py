@@ -157,15 +157,18 @@ def test_clear_categories_are_counted_exactly_and_lie_in_the_interval(known: int
     assert count.sure == ("unsure" if known < 4 else "sure")
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_overlapping_categories_lie_in_the_interval(seed: int) -> None:
-    features, y, _ = blobs([20] * 40, known=15, noise=0.9, seed=seed)
-    count = combined(features, y)
-    assert abs(count.answer / 40 - 1) < 0.25
-    assert count.low is not None
-    assert count.high is not None
-    assert count.low <= 40 <= count.high
-    assert count.high < 3 * count.low
+def test_overlapping_categories_lie_in_most_intervals() -> None:
+    errors, held = [], 0
+    for seed in range(6):
+        features, y, _ = blobs([20] * 40, known=15, noise=0.9, seed=seed)
+        count = combined(features, y)
+        assert count.low is not None
+        assert count.high is not None
+        assert count.high < 3 * count.low
+        errors.append(abs(count.answer / 40 - 1))
+        held += count.low <= 40 <= count.high
+    assert np.mean(errors) < 0.15
+    assert held >= 4  # of 6: an interval of 90 % may miss
 
 
 def test_the_same_images_give_the_same_count() -> None:

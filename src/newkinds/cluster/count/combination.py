@@ -34,7 +34,8 @@ LEVEL = 0.9  # probability of the interval
 SUBSAMPLES, SUBSAMPLE = 4, 0.7  # trees of a share of the images: their votes are averaged with those of all images
 BIAS = {"agreement": -0.15, "silhouette": -0.3, "gap": -0.35}  # of ln K, by each reading of the tree
 SPREAD = 0.6  # of ln K around such a vote; larger than measured, as the three are much alike
-GAP_WEIGHT = 10  # power of a gap in the tree: nothing where gaps are a percent, all where they are twofold
+GAP_WEIGHT = 1.0  # of K times the logarithm of the gap at K, which is about 1 if there are no clear categories
+CLEAREST_GAP = 10  # up to which a gap adds to the logarithm of the probability
 OTHER_ERRORS = 0.05  # of ln K, where nothing else is uncertain
 SOLID_CLASSES, SOLID_LABELS = 4, 3  # labelled classes, and images of each: with fewer one cannot be sure
 SURE, FAIRLY_SURE = 1.5, 2.5  # high / low up to which an estimate is called so
@@ -105,7 +106,8 @@ def distribution(evidence: Evidence) -> tuple[NDArray[np.int64], NDArray[np.floa
     cuts = evidence.cuts
     numbers = np.arange(cuts.smallest, cuts.largest + 1)
     logs = np.log(numbers)
-    weight = cuts.gap.clip(max=2) ** GAP_WEIGHT / numbers  # a priori each factor is as probable as any other
+    weight = np.exp(np.minimum(GAP_WEIGHT * numbers * np.log(cuts.gap), CLEAREST_GAP))
+    weight /= numbers  # a priori each factor is as probable as any other
     for name, vote in evidence.averaged_votes().items():
         off = (logs - (vote - BIAS[name])) / SPREAD
         weight *= (1 + off**2 / 3) ** -2  # Student's t: a vote that is far from all others has little weight

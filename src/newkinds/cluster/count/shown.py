@@ -1,6 +1,7 @@
 """A count for the eye: a summary in words and a picture of the curve."""
 
 import io
+import math
 from pathlib import Path
 
 from ...files import write_whole
@@ -11,18 +12,23 @@ CURVE_SHOWN = 8  # numbers of categories in a summary, of those that were tried
 
 
 def summary(count: Count) -> str:
-    """The answer, how sure it is, what each part says alone, and the best of the curve."""
-    best = sorted(count.curve, key=lambda point: (point[0] != count.answer, -point[1], point[0]))[:CURVE_SHOWN]
-    rows = [[f"{k}{' *' if k == count.answer else ''}", percent(score)] for k, score in sorted(best)]
-    tied = [k for k, score in count.curve if score == count.score]
+    """The answer, how sure it is, what each part says alone, and the curve: around the answer, or the best of it."""
     tried = f"({count.method}; {len(count.curve)} numbers tried)"
     lines = [f"{count.answer} categories: {count.known} known and {count.new} new {tried}"]
-    if count.low is not None:
+    if count.low is None or count.high is None:
+        shown = sorted(count.curve, key=lambda point: (point[0] != count.answer, -point[1], point[0]))[:CURVE_SHOWN]
+        heading = "best of them"
+    else:
         lines.append(how_sure(count))
-    if count.votes:
-        lines.append(text_table(["part of the estimate", "alone"], [[part, str(k)] for part, k in count.votes.items()]))
-    lines.append(text_table(["best fit" if count.votes else "best of them", f"{count.score_is} %"], rows))
-    if len(tied) > 1:
+        parts = [[part, str(k)] for part, k in count.votes.items()]
+        lines.append(text_table(["part of the estimate", "alone"], parts))
+        within = [point for point in sorted(count.curve) if count.low <= point[0] <= count.high]
+        shown = [*within[:: math.ceil(len(within) / CURVE_SHOWN)], (count.answer, count.score)]
+        heading = "categories"
+    rows = [[f"{k}{' *' if k == count.answer else ''}", percent(score)] for k, score in sorted(set(shown))]
+    lines.append(text_table([heading, f"{count.score_is} %"], rows))
+    tied = [k for k, score in count.curve if score == count.score]
+    if len(tied) > 1 and count.low is None:
         lines.append(f"{len(tied)} numbers from {min(tied)} to {max(tied)} are equally good; * is the answer.")
     return "\n\n".join(lines)
 
