@@ -29,7 +29,7 @@ from newkinds.data.table import readable
 from newkinds.text import text_table
 from newkinds.verbs.choices import Choices, layers_of
 from newkinds.verbs.count import backbone_features
-from newkinds.verbs.train import settled
+from newkinds.verbs.settled import settled
 from side_by_side import machine
 
 CLASSES = (6, 10, 20, 50, 100, 200)

@@ -126,7 +126,7 @@ def test_truth_column_may_be_incomplete_and_does_not_decide_k(photos: Path, tmp_
     (photos / "list.csv").write_text("\n".join(lines))
     out = tmp_path / "run"
     with pytest.raises(NewkindsError, match="say how many categories"):
-        newkinds.discover(photos / "list.csv", out, settings=ONE_EPOCH)
+        newkinds.train(photos / "list.csv", out, settings=ONE_EPOCH)
     newkinds.discover(photos / "list.csv", out, k=3, settings=[ONE_EPOCH, {"train": {"eval_every": 1}}])
     assert newkinds.evaluate(out)["evaluated"] == 2
 
@@ -194,15 +194,15 @@ def test_renamed_categories_survive_another_discover_and_eval(photos: Path, tmp_
 def test_an_image_that_vanishes_after_training_is_counted(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from newkinds.verbs import train as pipeline
+    from newkinds.verbs import discover as pipeline
 
     def train_then_lose(*arguments: Any) -> Any:
         model = original(*arguments)
         (photos / "loose.png").unlink()
         return model
 
-    original = pipeline._train
-    monkeypatch.setattr(pipeline, "_train", train_then_lose)
+    original = pipeline.train_on
+    monkeypatch.setattr(pipeline, "train_on", train_then_lose)
     found = newkinds.discover(photos, tmp_path / "run", k=3, organizer="cpf", settings=ONE_EPOCH)
     assert len(found.members) == 20
     assert [(s.path, s.reason) for s in found.skipped] == [("loose.png", "file not found")]

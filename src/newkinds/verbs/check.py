@@ -15,7 +15,7 @@ from ..files import make_folder, refuse_inputs
 from ..runs.config import resolve
 from .choices import Choices, layers_of
 from .count import backbone_features
-from .train import settled
+from .settled import settled
 
 
 def check(

@@ -28,6 +28,7 @@ from ..training.device import choose_device
 from ..training.embedding import embed
 from ..training.model import load_model
 from .choices import Choices, layers_of
+from .settled import settled
 
 COUNT_BY = "combined"
 
@@ -61,8 +62,6 @@ def count_categories(
     options: dict[str, Any] = {} if largest is None else {"largest": largest}
     run = Run(source) if Run(source).path("config.yaml").is_file() else None
     if run is None:
-        from .train import settled  # here: training counts too
-
         config = settled(layers_of(source, choices))
         table = load_table(config.data)
         read = table.files()

@@ -15,7 +15,8 @@ from ..settings import flat
 from .candidates import table_text
 from .choices import Choices, layers_of
 from .plan import HOUR, Plan
-from .train import Layers, images_of, settled, train_on, with_k
+from .settled import Layers, settled
+from .train import images_of, train_on, with_k
 
 # settings that say how to train: whoever names one has chosen the training
 OF_TRAINING = ("method", "organizer", "train")

@@ -59,7 +59,8 @@ from .candidates import (
     ways_after,
 )
 from .count import COUNT_BY
-from .train import Layers, category_count, images_of, settled, train_on
+from .settled import Layers, settled
+from .train import category_count, images_of, train_on
 
 FILE = "plan.json"
 HOUR = 3600.0

@@ -1,10 +1,8 @@
 """The verb that begins with data and ends with a trained run, and what the other verbs need of it."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
 
 import torch
 from typing_extensions import Unpack
@@ -16,10 +14,9 @@ from ..data.table import Table, readable, require_discoverable
 from ..discovery.card import run_card
 from ..discovery.categories import write_skipped
 from ..discovery.finished import LoadedRun
-from ..encoders.auto import AUTO, choose_backbone, warn_of_tiny
 from ..errors import NewkindsError
 from ..evaluation.judge import score_unlabelled
-from ..runs.config import DRAWN, Config, resolve
+from ..runs.config import Config
 from ..runs.counted import read_count, write_count
 from ..runs.protocol import K_AUTO, earlier_images, record_protocol
 from ..runs.run import Run
@@ -30,9 +27,9 @@ from ..training.model import Model, build_model, load_model
 from ..training.store import CacheUnavailable
 from .choices import Choices, layers_of
 from .count import COUNT_BY, backbone_features
+from .settled import settled, with_cache_views
 
 AUTO_VIEWS = 8  # of each image, if a cache pays and no number was given
-Layers = Sequence[Mapping[str, Any]]
 
 
 def train(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> LoadedRun:
@@ -47,31 +44,6 @@ def train(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) 
     table = images_of(config, run)
     config, counted = with_k(config, table, run)
     return train_on(table, config, run, counted)[0]
-
-
-def settled(layers: Layers, run: Run | None = None) -> Config:
-    """The settings that the layers give, with a backbone that was chosen; a run that has begun stays as it is."""
-    config = resolve(*layers)
-    if config.backbone["name"] == AUTO:
-        name = run.config().backbone["name"] if run and run.path("config.yaml").is_file() else None
-        device = choose_device(config.train.device)
-        name = name or choose_backbone(config.backbone["weights"], config.data["name"] != DRAWN, device)
-        config = resolve({"backbone": {"name": name}}, *_without_auto(layers))
-    warn_of_tiny(config.backbone["name"], config.data["name"] != DRAWN)
-    if run and config.train.cache_views == "auto" and run.path("config.yaml").is_file():
-        config = _with_cache_views(config, run.config().train.cache_views)
-    return config
-
-
-def _without_auto(layers: Layers) -> list[Mapping[str, Any]]:
-    """The layers without a backbone called auto."""
-    kept = []
-    for layer in layers:
-        backbone = layer.get("backbone")
-        if isinstance(backbone, Mapping) and backbone.get("name") == AUTO:
-            layer = {**layer, "backbone": {name: value for name, value in backbone.items() if name != "name"}}
-        kept.append(layer)
-    return kept
 
 
 def images_of(config: Config, run: Run) -> Table:
@@ -183,7 +155,7 @@ def _cached(
         pays = backbone.has_frozen_part(patches) and device.type == "cpu" and train.epochs > AUTO_VIEWS
         views = AUTO_VIEWS if pays else 0
     if views == 0:
-        return None, _with_cache_views(config, 0)
+        return None, with_cache_views(config, 0)
     about = f"{config.data.get('path') or config.data['name']}, {config.backbone['name']}"
     # a trained model reads the evaluation view alone, and only if it is there
     needed = views if build and views > 1 else 0
@@ -192,7 +164,7 @@ def _cached(
             backbone, table, about=about, views=needed, seed=train.cache_seed, precision=train.cache_precision,
             device=device, workers=train.workers, patches=patches, build=build,
         )  # fmt: skip
-        return tokens, _with_cache_views(config, views)
+        return tokens, with_cache_views(config, views)
     except NewkindsError as error:
         if not build:
             warn(f"{error} The images are read again instead.")
@@ -200,8 +172,4 @@ def _cached(
         if train.cache_views != "auto" or not isinstance(error, CacheUnavailable):
             raise
         warn(f"{error} Training continues without a cache.")
-        return None, _with_cache_views(config, 0)
-
-
-def _with_cache_views(config: Config, views: int | Literal["auto"]) -> Config:
-    return replace(config, train=replace(config.train, cache_views=views))
+        return None, with_cache_views(config, 0)

@@ -1,0 +1,42 @@
+"""From what was named to settings with nothing left open: the backbone is chosen, what a run began with stays."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from ..encoders.auto import AUTO, choose_backbone, warn_of_tiny
+from ..runs.config import DRAWN, Config, resolve
+from ..runs.run import Run
+from ..training.device import choose_device
+
+Layers = Sequence[Mapping[str, Any]]
+
+
+def settled(layers: Layers, run: Run | None = None) -> Config:
+    """The settings that the layers give, with a backbone that was chosen; a run that has begun stays as it is."""
+    config = resolve(*layers)
+    if config.backbone["name"] == AUTO:
+        name = run.config().backbone["name"] if run and run.path("config.yaml").is_file() else None
+        device = choose_device(config.train.device)
+        name = name or choose_backbone(config.backbone["weights"], config.data["name"] != DRAWN, device)
+        config = resolve({"backbone": {"name": name}}, *_without_auto(layers))
+    warn_of_tiny(config.backbone["name"], config.data["name"] != DRAWN)
+    if run and config.train.cache_views == "auto" and run.path("config.yaml").is_file():
+        config = with_cache_views(config, run.config().train.cache_views)
+    return config
+
+
+def _without_auto(layers: Layers) -> list[Mapping[str, Any]]:
+    """The layers without a backbone called auto."""
+    kept = []
+    for layer in layers:
+        backbone = layer.get("backbone")
+        if isinstance(backbone, Mapping) and backbone.get("name") == AUTO:
+            layer = {**layer, "backbone": {name: value for name, value in backbone.items() if name != "name"}}
+        kept.append(layer)
+    return kept
+
+
+def with_cache_views(config: Config, views: int | Literal["auto"]) -> Config:
+    """How many views of each image are cached, in otherwise equal settings."""
+    return replace(config, train=replace(config.train, cache_views=views))
