@@ -88,11 +88,10 @@ class _Images:
         self.members = discovery.members
         label_of = dict(enumerate(known))  # the names of categories may have been edited
         self.agrees = [m.given_label in (None, label_of.get(c)) for m, c in zip(self.members, category, strict=True)]
-        self.unlike = [member.unlike for member in self.members]
         confidence = np.array([member.confidence for member in self.members])
         doubtful = (place for place, fits in enumerate(self.agrees) if not fits)
         self.doubtful = sorted(doubtful, key=lambda place: -confidence[place])
-        unlike = np.array([value or 0.0 for value in self.unlike])
+        unlike = np.array([member.unlike or 0.0 for member in self.members])
         self.strange = [place for place in np.argsort(-unlike, kind="stable").tolist() if unlike[place] > 1]
         self.place_of = {member.path: place for place, member in enumerate(self.members)}
 
@@ -118,7 +117,7 @@ class _Images:
 
     def shown(self, place: int) -> Shown:
         m, tile = self.members[place], self.tile_of.get(self.rows[place])
-        return Shown(m.path, m.category, m.confidence, m.given_label, self.agrees[place], self.unlike[place], tile)
+        return Shown(m.path, m.category, m.confidence, m.given_label, self.agrees[place], m.unlike, tile)
 
     def at(self, path: str) -> Shown | None:
         return self.shown(self.place_of[path]) if path in self.place_of else None
