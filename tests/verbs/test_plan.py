@@ -14,11 +14,12 @@ from newkinds.data.table import Table
 from newkinds.errors import NewkindsError
 from newkinds.runs.run import Run
 from newkinds.verbs import candidates, plan
-from newkinds.verbs.candidates import JUDGED, RECIPES, Candidate, choose, table_of
+from newkinds.verbs.candidates import ADAPTER, JUDGED, RECIPES, Candidate, choose, table_of
 from newkinds.verbs.discover import default_out, names_training, seconds_of
 
 DATA = {"data": {"categories": 10, "per_category": 12}}
-QUICK = tuple(replace(recipe, steps=25) for recipe in RECIPES if recipe.passes == 0)
+OTHER = {**ADAPTER, "method": {"name": "simgcd", "memax_weight": 1.0}}
+QUICK = (replace(RECIPES[0], steps=25), replace(RECIPES[0], steps=25, name="another", settings=OTHER))
 
 
 @pytest.fixture(autouse=True)

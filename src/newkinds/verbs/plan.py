@@ -69,7 +69,8 @@ SIZES = (112, 168, 224)  # px, of which the largest is taken whose pass over all
 SHARE_OF_PASS = 0.15  # of the time, for one pass
 ENLARGED = 4  # an image is not shown to the backbone more than so many times larger than it is
 MEASURED = 8  # images, by which the time of a pass is measured
-STEP_SECONDS = 0.05  # of one step on class tokens, until it was measured
+MARGIN = 0.1  # by which a training may know fewer labels than frozen features: these were not asked to forget any
+STEP_SECONDS = 0.03  # of one step on class tokens, until it was measured
 
 
 class Collapsed(NewkindsError):
@@ -218,7 +219,7 @@ class Plan:
     def _trial(self, recipe: Recipe, ways: dict[str, Way]) -> list[Candidate]:
         """Train on each split, and judge every way to find categories in the trained features."""
         found: dict[str, list[Accuracy]] = {name: [] for name in ways}
-        started, state = time.monotonic(), ""
+        started, state, tried = time.monotonic(), "", 0
         for number, split in enumerate(self.splits[:TRIALS]):
             table = table_of(self.table, split)
             run = Run(self.run.path("plan") / f"trial-{_slug(recipe.name)}-{number}")
@@ -229,6 +230,7 @@ class Plan:
             except NewkindsError as error:
                 state = f"stopped: {error}"
                 break
+            tried = number + 1
             model = loaded.model
             features = embed(model.encoder, table, model.device, cache=cache).features
             with torch.inference_mode():
@@ -238,10 +240,15 @@ class Plan:
                     found[name].append(accuracy_on(split, model.assign(features).category.cpu().numpy()))
                 else:
                     found[name].append(way.on(rows, split))
+            per_split = (time.monotonic() - started) / tried
+            needs = per_split * (min(TRIALS, len(self.splits)) - tried) + self._final_needs(recipe, per_split)
+            if self.spent + needs > self.seconds and tried < min(TRIALS, len(self.splits)):
+                state = f"stopped: it turned out to need {duration(needs)} more, too much for the time that is left"
+                break
         shutil.rmtree(self.run.path("plan"), ignore_errors=True)
         seconds = time.monotonic() - started
-        if not recipe.blocks and not state:
-            self.step_seconds = seconds / (recipe.steps * len(self.splits[:TRIALS]))
+        if not recipe.blocks and tried:
+            self.step_seconds = seconds / (recipe.steps * tried)
         made = []
         for name, way in ways.items():
             candidate = Candidate(name, {**recipe.settings, **way.settings}, True)
@@ -267,7 +274,7 @@ class Plan:
                 return {"agreement": knows, "filled": filled}
             if filled < 0.5:
                 raise Collapsed(f"it collapsed: {1 - filled:.0%} of the categories are empty")
-            if knows < known_before:
+            if knows < known_before - MARGIN:
                 raise Collapsed(f"it agrees with {knows:.0%} of the labels, frozen features with {known_before:.0%}")
             return {"agreement": knows, "filled": filled}
 
@@ -334,10 +341,14 @@ class Plan:
         blocks = recipe.blocks * (TRIALS * labelled * recipe.epochs(labelled) + n * recipe.epochs(n))
         return (TRIALS + 1) * recipe.steps * self.step_seconds + self.image_seconds * (views + blocks)
 
+    def _final_needs(self, recipe: Recipe, per_split: float) -> float:
+        """Seconds that the training on all images takes, by what a trial took: as many steps, with more views."""
+        n, labelled = len(self.table), len(self.splits[0].rows)
+        return per_split + recipe.passes * self.image_seconds * (n - labelled)
+
     def _image_size(self, config: Config) -> int | None:
         """The largest size whose pass fits into its share of the time; None: the backbone's own."""
         if config.backbone["name"] == TINY:
-            self.image_seconds = 1e-3
             return None
         backbone = build_backbone(**{**config.backbone, "train_blocks": 0})
         patch = getattr(getattr(backbone.network, "patch_embed", None), "patch_size", (1,))[0]
