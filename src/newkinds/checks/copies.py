@@ -13,7 +13,7 @@ class Duplicate(Check):
     order = 5
 
     def look(self, evidence: Evidence) -> Found:
-        said = "there more than once: delete the copies, which count double."
+        said = "the same as another, pixel by pixel: delete copies, which count double."
         return _found(evidence, evidence.exact, "the same pixels as", said)
 
 

@@ -39,7 +39,7 @@ class WrongLabel(Check):
             row: f"labelled '{table.labels[row]}', but looks like '{table.known[seems]}'"
             for row, seems in zip(labelled[wrong].tolist(), other[wrong].tolist(), strict=True)
         }
-        return Found.images(score, why, "has", "perhaps a wrong label: look at them, the worst come first.")
+        return Found.images(score, why, "has", "perhaps a wrong label: look, the worst first, and correct it.")
 
 
 def class_agreement(rows: Tensor, target: Tensor, classes: int) -> np.ndarray:
