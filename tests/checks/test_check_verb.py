@@ -84,11 +84,13 @@ def test_without_any_backbone_the_pixels_are_checked(
     def none(*_: object, **__: object) -> str:
         raise NewkindsError("no weights, no network.")
 
-    monkeypatch.setattr("newkinds.verbs.train.choose_backbone", none)
+    monkeypatch.delenv("NEWKINDS_BACKBONE")
+    monkeypatch.setattr("newkinds.encoders.auto.cached_file", lambda _: None)
+    monkeypatch.setattr("newkinds.encoders.auto.pretrained_file", none)
     _, out, err = run_cli("check", photos)
     assert "only pixels count" in err
     assert "21 images" in out
     assert "not checked: wrong label, unlike (they need the features of a backbone: name a weight file" in out
     status, _, err = run_cli("check", photos, "--weights", photos / "none.pth")  # what is named must be there
     assert status == 1
-    assert "error: no weights" in err
+    assert "none.pth" in err
