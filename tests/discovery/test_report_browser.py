@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 from selenium import webdriver  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import Select  # noqa: E402
+from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
 
 Browser = Any  # Selenium's driver, which may not be installed
 DESKTOP, PHONE = (1280, 900), (390, 844)
@@ -145,7 +145,7 @@ def test_a_link_to_a_category_that_is_filtered_out_shows_it(opened: Callable[...
     click(browser, "[data-show=mixed]")
     assert names_shown(browser) == ["heron"]
     click(browser, "nav a[href='#known-1']")
-    assert "otter" in names_shown(browser)
+    WebDriverWait(browser, 10).until(lambda _: "otter" in names_shown(browser))
 
 
 def test_pictures_are_enlarged_by_keyboard_alone(opened: Callable[..., Browser]) -> None:
@@ -173,7 +173,7 @@ def test_pictures_are_enlarged_by_keyboard_alone(opened: Callable[..., Browser])
     assert "s0" in browser.find_element(By.ID, "viewer-image").get_attribute("class")
     press(Keys.ESCAPE)
     assert not viewer.is_displayed()
-    assert browser.execute_script(focused) == "heron/5.png", "back where the reader was"
+    WebDriverWait(browser, 10).until(lambda _: browser.execute_script(focused) == "heron/5.png", "back to the picture")
 
 
 def test_a_click_enlarges_and_a_click_beside_closes(opened: Callable[..., Browser]) -> None:

@@ -32,6 +32,10 @@
     const pictures = all(button, current.closest("article, section")).filter((picture) => picture.offsetParent);
     show(pictures[(pictures.indexOf(current) + step + pictures.length) % pictures.length]);
   };
+  const go = (picture) => {
+    for (const other of all(button, picture.closest(".tiles"))) other.tabIndex = other === picture ? 0 : -1;
+    picture.focus();
+  };
   const steps = { ArrowLeft: -1, ArrowRight: 1 };
 
   document.addEventListener("click", (event) => {
@@ -51,9 +55,7 @@
       const pictures = all(button, picture.closest(".tiles"));
       const next = pictures[pictures.indexOf(picture) + steps[event.key]];
       if (!next) return;
-      picture.tabIndex = -1;
-      next.tabIndex = 0;
-      next.focus();
+      go(next);
     } else return;
     event.preventDefault();
   });
@@ -61,9 +63,7 @@
   document.getElementById("viewer-next").addEventListener("click", () => turn(1));
   document.getElementById("viewer-close").addEventListener("click", () => viewer.close());
   viewer.addEventListener("close", () => {
-    if (!current) return;
-    current.tabIndex = 0;
-    current.focus({ preventScroll: true });
+    if (current) go(current);
   });
 
   // -- search, filter, sort
