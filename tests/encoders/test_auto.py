@@ -1,0 +1,98 @@
+"""Which backbone is taken if nobody names one, and which settings suit it."""
+
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+
+import newkinds
+from newkinds.encoders import auto
+from newkinds.encoders.auto import LARGE, OTHERS, SMALL, backbone_of, choose_backbone
+from newkinds.encoders.families import FAMILIES, family_of
+from newkinds.errors import NewkindsError
+from newkinds.runs.config import resolve
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def nothing_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(auto.VARIABLE, raising=False)
+    monkeypatch.setattr(auto, "cached_file", lambda _: None)
+
+
+def test_a_weight_file_tells_its_backbone(tmp_path: Path) -> None:
+    """Shapes alone; of the original authors' names too, which count blocks in chunks."""
+    shapes = {"patch_embed.proj.weight": (384, 3, 14, 14), "pos_embed": (1, 1370, 384), "blocks.0.11.ls1.gamma": (384,)}
+    shapes |= {f"blocks.0.{block}.attn.qkv.weight": (3, 3) for block in range(12)}
+    save_file({name: torch.zeros(shape) for name, shape in shapes.items()}, tmp_path / "w.safetensors")
+    assert backbone_of(tmp_path / "w.safetensors") == "vit_small_patch14_dinov2"
+    save_file({"fc.weight": torch.zeros(3)}, tmp_path / "other.safetensors")
+    with pytest.raises(NewkindsError, match=r"other\.safetensors does not tell which backbone it is of"):
+        backbone_of(tmp_path / "other.safetensors")
+
+
+def test_no_two_backbones_look_alike() -> None:
+    seen = []
+    for name in (*SMALL, *LARGE, *OTHERS):
+        with torch.device("meta"):
+            seen.append(auto._told_by(timm.create_model(name, num_classes=0).state_dict()))
+    assert None not in seen
+    assert all(seen.count(shapes) == 1 for shapes in seen)
+
+
+def test_what_is_on_the_machine_comes_before_a_download(
+    nothing_there: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {auto._hub_id(LARGE[0]), auto._hub_id(SMALL[2])}
+    monkeypatch.setattr(auto, "cached_file", lambda hub: Path("file") if hub in there else None)
+    assert choose_backbone(None, True, CPU) == SMALL[2]
+    assert choose_backbone(None, True, torch.device("meta")) == LARGE[0], "large ones first, if that is not a CPU"
+    assert choose_backbone(None, False, CPU) == "tiny"
+    monkeypatch.setenv(auto.VARIABLE, "mine")
+    assert choose_backbone(None, True, CPU) == "mine"
+
+
+def test_without_network_and_weights_the_message_offers_what_can_be_done(
+    nothing_there: None, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("newkinds.encoders.weights._connect", lambda _: (_ for _ in ()).throw(OSError("no network")))
+    with pytest.raises(NewkindsError) as caught:
+        newkinds.discover(photos, tmp_path / "run")
+    for offer in ("no network", "newkinds discover DATA --weights FILE", "newkinds discover DATA --backbone tiny"):
+        assert offer in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_photographs_are_not_shown_to_tiny_in_silence(
+    photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    newkinds.discover(photos, tmp_path / "run", k=3, backbone="tiny", method="frozen")
+    assert "knows drawn creatures only" in capfd.readouterr().err
+    newkinds.discover("creatures", tmp_path / "drawn", method="frozen", settings={"data": {"per_category": 4}})
+    assert "knows drawn creatures only" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("vit_small_patch14_dinov2", "DINOv2"), ("vit_base_patch14_reg4_dinov2.lvd142m", "DINOv2"),
+        ("convnext_tiny.dinov3_lvd1689m", "DINOv3"), ("vit_base_patch16_224.dino", "DINO"), ("tiny", "tiny"),
+        ("vit_base_patch16_clip_224.openai", "CLIP"), ("resnet50", "CNN"), ("vit_base_patch16_224", "supervised"),
+    ],
+)  # fmt: skip
+def test_families(name: str, family: str) -> None:
+    assert family_of(name).name == family
+
+
+def test_settings_follow_the_family_and_the_user_follows_neither() -> None:
+    data = {"data": {"name": "creatures"}}
+    careful = {"backbone": {"name": "vit_small_patch14_dinov2"}}
+    assert resolve(data).train.backbone_lr_ratio == 1
+    assert resolve(data, careful).train.backbone_lr_ratio == 0.01
+    assert resolve(data, careful, {"train": {"backbone_lr_ratio": 0.5}}).train.backbone_lr_ratio == 0.5
+    assert resolve(data, careful, {"organizer": {"name": "cpf"}}).organizer["readout"] == "gated"
+    assert resolve(data, {"organizer": {"name": "cpf"}}).organizer["readout"] == "literal"
+    assert all(family.evidence for family in FAMILIES)
