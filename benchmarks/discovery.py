@@ -25,11 +25,16 @@ from newkinds.cluster.count import COUNTERS
 from newkinds.cluster.metrics import clustering_accuracy
 from newkinds.data import load_table, source_of
 from newkinds.data.folder import files_below
-from newkinds.data.table import Table
-from newkinds.discovery.finished import read_features
+from newkinds.data.table import Table, readable
+from newkinds.encoders.backbones import build_backbone
+from newkinds.encoders.encoder import Encoder
+from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.files import csv_text, write_whole
+from newkinds.runs.protocol import earlier_images
 from newkinds.runs.run import Run
 from newkinds.text import text_table
+from newkinds.training.cache import cached_tokens
+from newkinds.training.embedding import embed
 from newkinds.verbs.count import COUNT_BY
 
 BASELINES = ("kmeans", "ward", "sskmeans")
@@ -77,7 +82,7 @@ def cell(data: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     minutes = (time.monotonic() - started) / 60
     found = newkinds.evaluate(out)["metrics"]
     plan = Run(out).read_json("plan.json")
-    rows = raw_features(out, wanted, source, given, settings, weights)
+    rows = raw_features(out, wanted)
     figures = {name: accuracies(name, rows, wanted, truth, k) for name in BASELINES}
     figures["discover"] = [100 * float(found[f"acc_{part}"] or 0) for part in ("all", "old", "new")]
     counted = COUNTERS[COUNT_BY](rows, wanted.targets)
@@ -105,20 +110,15 @@ def write_split(file: Path, folder: str, classes: str = "0", share: str = "0.5",
     write_whole(file, csv_text(("path", "label", "truth"), rows))
 
 
-def raw_features(
-    out: Path, wanted: Table, source: str | Path, given: argparse.Namespace, settings: dict, weights: dict
-) -> torch.Tensor:
-    """Unit class tokens (n, D) of the backbone and size that the plan took, from a run that trains nothing."""
-    config = Run(out).config()
-    backbone = {"backbone": {"name": config.backbone["name"], "image_size": config.backbone["image_size"]}}
-    frozen = out.parent / f"{out.name}-raw"
-    if not (frozen / "features.safetensors").is_file():
-        newkinds.discover(
-            source, frozen, k=config.k, method="frozen", assigner="kmeans", settings=[settings, backbone], **weights
-        )
-    features = F.normalize(read_features(Run(frozen)), dim=1)
+def raw_features(out: Path, wanted: Table) -> torch.Tensor:
+    """Unit class tokens (n, D) of the backbone and size that the plan took: they are cached."""
+    backbone = build_backbone(**{**Run(out).config().backbone, "train_blocks": 0})
+    encoder = Encoder(backbone, ORGANIZERS["none"](backbone.dim))
+    images = readable(wanted, contents=True, earlier=earlier_images(Run(out)))
+    cache = cached_tokens(backbone, images, 0, precision="float32", patches=False)
+    features = embed(encoder, images, torch.device("cpu"), cache=cache).features
     assert len(features) == len(wanted), "an image could not be read"
-    return features
+    return F.normalize(features, dim=1)
 
 
 def accuracies(name: str, rows: torch.Tensor, wanted: Table, truth: list[str], k: int) -> list[float]:
