@@ -91,6 +91,35 @@ CHOSEN = (
 TRAINING = (DATA, argument("--out", "RUN", "run directory to write", required=True), *CHOSEN)
 
 
+@verb(DATA, argument("--out", "RUN", "run directory to write (default: newkinds-NAME)"), TIME, *CHOSEN)
+def _discover(data: str | None = None, **chosen: Any) -> None:
+    """Find the known and new categories of your images, and write tables and a page. The way is chosen by evidence,
+    within --time; naming a method, an organizer, a recipe or how to train switches that off.
+
+    newkinds discover photos/                         find the new kinds in a folder of photos
+    newkinds discover photos/ --time 10m --k 40 --out runs/photos
+    newkinds discover photos/ --weights dinov2_vits14_pretrain.pth
+    newkinds discover creatures --out runs/creatures --method simgcd --organizer cpf --epochs 20
+    """
+    from .discovery.categories import summary
+    from .verbs.discover import discover
+
+    show(summary(discover(data, **chosen)))
+
+
+@verb(DATA, argument("--out", "FOLDER", "where to write (default: newkinds-tune-NAME)"), TIME, *PLANNED)
+def _tune(data: str | None = None, **chosen: Any) -> None:
+    """Compare ways to find categories on labelled images alone, and write the best as a recipe.
+
+    newkinds tune photos/ --time 20m --out tuned      which way is best for these images
+    newkinds discover photos/ --recipe tuned/recipe.yaml
+    """
+    from .verbs.discover import tune
+
+    tuned = tune(data, **chosen)
+    show(f"{tuned['table']}\n\n{tuned['chosen']}: {tuned['why']}")
+
+
 @verb(
     argument("--out", "FOLDER", "where to write (default: newkinds-demo)"),
     argument("--hosts", "NAMES", "methods, separated by commas, or all (default: simgcd)", type=names),
@@ -123,35 +152,6 @@ def _train(out: str, data: str | None = None, **chosen: Any) -> None:
 
     train(data, out, **chosen)
     show(f"trained: {out} (newkinds eval, newkinds discover and newkinds predict use it)")
-
-
-@verb(DATA, argument("--out", "RUN", "run directory to write (default: newkinds-NAME)"), TIME, *CHOSEN)
-def _discover(data: str | None = None, **chosen: Any) -> None:
-    """Find the known and new categories of your images, and write tables and a page. The way is chosen by evidence,
-    within --time; naming a method, an organizer, a recipe or how to train switches that off.
-
-    newkinds discover photos/                         find the new kinds in a folder of photos
-    newkinds discover photos/ --time 10m --k 40 --out runs/photos
-    newkinds discover photos/ --weights dinov2_vits14_pretrain.pth
-    newkinds discover creatures --out runs/creatures --method simgcd --organizer cpf --epochs 20
-    """
-    from .discovery.categories import summary
-    from .verbs.discover import discover
-
-    show(summary(discover(data, **chosen)))
-
-
-@verb(DATA, argument("--out", "FOLDER", "where to write (default: newkinds-tune-NAME)"), TIME, *PLANNED)
-def _tune(data: str | None = None, **chosen: Any) -> None:
-    """Compare ways to find categories on labelled images alone, and write the best as a recipe.
-
-    newkinds tune photos/ --time 20m --out tuned      which way is best for these images
-    newkinds discover photos/ --recipe tuned/recipe.yaml
-    """
-    from .verbs.discover import tune
-
-    tuned = tune(data, **chosen)
-    show(f"{tuned['table']}\n\n{tuned['chosen']}: {tuned['why']}")
 
 
 @verb(

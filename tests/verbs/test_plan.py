@@ -139,6 +139,13 @@ def test_what_the_user_names_is_not_chosen(tmp_path: Path) -> None:
         planned(tmp_path / "run", assigner="balanced")
 
 
+def test_whitening_is_chosen_or_named(tmp_path: Path) -> None:
+    chosen = planned(tmp_path / "chosen", whiten=True)
+    assert {entry["settings"]["embedding"]["whiten"] for entry in chosen["candidates"]} == {"none", 0.5}
+    named = planned(tmp_path / "named", settings={**DATA, "embedding": {"whiten": 0.2}})
+    assert {entry["settings"]["embedding"]["whiten"] for entry in named["candidates"]} == {0.2}
+
+
 def test_tune_writes_a_recipe_that_discover_takes(tmp_path: Path) -> None:
     tuned = newkinds.tune("creatures", tmp_path / "tuned", settings=DATA)
     found = newkinds.discover("creatures", tmp_path / "run", recipe=tmp_path / "tuned/recipe.yaml", settings=DATA)

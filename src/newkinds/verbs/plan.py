@@ -59,7 +59,7 @@ from .candidates import (
     ways_after,
 )
 from .count import COUNT_BY
-from .settled import Layers, settled
+from .settled import Layers, settled, without
 from .train import category_count, images_of, train_on
 
 FILE = "plan.json"
@@ -81,7 +81,9 @@ class Plan:
     """The stages of one plan. What was judged is kept in `plan.json`, so that the same command continues."""
 
     def __init__(self, layers: Layers, run: Run, seconds: float = HOUR) -> None:
-        self.layers, self.run, self.seconds, self.started = layers, run, seconds, time.monotonic()
+        # whether to whiten is chosen anyway; what follows can only be told a shrinkage
+        self.layers = [without(layer, "embedding", "whiten", "auto") for layer in layers]
+        self.run, self.seconds, self.started = run, seconds, time.monotonic()
         self.stages: list[dict[str, Any]] = []
         self.candidates: list[Candidate] = []
         self.chosen, self.why, self.earlier = "", "", 0.0

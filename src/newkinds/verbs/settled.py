@@ -19,22 +19,19 @@ def settled(layers: Layers, run: Run | None = None) -> Config:
         name = run.config().backbone["name"] if run and run.path("config.yaml").is_file() else None
         device = choose_device(config.train.device)
         name = name or choose_backbone(config.backbone["weights"], config.data["name"] != DRAWN, device)
-        config = resolve({"backbone": {"name": name}}, *_without_auto(layers))
+        config = resolve({"backbone": {"name": name}}, *(without(layer, "backbone", "name", AUTO) for layer in layers))
     warn_of_tiny(config.backbone["name"], config.data["name"] != DRAWN)
     if run and config.train.cache_views == "auto" and run.path("config.yaml").is_file():
         config = with_cache_views(config, run.config().train.cache_views)
     return config
 
 
-def _without_auto(layers: Layers) -> list[Mapping[str, Any]]:
-    """The layers without a backbone called auto."""
-    kept = []
-    for layer in layers:
-        backbone = layer.get("backbone")
-        if isinstance(backbone, Mapping) and backbone.get("name") == AUTO:
-            layer = {**layer, "backbone": {name: value for name, value in backbone.items() if name != "name"}}
-        kept.append(layer)
-    return kept
+def without(layer: Mapping[str, Any], section: str, setting: str, value: object) -> Mapping[str, Any]:
+    """The layer without a setting, if that has this value."""
+    values = layer.get(section)
+    if not isinstance(values, Mapping) or values.get(setting) != value:
+        return layer
+    return {**layer, section: {name: other for name, other in values.items() if name != setting}}
 
 
 def with_cache_views(config: Config, views: int | Literal["auto"]) -> Config:
