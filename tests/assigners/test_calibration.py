@@ -99,17 +99,26 @@ def test_a_far_image_is_none_of_these_and_not_sure() -> None:
     assert stranger.unlike is not None
     assert stranger.unlike.item() > 1
     assert stranger.confidence.item() < 0.01
-    assert "if their class is taken away" in calibration.note
+    assert "if their own is taken away" in calibration.note
 
 
-def test_the_threshold_is_a_quantile_of_distances_to_the_others_of_a_class() -> None:
-    rows, labels, _ = blobs()
-    threshold, _ = choose_threshold(rows, labels, torch.zeros(12, DIM), torch.zeros(len(rows), dtype=torch.long))
-    x, y, away = rows.double().numpy(), labels.numpy(), []
-    for i in np.flatnonzero(y >= 0):
+@pytest.mark.parametrize("closer", [1.0, 0.3])
+def test_the_threshold_is_a_quantile_of_labelled_distances_with_a_floor(closer: float) -> None:
+    rows, labels, truth = blobs()
+    centres = torch.stack([rows[truth == c].mean(dim=0) for c in range(12)])
+    pulled = F.normalize(torch.lerp(centres[truth], rows, closer), dim=1)
+    rows = torch.where((labels >= 0)[:, None], pulled, rows)  # as if labelled images had been trained on
+    threshold, note = choose_threshold(rows, labels, truth, centres)
+    x, y, away = rows.double().numpy(), truth.numpy(), []
+    for i in range(len(x)):
         others = x[(y == y[i]) & (np.arange(len(x)) != i)].mean(axis=0)
         away.append(1 - x[i] @ others / np.linalg.norm(others))
-    assert threshold == pytest.approx(np.quantile(away, 0.98), abs=1e-5)
+    of_labelled = np.array(away)[labels.numpy() >= 0]
+    floor = np.median(away) + 2.0537 * 1.4826 * np.median(np.abs(away - np.median(away)))
+    quantile = np.quantile(of_labelled, 0.98)
+    assert threshold == pytest.approx(max(quantile, floor), abs=1e-4)
+    assert (quantile < floor) == (closer < 1)
+    assert f"{(of_labelled > threshold).mean():.1%} of labelled images" in note
 
 
 def test_a_saved_calibration_says_the_same() -> None:

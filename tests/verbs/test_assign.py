@@ -70,7 +70,10 @@ def test_a_copy_leaves_the_run_as_it_is(run: Path, tmp_path: Path) -> None:
     newkinds.assign(run, "ward", out=copy)
     assert contents(run) == before
     assert "evaluation.json" not in contents(copy)
-    assert len(newkinds.load(copy).predict(save_image(tmp_path / "never-seen.png"))) == 1
+    loaded = newkinds.load(copy)
+    assert len(loaded.predict(save_image(tmp_path / "never-seen.png"))) == 1
+    assert loaded.model.calibration.fitted
+    assert not torch.equal(loaded.model.calibration.centres, newkinds.load(run).model.calibration.centres)
     assert newkinds.evaluate(copy)["evaluated"] == json.loads(before["evaluation.json"])["evaluated"]
     newkinds.assign(run, "ward", out=copy)  # the same command once more
     with pytest.raises(NewkindsError, match=r"assigner\.name is 'ward' there and 'kmeans' here"):

@@ -1,7 +1,7 @@
 """What an assigner is: fitted once to all training images, it gives every image a category."""
 
 from abc import ABC, abstractmethod
-from copy import copy
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -68,15 +68,16 @@ class Assigner(nn.Module, ABC):
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
         """Find the categories of all training images: unit rows (n, P), labels (n,; -1: none).
 
-        What `forward` needs is kept in buffers, which are replaced, and so is saved. Random numbers come from torch's
-        generator.
+        What `forward` needs is kept in buffers, and so is saved. Random numbers come from torch's generator.
         """
 
     def trial(self, known: int, categories: int) -> "Assigner":
         """One like this for other data with so many categories, by which this one is judged; not fitted yet."""
-        other = copy(self)
-        other._buffers = dict(self._buffers)  # `fit` gives the copy its own
+        other = deepcopy(self)
         other.known, other.categories = known, categories
+        for name, buffer in list(other.named_buffers(recurse=False)):
+            if buffer.shape[:1] == (self.categories,):  # one row per category
+                setattr(other, name, buffer.new_zeros(categories, *buffer.shape[1:]))
         return other
 
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,13 @@ from ..cluster.metrics import is_correct
 from ..errors import NewkindsError
 from ..precision import full_precision
 from .base import Assigner, Assignment, SizedByState
+from .centres import LabelledKMeans
 from .resplit import Resplit, resplits
 from .whitening import Whitening
 
 SPLITS = 4  # of the labelled images, by which confidence is calibrated
 MOST_IMAGES, IMAGES_PER_CLASS = 2500, 10  # labelled ones that are taken: whichever of the two allows more
-FALSE_ALARMS = 0.02  # share of labelled images that may be farther from their class than the threshold
+FALSE_ALARMS = 0.02  # share of labelled images that may be farther from their category than the threshold
 FEWEST_DISTANCES = 20  # by which a threshold can be chosen
 FADE = 0.05  # confidence is halved at the threshold, and gone a few times this above it
 OFFSET, SLOPE = -1.3, 5.5  # of the log-odds over the silhouette, without evidence: the median on real data
@@ -92,7 +94,7 @@ class Calibration(SizedByState):
         again here, and the assigner is fitted to each split; for one that is learnt semi-supervised k-means stands in.
         """
         self.centres = centres_of(rows, category, assigner.categories)
-        threshold, about_threshold = choose_threshold(rows, labels, self.centres, category)
+        threshold, about_threshold = choose_threshold(rows, labels, category, self.centres)
         seen_in_training = assigner.learnt and evidence is None
         if evidence is None:
             evidence = held_out(rows, labels, assigner, whitening, seed)
@@ -152,30 +154,28 @@ def probability(silhouette: Tensor, unlike: Tensor, offset: Tensor, slope: Tenso
     return (offset + slope * silhouette).sigmoid() * ((1 - unlike) / FADE).sigmoid()
 
 
-def choose_threshold(rows: Tensor, labels: Tensor, centres: Tensor, category: Tensor) -> tuple[float, str]:
-    """The distance that few labelled images have to the centre of their class without them, and what it is good for.
+def choose_threshold(rows: Tensor, labels: Tensor, category: Tensor, centres: Tensor) -> tuple[float, str]:
+    """The distance to the others of their category that few labelled images exceed, and what it is good for.
 
-    With too few labelled images it is taken from all images and their categories, three deviations above the median.
+    It is never below what few of all images would exceed if distances were normally distributed, by their median and
+    median deviation, which a few strangers do not change: labelled images that were trained on lie too close.
     """
-    labelled = labels >= 0
-    names, classes = labels[labelled].unique(return_inverse=True)
-    from_others, alone = distance_from_others(rows[labelled], classes, len(names))
-    if int((~alone).sum()) < FEWEST_DISTANCES:
-        from_others, alone = distance_from_others(rows, category, len(centres))
-        distances = from_others[~alone].cpu().double().numpy()
-        middle = float(np.median(distances)) if len(distances) else 0.5
-        deviation = 1.4826 * float(np.median(np.abs(distances - middle))) if len(distances) else 0.0
-        return max(
-            middle + 3 * deviation, 1e-3
-        ), "The threshold of `unlike` comes from all images: too few are labelled."
-    threshold = max(float(np.quantile(from_others[~alone].cpu().double().numpy(), 1 - FALSE_ALARMS)), 1e-3)
-    about = f"{FALSE_ALARMS:.0%} of labelled images are unlike their own class (unlike > 1)"
-    if len(names) < 2:
-        return threshold, f"{about}."
-    similar = rows[labelled] @ F.normalize(centres_of(rows[labelled], classes, len(names)), dim=1).T
-    nearest = 1 - similar.scatter(1, classes[:, None], -torch.inf).amax(dim=1)  # if its class were not there
-    found = float((nearest > threshold).double().mean())
-    return threshold, f"{about}; if their class is taken away, {found:.0%} are unlike every other one."
+    away, alone = distance_from_others(rows, category, len(centres))
+    of_all, labelled = away[~alone].cpu().double().numpy(), labels >= 0
+    of_labelled = away[~alone & labelled].cpu().double().numpy()
+    middle = float(np.median(of_all)) if len(of_all) else 0.5
+    deviation = 1.4826 * float(np.median(np.abs(of_all - middle))) if len(of_all) else 0.0
+    threshold = max(middle + NormalDist().inv_cdf(1 - FALSE_ALARMS) * deviation, 1e-3)
+    if len(of_labelled) < FEWEST_DISTANCES:
+        return threshold, "The threshold of `unlike` comes from all images: too few are labelled."
+    threshold = max(threshold, float(np.quantile(of_labelled, 1 - FALSE_ALARMS)))
+    similar = rows[labelled] @ F.normalize(centres, dim=1).T
+    elsewhere = 1 - similar.scatter(1, category[labelled, None], -1.0).amax(dim=1)  # as if its category were not there
+    flagged, found = float((of_labelled > threshold).mean()), float((elsewhere > threshold).double().mean())
+    return threshold, (
+        f"{flagged:.1%} of labelled images are unlike every category (unlike > 1); if their own is taken away, "
+        f"{found:.0%} are."
+    )
 
 
 def distance_from_others(rows: Tensor, category: Tensor, categories: int) -> tuple[Tensor, Tensor]:
@@ -195,6 +195,8 @@ def held_out(
     most = max(MOST_IMAGES, IMAGES_PER_CLASS * len(np.unique(given[labelled])))
     if len(labelled) > most:
         given[random.choice(labelled, len(labelled) - most, replace=False)] = -1
+    if assigner.learnt:
+        assigner = LabelledKMeans(rows.shape[1], assigner.known, assigner.categories).to(rows.device)
     found = []
     for split in resplits(given, SPLITS, random):
         points, left = rows[torch.from_numpy(split.rows)], torch.from_numpy(split.labels).to(labels.device)

@@ -52,7 +52,7 @@ class PlainKMeans(CentreClassifier):
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
         found = KMeans(self.categories, self.restarts, drawn_seed(), max_iter=self.iterations).fit(embedding)
         number, _ = match_known(found.labels_, labels.cpu().numpy(), self.known, self.categories)
-        self.centres = torch.from_numpy(found.cluster_centers_[np.argsort(number)]).to(self.centres)
+        self.centres.copy_(torch.from_numpy(found.cluster_centers_[np.argsort(number)]))
 
 
 @ASSIGNERS.register("sskmeans")
@@ -79,7 +79,7 @@ class LabelledKMeans(CentreClassifier):
 
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
         clustering = self.clustering(self.categories, self.restarts, drawn_seed())
-        self.centres = centres_of_classes(clustering, embedding, labels).to(self.centres)
+        self.centres.copy_(centres_of_classes(clustering, embedding, labels))
 
 
 @ASSIGNERS.register("balanced")

@@ -62,7 +62,7 @@ class PIM(Assigner):
         self.chosen_weight = weight
         clustering = SemiSupervisedKMeans(self.categories, self.restarts, drawn_seed())
         start = centres_of_classes(clustering, embedding, labels).to(embedding)
-        self.weights = maximise_information(start, embedding, labels, weight, self.steps).to(self.weights)
+        self.weights.copy_(maximise_information(start, embedding, labels, weight, self.steps))
 
     def trial(self, known: int, categories: int) -> Assigner:
         """With the weight that was chosen, and as few steps as the search took."""

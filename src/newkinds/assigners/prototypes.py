@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from ..errors import NewkindsError
 from ..precision import full_precision
 from .base import ASSIGNERS, Assigner
-from .centres import LabelledKMeans
 
 
 @ASSIGNERS.register("prototypes")
@@ -27,10 +26,6 @@ class PrototypeClassifier(Assigner):
         self.prototypes = nn.Parameter(torch.empty(categories, dim))  # (K, D)
         # As nn.Linear starts. The output knows only directions, but a longer prototype turns more slowly.
         nn.init.uniform_(self.prototypes, -1 / math.sqrt(dim), 1 / math.sqrt(dim))
-
-    def trial(self, known: int, categories: int) -> Assigner:
-        """Semi-supervised k-means, because prototypes cannot be learnt from features."""
-        return LabelledKMeans(self.prototypes.shape[1], known, categories)
 
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
         raise NewkindsError(
