@@ -118,7 +118,7 @@ def test_the_threshold_is_a_quantile_of_labelled_distances_with_a_floor(closer: 
     quantile = np.quantile(of_labelled, 0.98)
     assert threshold == pytest.approx(max(quantile, floor), abs=1e-4)
     assert (quantile < floor) == (closer < 1)
-    assert f"{(of_labelled > threshold).mean():.1%} of labelled images" in note
+    assert f"{100 * (of_labelled > threshold).mean():.1f} % of labelled images" in note
 
 
 def test_a_saved_calibration_says_the_same() -> None:
