@@ -60,7 +60,7 @@ from .candidates import (
 )
 from .count import COUNT_BY
 from .settled import Layers, settled, without
-from .train import category_count, images_of, train_on
+from .train import cache_of, category_count, images_of, train_on
 
 FILE = "plan.json"
 HOUR = 3600.0
@@ -110,7 +110,7 @@ class Plan:
         with self._stage("embed every image once"):
             self.backbone = build_backbone(**{**self.config.backbone, "train_blocks": 0})
             encoder = Encoder(self.backbone, ORGANIZERS["none"](self.backbone.dim))
-            self.cache = self._class_tokens(self.backbone)
+            self.cache = self._class_tokens(self.config, self.backbone)
             found = embed(encoder, self.table, self.device, workers=self.config.train.workers, cache=self.cache)
             if found.skipped:
                 raise NewkindsError(f"{found.skipped[0].path} can no longer be read: rerun the same command.")
@@ -287,12 +287,16 @@ class Plan:
     def _row_of(self) -> dict[str, int]:
         return {path: row for row, path in enumerate(self.table.paths)}
 
-    def _class_tokens(self, backbone: Backbone) -> TokenCache | None:
-        about = f"{self.config.data.get('path') or self.config.data['name']}, {self.config.backbone['name']}"
+    def _is_cached(self, config: Config, size: int) -> bool:
+        """Whether an earlier command has embedded all images at this size."""
+        backbone = build_backbone(**{**config.backbone, "train_blocks": 0, "image_size": size})
+        return self._class_tokens(config, backbone, build=False) is not None
+
+    def _class_tokens(self, config: Config, backbone: Backbone, build: bool = True) -> TokenCache | None:
         try:
             return cached_tokens(
-                backbone, self.table, 0, about=about, precision="float32", device=self.device,
-                workers=self.config.train.workers, patches=False,
+                backbone, self.table, 0, about=cache_of(config), precision="float32", device=self.device,
+                workers=config.train.workers, patches=False, build=build,
             )  # fmt: skip
         except CacheUnavailable as error:
             say(f"{error} Nothing is trained without it.")
@@ -365,7 +369,7 @@ class Plan:
         seconds = {size: per_image * (size / largest) ** 2 * len(self.table) for size in sizes}
         fitting = [size for size in sizes if seconds[size] <= SHARE_OF_PASS * self.seconds]
         size = max(fitting, default=sizes[0])
-        if seconds[size] > 0.9 * self.seconds:
+        if seconds[size] > 0.9 * self.seconds and not self._is_cached(config, size):
             raise NewkindsError(
                 f"one pass over {len(self.table):,} images takes about {duration(seconds[size])} on this machine, and "
                 f"--time {duration(self.seconds)} is too little for it: give at least --time "

@@ -145,6 +145,11 @@ def category_count(k: int | str | None, table: Table) -> int:
     return k
 
 
+def cache_of(config: Config) -> str:
+    """What a cache holds, for `newkinds cache list`."""
+    return f"{config.data.get('path') or config.data['name']}, {config.backbone['name']}"
+
+
 def _cached(
     model: Model, table: Table, config: Config, device: torch.device, build: bool
 ) -> tuple[TokenCache | None, Config]:
@@ -156,12 +161,11 @@ def _cached(
         views = AUTO_VIEWS if pays else 0
     if views == 0:
         return None, with_cache_views(config, 0)
-    about = f"{config.data.get('path') or config.data['name']}, {config.backbone['name']}"
     # a trained model reads the evaluation view alone, and only if it is there
     needed = views if build and views > 1 else 0
     try:
         tokens = cached_tokens(
-            backbone, table, about=about, views=needed, seed=train.cache_seed, precision=train.cache_precision,
+            backbone, table, about=cache_of(config), views=needed, seed=train.cache_seed, precision=train.cache_precision,
             device=device, workers=train.workers, patches=patches, build=build,
         )  # fmt: skip
         return tokens, with_cache_views(config, views)
