@@ -65,6 +65,7 @@ from .train import cache_of, category_count, images_of, train_on
 FILE = "plan.json"
 HOUR = 3600.0
 SPLITS, TRIALS = 6, 3  # of the labelled images, for what is frozen and for what trains
+MANY_LABELS = 1000  # images: with more, a split differs little from the next, and takes long
 SIZES = (112, 168, 224)  # px, of which the largest is taken whose pass over all images fits into its share of the time
 SHARE_OF_PASS = 0.15  # of the time, for one pass
 ENLARGED = 4  # an image is not shown to the backbone more than so many times larger than it is
@@ -127,7 +128,8 @@ class Plan:
             self.k, self.counted = self._count()
         targets = self.table.targets
         random = np.random.RandomState(seed_for("plan", self.config.train.seed) % 2**32)
-        self.splits = resplits(targets, SPLITS, random)
+        many = (targets >= 0).sum() > MANY_LABELS
+        self.splits = resplits(targets, TRIALS if many else SPLITS, random)
         with self._stage("compare answers from frozen features"):
             wanted = [self._allowed(candidate) for candidate in frozen_candidates()]
             for candidate in {candidate.name: candidate for candidate in wanted}.values():
@@ -431,7 +433,7 @@ class Plan:
 
     def record(self) -> dict[str, Any]:
         return {
-            "chosen": self.chosen, "why": self.why, "rule": RULE, "splits": SPLITS, "budget_seconds": self.seconds,
+            "chosen": self.chosen, "why": self.why, "rule": RULE, "splits": len(self.splits), "budget_seconds": self.seconds,
             "spent_seconds": round(self.spent, 1), "step_seconds": self.step_seconds, "asked": self._asked(),
             "replacing": self.replacing,
             "candidates": [candidate.record() for candidate in self.candidates], "stages": self.stages,

@@ -165,8 +165,8 @@ def _cached(
     needed = views if build and views > 1 else 0
     try:
         tokens = cached_tokens(
-            backbone, table, about=cache_of(config), views=needed, seed=train.cache_seed, precision=train.cache_precision,
-            device=device, workers=train.workers, patches=patches, build=build,
+            backbone, table, about=cache_of(config), views=needed, seed=train.cache_seed,
+            precision=train.cache_precision, device=device, workers=train.workers, patches=patches, build=build,
         )  # fmt: skip
         return tokens, with_cache_views(config, views)
     except NewkindsError as error:
