@@ -433,7 +433,8 @@ class Plan:
 
     def record(self) -> dict[str, Any]:
         return {
-            "chosen": self.chosen, "why": self.why, "rule": RULE, "splits": len(self.splits), "budget_seconds": self.seconds,
+            "chosen": self.chosen, "why": self.why, "rule": RULE, "splits": len(self.splits),
+            "budget_seconds": self.seconds,
             "spent_seconds": round(self.spent, 1), "step_seconds": self.step_seconds, "asked": self._asked(),
             "replacing": self.replacing,
             "candidates": [candidate.record() for candidate in self.candidates], "stages": self.stages,
