@@ -248,8 +248,14 @@ def main() -> None:
         print(f"Mean |K̂/K - 1| ({machine()}):\n")
         print(table(rows, given.by, lambda row: row.data), end="\n\n")
         print(table(sorted(rows, key=_labels_a_class), given.by, _group), end="\n\n")
-        seconds = [(row.images, row.seconds) for row in rows if row.by == "combined"]
-        print("largest problem: {} images, combined took {} s".format(*max(seconds)))
+        ways: dict[tuple[str, int], set[str]] = {}
+        for row in rows:
+            ways.setdefault((row.data, row.problem), set()).add(row.by)
+        common = [row for row in rows if ways[row.data, row.problem] >= set(given.by)]
+        if 0 < len(common) < len(rows):
+            print("Of these, the problems that were counted in every way:\n")
+            print(table(common, given.by, lambda row: row.data), end="\n\n")
+            print(table(sorted(common, key=_labels_a_class), given.by, _group), end="\n\n")
 
 
 def _labels_a_class(row: Counted) -> float:
