@@ -19,11 +19,12 @@ from ..runs.run import FREE_TO_CHANGE, Run
 from ..settings import flat
 from ..verbs.assign import CHANGED as ASSIGNING
 from ..verbs.assign import assign
-from ..verbs.count import COUNT_BY, count_categories
+from ..verbs.count import count_categories
 from ..verbs.discover import discover
 from ..verbs.train import require_same_settings
 
 Settings = Sequence[Mapping[str, Any]]
+COUNTED_BY = "ward"  # published for trained features, and the same in all tables
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ COMPARED = (*ACCURACY, "count", "count_error", "parameters", "seconds")
 
 def run_all(
     cells: Sequence[Cell], out: Path, settings: Callable[[Cell], Settings],
-    count_by: Callable[[Cell], str | None] = lambda _: COUNT_BY,
+    count_by: Callable[[Cell], str | None] = lambda _: COUNTED_BY,
 ) -> dict[Cell, Outcome]:  # fmt: skip
     """Run the cells one after the other, or resume them; one that fails is reported and does not stop the others.
     `settings`: for each cell all that the cell itself does not say; `count_by`: its estimator of categories, if any."""
@@ -130,7 +131,7 @@ def run_all(
     return outcomes
 
 
-def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = COUNT_BY) -> Outcome:
+def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = COUNTED_BY) -> Outcome:
     """Train (or resume), assign, evaluate and, if requested, count; what is done already is not done again."""
     folder, layers = cell.folder(out), [*settings, *cell.layers()]
     done = read_outcome(folder)

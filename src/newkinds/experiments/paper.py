@@ -8,8 +8,7 @@ from itertools import product
 from typing import Any
 
 from ..comparison import Comparison, Entry, OverSeeds, Row, merged, shared_protocol
-from ..verbs.count import COUNT_BY
-from .grid import ACCURACY, COLUMNS, COMPARED, Cell, Outcome
+from .grid import ACCURACY, COLUMNS, COMPARED, COUNTED_BY, Cell, Outcome
 
 HOSTS = ("simgcd", "legogcd", "cms", "selex")
 FINE = ("cub", "aircraft", "cars")
@@ -51,7 +50,7 @@ class PaperTable:
         """The estimator: that of the method's authors if the paper reports counts, else one for all."""
         if "count" not in self.measures:
             return None
-        return "brent" if self.reported and cell.method == "gcd" else COUNT_BY
+        return "brent" if self.reported and cell.method == "gcd" else COUNTED_BY
 
     def cells(self, seeds: Iterable[int] = (0,)) -> list[Cell]:
         """For each data set the baselines, then host by host: alone, then with each organizer."""
