@@ -12,7 +12,7 @@ from newkinds.experiments.bench import bench
 from newkinds.experiments.grid import Cell
 from newkinds.experiments.paper import TABLES
 from newkinds.runs.run import Run
-from newkinds.verbs.train import discover
+from newkinds.verbs.discover import discover
 
 SMALL = [{"data": {"categories": 8, "per_category": 8}, "train": {"epochs": 1, "batch_size": 32}}]
 NAMES = ["kmeans", "sskmeans-whitened"]

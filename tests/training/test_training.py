@@ -277,12 +277,12 @@ def test_another_weight_file_is_not_mixed_into_an_old_run(photos: Path, tmp_path
     weights, out, settings = tmp_path / "w.safetensors", tmp_path / "run", {"train": {"epochs": 1}}
     bundled = weights_file("tiny").read_bytes()
     weights.write_bytes(bundled)
-    newkinds.train(photos, out, k=3, weights=weights, settings=settings)
+    newkinds.train(photos, out, k=3, backbone="tiny", weights=weights, settings=settings)
     (out / "model.safetensors").unlink()
     state = load_file(weights)
     save_file({**state, "cls_token": state["cls_token"] + 1}, weights)
     with pytest.raises(NewkindsError, match="weight file changed"):
-        newkinds.train(photos, out, k=3, weights=weights, settings=settings)
+        newkinds.train(photos, out, k=3, backbone="tiny", weights=weights, settings=settings)
 
 
 def other_checkpoints() -> dict[str, object]:
