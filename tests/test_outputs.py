@@ -150,7 +150,7 @@ def test_a_plot_does_not_replace_what_is_counted(run_cli: Cli, photos: Path, tmp
     if kind == "weights":
         out = tmp_path / "w.safetensors"
         out.write_bytes(newkinds.encoders.backbones.weights_file("tiny").read_bytes())
-        options = ["--weights", out]
+        options = ["--backbone", "tiny", "--weights", out]
     before = out.read_bytes()
     status, _, err = run_cli("count", source, "--plot", out, *options)
     assert status == 1

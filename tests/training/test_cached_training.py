@@ -178,7 +178,7 @@ def test_networks_that_do_not_divide_are_told_and_auto_leaves_them_alone(table: 
     assert settled.train.cache_views == 0
 
 
-@pytest.mark.parametrize("views", [1, -1, 10_001, 10**12])
+@pytest.mark.parametrize("views", [-1, 10_001, 10**12])
 def test_a_number_of_views_that_makes_no_sense(views: int, tmp_path: Path) -> None:
-    with pytest.raises(NewkindsError, match="from 2 to 10000"):
+    with pytest.raises(NewkindsError, match="from 1 to 10000"):
         newkinds.train("creatures", tmp_path / "run", settings={"train": {"cache_views": views}})

@@ -174,12 +174,15 @@ def test_a_collapsed_training_is_ended_and_cannot_win(tmp_path: Path, monkeypatc
     assert record["chosen"].startswith("frozen")
 
 
-def test_a_time_too_short_for_one_pass_says_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_too_short_for_one_pass_says_what_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caches: Path
+) -> None:
     monkeypatch.setattr(plan, "TINY", "another name")  # so that its size is chosen, as of a large backbone
     monkeypatch.setattr(plan, "_seconds_per_image", lambda *_: 100.0)
     with pytest.raises(NewkindsError, match=r"one pass over 120 images takes about .* give at least --time"):
         planned(tmp_path / "run", time="10s")
     assert not (tmp_path / "run").exists()
+    assert not caches.exists(), "had its images been cached, the time would do"
 
 
 def candidate(name: str, scores: list[float], trains: bool) -> Candidate:
