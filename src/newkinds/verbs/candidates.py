@@ -28,7 +28,6 @@ RULE = (
     "standard error of its gain over the best frozen answer, or the frozen answer stays."
 )
 
-
 WHITENED: tuple[float | str, ...] = ("none", 0.5)  # shrinkages
 FROZEN = "frozen features"
 
@@ -248,5 +247,3 @@ RECIPES = (
         blocks=0.5,
     ),
 )
-
-

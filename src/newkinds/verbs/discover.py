@@ -1,6 +1,7 @@
 """The verbs for people with a folder of images: discover, and tune, which is its choosing alone."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def discover(
         config = settled(layers, run)
         table = images_of(config, run)
         if config.k is None and table.categories is None:
-            config = settled([*layers, {"k": "auto"}], run)
+            config = replace(config, k="auto")
         config, counted = with_k(config, table, run)
         loaded, cache = train_on(table, config, run, counted)
         return loaded.discover(table, cache)

@@ -186,13 +186,13 @@ class Plan:
 
     def finish(self) -> Discovery:
         """Stage e: what was chosen becomes the result, in the place of the first answer."""
-        chosen = next(candidate for candidate in self.candidates if candidate.name == self.chosen)
+        chosen = self._chosen()
         if not chosen.trains:
             self._write()
             return self._shown(load(self.run.folder, self.config.train.device))
         with self._stage("train what was chosen"):
             recipe = self._recipe_of(chosen)
-            settings = {**recipe.layer(len(self.table)), **Way.of(chosen.settings).settings}
+            settings = self._settings_of(chosen)
             inner = Run(self.run.path("plan") / "chosen")
             cache = self.cache if recipe.passes == 0 else None
             try:
@@ -263,7 +263,8 @@ class Plan:
         """Ends a training that has collapsed: most categories empty, or labels that frozen features knew forgotten."""
         targets = table.targets
         labelled = targets >= 0
-        frozen = self.rows[[self._row_of[path] for path in table.paths]]
+        row_of = {path: row for row, path in enumerate(self.table.paths)}
+        frozen = self.rows[[row_of[path] for path in table.paths]]
         centres = torch.stack([frozen[targets == known].mean(0) for known in np.unique(targets[labelled])])
         at_first = (frozen[labelled] @ F.normalize(centres, dim=1).T).argmax(1).numpy()
         known_before = float((np.unique(targets[labelled])[at_first] == targets[labelled]).mean())
@@ -284,10 +285,6 @@ class Plan:
 
         looks: list[float] = []
         return look
-
-    @property
-    def _row_of(self) -> dict[str, int]:
-        return {path: row for row, path in enumerate(self.table.paths)}
 
     def _is_cached(self, config: Config, size: int) -> bool:
         """Whether an earlier command has embedded all images at this size."""
@@ -419,14 +416,20 @@ class Plan:
 
     def recipe(self) -> dict[str, Any]:
         """What was chosen, as settings for all images."""
-        chosen = next(candidate for candidate in self.candidates if candidate.name == self.chosen)
-        settings = chosen.settings
+        chosen = self._chosen()
+        settings = self._settings_of(chosen) if chosen.trains else chosen.settings
         if chosen.trains:
-            settings = {**self._recipe_of(chosen).layer(len(self.table)), **Way.of(settings).settings}
             settings["train"] = {name: value for name, value in settings["train"].items() if name != "eval_every"}
         backbone = {**self.base[0]["backbone"], **settings.get("backbone", {})}
         weights = self.config.backbone["weights"]
         return {**settings, "backbone": {**backbone, **({"weights": weights} if weights else {})}, "k": self.k}
+
+    def _chosen(self) -> Candidate:
+        return next(candidate for candidate in self.candidates if candidate.name == self.chosen)
+
+    def _settings_of(self, chosen: Candidate) -> dict[str, Any]:
+        """How a candidate that trains is trained on all images."""
+        return {**self._recipe_of(chosen).layer(len(self.table)), **Way.of(chosen.settings).settings}
 
     def _recipe_of(self, chosen: Candidate) -> Recipe:
         return next(recipe for recipe in RECIPES if chosen.settings["method"] == recipe.settings["method"])
