@@ -43,7 +43,7 @@ class PlainCPF(CPF):
             feature = cls + self.gate * refined.mean(dim=1)
         else:
             feature = cls + refined.mean(dim=1)
-        return Field(feature, refined, assignment, p2) if return_field else feature
+        return Field(feature, refined, assignment, p2, codebook, prior, data, p0, p1) if return_field else feature
 
 
 def attend(attention: Attention, queries: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:

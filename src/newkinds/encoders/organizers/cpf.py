@@ -37,6 +37,11 @@ class Field(NamedTuple):
     tokens: Tensor  # (B, N, D) X_refined
     assignment: Tensor  # (B, N, M) A, the share of each primitive in each token; rows sum to 1
     primitives: Tensor  # (B, M, D) P2
+    codebook: Tensor  # (B, M, D) P, the image's own
+    prior: Tensor  # (B, N, M) A_prior; columns sum to 1
+    data: Tensor  # (B, N, M) A_data; rows sum to 1
+    pooled: Tensor  # (B, M, D) P0
+    updated: Tensor  # (B, M, D) P1
 
 
 class Attention(nn.Module):
@@ -173,17 +178,21 @@ class CPF(Organizer):
         """Class tokens (B, D) and patch tokens (B, N, D), after the final norm → CLS* (B, D), or all of the field."""
         x = F.layer_norm(patches, patches.shape[2:]) if self.normalise else patches  # (B, N, D)
         mean = _mean(patches)  # (B, D)
-        log_prior = self.log_prior(x, self.codebook(x, _mean(x) if self.normalise else mean))  # (B, N, M)
+        codebook = self.codebook(x, _mean(x) if self.normalise else mean)  # (B, M, D)
+        log_prior = self.log_prior(x, codebook)  # (B, N, M)
         p0 = log_prior.exp().transpose(1, 2) @ x  # (B, M, D)
         update, weights = self.update(p0, x)  # (B, M, D), (B, H, M, N)
         p1 = p0 + self.gamma * update  # (B, M, D)
         p2, _ = self.consolidation(p1, p1)  # (B, M, D)
-        z = self.alpha_prior * log_prior + self.alpha_data * self.log_data(weights)  # (B, N, M)
+        log_data = self.log_data(weights)  # (B, N, M)
+        z = self.alpha_prior * log_prior + self.alpha_data * log_data  # (B, N, M)
         assignment = z.softmax(dim=2)  # (B, N, M)
         decoded = F.gelu(self.mlp1(p2)) @ self.mlp2.weight.T  # (B, M, D): MLP₂'s matrix meets M rows, not N
         message = F.gelu(assignment @ decoded + self.mlp2.bias)  # (B, N, D) = X_refined − X
         feature = self.read_out(cls, mean, _mean(message))  # (B, D)
-        return Field(feature, patches + message, assignment, p2) if return_field else feature
+        if not return_field:
+            return feature
+        return Field(feature, patches + message, assignment, p2, codebook, log_prior.exp(), log_data.exp(), p0, p1)
 
     def read_out(self, cls: Tensor, mean: Tensor, delta: Tensor) -> Tensor:
         """CLS* from the class token, mean X and mean (X_refined − X), (B, D) each."""
