@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from ..data.batch import CachedTokens, Pixels
 from .backbones import Backbone
 from .organizers.base import Organizer
-from .tokens import Encoded
+from .tokens import Encoded, Tokens
 
 
 class Encoder(nn.Module):
@@ -26,8 +26,11 @@ class Encoder(nn.Module):
 
     def forward(self, inputs: Tensor | Pixels | CachedTokens, details: bool = False) -> Encoded:
         """Of normalised images (B, 3, H, W), or of what a batch holds: pixels or cached tokens."""
-        patches = details or self.organizer.reads_patches
+        return self.organizer.organize(self.tokens(inputs, details or self.organizer.reads_patches), details)
+
+    def tokens(self, inputs: Tensor | Pixels | CachedTokens, patches: bool = True) -> Tokens:
+        """What the organizer is given; `patches`: False if it reads the class token alone."""
         if isinstance(inputs, CachedTokens):
-            return self.organizer.organize(self.backbone.trained_part(inputs.values.float(), patches), details)
+            return self.backbone.trained_part(inputs.values.float(), patches)
         images = self.backbone.preprocessing.normalise(inputs.values) if isinstance(inputs, Pixels) else inputs
-        return self.organizer.organize(self.backbone(images, patches), details)
+        return self.backbone(images, patches)

@@ -9,11 +9,14 @@ from torch import Tensor
 
 from ..console import track
 from ..data.batch import CachedTokens, Pixels
-from ..data.loader import evaluation_batches
+from ..data.loader import evaluation_batches, no_longer_readable
 from ..data.table import Skipped, Table
 from ..encoders.encoder import Encoder
+from ..encoders.tokens import Tokens
 from .cache import TokenCache
 from .device import choose_workers
+
+SAMPLE = 512  # images whose tokens an organizer sees before it starts
 
 
 @dataclass(frozen=True)
@@ -51,19 +54,43 @@ def embed(
     features = [torch.empty(0, encoder.dim)]  # of no image at all
     rows: list[int] = []
     skipped: list[Skipped] = []
-    inputs: Iterator[Pixels | CachedTokens]
-    if cache is not None and cache.holds(table):
-        places = cache.rows_of(table)
-        chunks = [places[start : start + batch_size] for start in range(0, len(places), batch_size)]
-        inputs = (CachedTokens(cache.take(some, np.zeros_like(some))) for some in chunks)
-        rows, steps = list(range(len(table))), len(chunks)
-    else:
-        loader = evaluation_batches(table, encoder.backbone.preprocessing, batch_size, choose_workers(workers, device))
-        inputs, steps = (_readable(batch, table, rows, skipped) for batch in loader), len(loader)
+    inputs, steps = _evaluation_views(encoder, table, device, batch_size, workers, cache, rows, skipped)
     for some in track(inputs, "embedding images", total=steps):
         if len(some.values):
             features.append(encoder(type(some)(some.values.to(device))).feature.float().cpu())
     return Embedded(torch.cat(features), rows, skipped)
+
+
+@torch.inference_mode()
+def sample_of_tokens(
+    encoder: Encoder, table: Table, device: torch.device, seed: int, workers: int = -1, cache: TokenCache | None = None
+) -> Tokens:
+    """Tokens of the evaluation views of up to SAMPLE images, of which none is skipped silently."""
+    encoder.to(device).eval()
+    sample = np.random.default_rng(seed).permutation(len(table))[:SAMPLE]
+    chosen, skipped = table.rows(sorted(sample.tolist())), list[Skipped]()
+    inputs, _ = _evaluation_views(encoder, chosen, device, 64, workers, cache, [], skipped)
+    parts = [encoder.tokens(type(some)(some.values.to(device))) for some in inputs if len(some.values)]
+    if skipped:
+        raise no_longer_readable(skipped[0])
+    return Tokens(torch.cat([part.cls for part in parts]), torch.cat([part.patches for part in parts]), parts[0].grid)
+
+
+def _evaluation_views(
+    encoder: Encoder, table: Table, device: torch.device, batch_size: int, workers: int, cache: TokenCache | None,
+    rows: list[int], skipped: list[Skipped],
+) -> tuple[Iterator[Pixels | CachedTokens], int]:  # fmt: skip
+    """The images in batches, from a cache that holds them or read again, and how many batches there are.
+
+    `rows` and `skipped` are told which images could be read and which could not, as the batches are taken.
+    """
+    if cache is not None and cache.holds(table):
+        places = cache.rows_of(table)
+        chunks = [places[start : start + batch_size] for start in range(0, len(places), batch_size)]
+        rows += range(len(table))
+        return (CachedTokens(cache.take(some, np.zeros_like(some))) for some in chunks), len(chunks)
+    loader = evaluation_batches(table, encoder.backbone.preprocessing, batch_size, choose_workers(workers, device))
+    return (_readable(batch, table, rows, skipped) for batch in loader), len(loader)
 
 
 def _readable(batch: list[tuple[int, Tensor | str]], table: Table, rows: list[int], skipped: list[Skipped]) -> Pixels:

@@ -21,7 +21,7 @@ from ..runs.config import TrainConfig
 from ..runs.run import Run
 from .cache import TokenCache
 from .device import MixedPrecision, choose_device, choose_workers
-from .embedding import embed
+from .embedding import embed, sample_of_tokens
 from .model import Model
 
 Evaluator = Callable[[Model], dict[str, float | None]]
@@ -46,6 +46,11 @@ def fit(
     groups = parameter_groups(model, config)
     for line in describe_groups(groups, config.lr):
         say(f"training {line}")
+    if model.encoder.organizer.starts_from_tokens and not run.state_file.is_file():
+        with torch.random.fork_rng(devices=[]):
+            seed = seed_for("start of the organizer", config.seed)
+            torch.default_generator.manual_seed(seed)
+            model.encoder.organizer.start(sample_of_tokens(model.encoder, table, device, seed, config.workers, cache))
     if not config.epochs:
         say("nothing is trained (train.epochs=0): categories are found in the backbone's features")
         run.write_metrics([])

@@ -1,7 +1,7 @@
 """The cheapest way to adapt a backbone that does not train: one linear map of the class token."""
 
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from ...settings import Count, Share
 from ..tokens import Encoded, Tokens
@@ -28,7 +28,11 @@ class Adapter(Organizer):
         nn.init.orthogonal_(self.down.weight)
         nn.init.zeros_(self.up.weight)  # at the start the feature is the class token, as good as it was
 
+    def forward(self, cls: Tensor) -> Tensor:
+        """(B, D) → (B, D)"""
+        cls = F.dropout(cls, self.dropout, self.training)
+        return cls + self.up(self.down(self.norm(cls)))
+
     def organize(self, tokens: Tokens, details: bool = False) -> Encoded:
-        cls = F.dropout(tokens.cls, self.dropout, self.training)  # (B, D)
-        feature = cls + self.up(self.down(self.norm(cls)))
+        feature = self(tokens.cls)
         return Encoded(feature, tokens=tokens.patches, grid=tokens.grid) if details else Encoded(feature)

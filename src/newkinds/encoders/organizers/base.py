@@ -12,6 +12,10 @@ class Organizer(nn.Module, ABC):
     """Built as `Organizer(dim, **settings)`; every keyword argument is a setting (`--set organizer.name=value`)."""
 
     reads_patches = True  # without details; False spares the backbone all that only the patch tokens need
+    starts_from_tokens = False  # whether `start` is to be called; it needs tokens of some training images
+
+    def start(self, tokens: Tokens) -> None:
+        """Once, before training, with tokens of a sample of the training images: a start that fits them."""
 
     @abstractmethod
     def organize(self, tokens: Tokens, details: bool = False) -> Encoded:

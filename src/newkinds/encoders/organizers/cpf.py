@@ -10,6 +10,12 @@
     decoding      X_refined = X + MLP₂(A · MLP₁(P2))
     feature       CLS* = CLS + mean X_refined
 
+The mean over tokens, and MLPs that all primitives share, throw away which primitive saw what. The read-out `apart`
+keeps it: every primitive is decoded by a low-rank map of its own, which starts at zero, and so is the class token.
+
+    decoding      D_m = LayerNorm(P2_m) V_m U_m,  X_refined = X + A · D
+    feature       CLS* = CLS + LayerNorm(CLS) V U + Σ_m D_m
+
 Shapes: B images, N patch tokens, D features, M primitives, H heads of d = D/H features. M is far smaller than N
 and D, so products keep M in them, and no token meets a D × D matrix: the formulas with other brackets, exactly.
 """
@@ -18,16 +24,23 @@ import math
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
 from ...errors import NewkindsError
 from ...settings import Count, Positive, section_of
 from ..tokens import Encoded, Tokens
+from .adapter import Adapter
+from .apart import KeptApart
 from .base import ORGANIZERS, Organizer
 
-Readout = Literal["literal", "delta", "gated"]
+TOKENS_AT_START = 20_000  # on which `start` clusters
+
+Readout = Literal["literal", "delta", "gated", "apart"]
+Start = Literal["random", "tokens"]
 
 
 class Field(NamedTuple):
@@ -89,9 +102,13 @@ class CPF(Organizer):
     - `phi_rank`: inner width of Φ; "auto" is dim // 8, None makes Φ one full matrix (2D × M·D).
     - `readout`: "literal" CLS + mean X_refined; for backbones whose class and patch tokens share no space, "delta"
       CLS + mean (X_refined − X), without the pooled patches, or "gated" CLS + g ⊙ mean X_refined with g learned.
+      "apart": see above; `rank` is the width of each V_m.
+    - `start`: "random", or "tokens": P_base at the centres of k-means over tokens of the training images, all other
+      maps up to P2 at the identity and Φ at 0, so that the primitives begin as parts that occur.
     - `learn_alpha=False` keeps both α at 1. `use_prior=False`, `use_data=False` leave that one out of the fusion.
     - `data_temperature` divides the mean attention inside A_data. Attention weights are about 1/N, so at 1, the paper's
       formula, A_data is nearly uniform; 1/N brings it to the scale of the prior.
+    - `prior_temperature` divides the scores of the prior: below 1 primitives look at fewer tokens.
     - `normalise=True` gives every token mean 0 and size 1 before CPF's maps, for backbones whose tokens are larger (2.5
       in DINOv2), which makes attention too sharp; X itself stays in X_refined.
     """
@@ -110,32 +127,40 @@ class CPF(Organizer):
         use_prior: bool = True,
         use_data: bool = True,
         data_temperature: Positive = 1.0,
+        prior_temperature: Positive = 1.0,
         normalise: bool = False,
+        start: Start = "random",
+        rank: Count = 48,
     ) -> None:
         super().__init__()
         if phi_rank == "auto":
             phi_rank = max(1, dim // 8)
-        given = {"primitives": primitives, "phi_rank": phi_rank, "readout": readout}
-        section_of("organizer", CPF, {**given, "data_temperature": data_temperature})  # refuses what is out of range
+        given = {"primitives": primitives, "phi_rank": phi_rank, "readout": readout, "start": start, "rank": rank}
+        temperatures = {"data_temperature": data_temperature, "prior_temperature": prior_temperature}
+        section_of("organizer", CPF, {**given, **temperatures})  # refuses what is out of range
         if heads < 1 or dim % heads:
             divisors = ", ".join(str(count) for count in range(1, min(dim, 32) + 1) if dim % count == 0)
             raise NewkindsError(f"CPF cannot share {dim} features among {heads} heads; heads can be {divisors}.")
         if not (use_prior or use_data):
             raise NewkindsError("use_prior=false with use_data=false leaves CPF nothing to assign tokens by; drop one.")
-        self.readout, self.data_temperature, self.normalise = readout, data_temperature, normalise
+        self.readout, self.normalise, self.starts_from_tokens = readout, normalise, start == "tokens"
+        self.data_temperature, self.prior_temperature = data_temperature, prior_temperature
         self.base = nn.Parameter(torch.empty(primitives, dim))  # P_base
         widths = [2 * dim, *([phi_rank] if phi_rank else []), primitives * dim]
         self.phi = nn.Sequential(*(nn.Linear(a, b, bias=False) for a, b in pairwise(widths)))
         self.w = nn.Linear(dim, dim, bias=False)
         self.update = Attention(dim, heads)
         self.consolidation = Attention(dim, heads)
-        self.mlp1, self.mlp2 = nn.Linear(dim, dim), nn.Linear(dim, dim)  # each MLP is one linear map and a GELU
+        if readout != "apart":
+            self.mlp1, self.mlp2 = nn.Linear(dim, dim), nn.Linear(dim, dim)  # each MLP is one linear map and a GELU
         self.gamma = nn.Parameter(torch.ones(1))
         self._set_alpha("alpha_prior", use_prior, learn_alpha)
         self._set_alpha("alpha_data", use_data, learn_alpha)
         if readout == "gated":  # near the class token alone, but not at 0, where nothing behind the gate would learn
             self.gate = nn.Parameter(torch.full((dim,), 0.1))
         self._initialise()
+        if readout == "apart":  # these have their own start
+            self.adapter, self.apart = Adapter(dim), KeptApart(primitives, dim, rank)
 
     def _set_alpha(self, name: str, used: bool, learned: bool) -> None:
         """A weight of the fusion: learned from 1, or fixed at 1, or at 0 if its assignment is left out."""
@@ -160,6 +185,23 @@ class CPF(Organizer):
         nn.init.trunc_normal_(shift, std=0.1 * shift.shape[1] ** -0.5)
         nn.init.trunc_normal_(self.base)
 
+    @torch.no_grad()
+    def start(self, tokens: Tokens) -> None:
+        """Primitives that are parts of the images: see `start` above."""
+        every = self._seen(tokens.patches).flatten(0, 1)  # (B·N, D)
+        some = every[torch.randperm(len(every))[:TOKENS_AT_START].to(every.device)].float().cpu().numpy()
+        clusters = min(len(self.base), len(np.unique(some, axis=0)))
+        found = KMeans(clusters, n_init=1, max_iter=30, random_state=0).fit(some).cluster_centers_  # (M, D)
+        self.base[:clusters] = torch.from_numpy(found).to(self.base)
+        *_, shift = self.phi.parameters()
+        nn.init.zeros_(shift)
+        for weight in (*self.w.parameters(), *self.update.parameters(), *self.consolidation.parameters()):
+            nn.init.eye_(weight)
+
+    def _seen(self, patches: Tensor) -> Tensor:
+        """The tokens as CPF's maps see them. (B, N, D)"""
+        return F.layer_norm(patches, patches.shape[2:]) if self.normalise else patches
+
     def codebook(self, x: Tensor, mean: Tensor) -> Tensor:
         """P: the shared primitives, shifted for each image. (B, N, D), mean X (B, D) → (B, M, D)"""
         context = torch.cat([mean, x.max(dim=1).values], dim=1)  # (B, 2D)
@@ -167,7 +209,8 @@ class CPF(Organizer):
 
     def log_prior(self, x: Tensor, codebook: Tensor) -> Tensor:
         """log A_prior, normalised over tokens. (B, N, D), (B, M, D) → (B, N, M)"""
-        probes = codebook @ self.w.weight / math.sqrt(x.shape[2])  # (B, M, D): P Wᵀ instead of X W
+        scale = self.prior_temperature * math.sqrt(x.shape[2])
+        probes = codebook @ self.w.weight / scale  # (B, M, D): P Wᵀ instead of X W
         return (x @ probes.transpose(1, 2)).log_softmax(dim=1)
 
     def log_data(self, weights: Tensor) -> Tensor:
@@ -176,7 +219,7 @@ class CPF(Organizer):
 
     def forward(self, cls: Tensor, patches: Tensor, return_field: bool = False) -> Tensor | Field:
         """Class tokens (B, D) and patch tokens (B, N, D), after the final norm → CLS* (B, D), or all of the field."""
-        x = F.layer_norm(patches, patches.shape[2:]) if self.normalise else patches  # (B, N, D)
+        x = self._seen(patches)  # (B, N, D)
         mean = _mean(patches)  # (B, D)
         codebook = self.codebook(x, _mean(x) if self.normalise else mean)  # (B, M, D)
         log_prior = self.log_prior(x, codebook)  # (B, N, M)
@@ -184,12 +227,19 @@ class CPF(Organizer):
         update, weights = self.update(p0, x)  # (B, M, D), (B, H, M, N)
         p1 = p0 + self.gamma * update  # (B, M, D)
         p2, _ = self.consolidation(p1, p1)  # (B, M, D)
+        if self.readout == "apart" and not return_field:  # the assignment is not needed
+            return self.adapter(cls) + self.apart(p2).sum(dim=1)
         log_data = self.log_data(weights)  # (B, N, M)
         z = self.alpha_prior * log_prior + self.alpha_data * log_data  # (B, N, M)
         assignment = z.softmax(dim=2)  # (B, N, M)
-        decoded = F.gelu(self.mlp1(p2)) @ self.mlp2.weight.T  # (B, M, D): MLP₂'s matrix meets M rows, not N
-        message = F.gelu(assignment @ decoded + self.mlp2.bias)  # (B, N, D) = X_refined − X
-        feature = self.read_out(cls, mean, _mean(message))  # (B, D)
+        if self.readout == "apart":
+            decoded = self.apart(p2)  # (B, M, D)
+            message = assignment @ decoded  # (B, N, D) = X_refined − X
+            feature = self.adapter(cls) + decoded.sum(dim=1)  # (B, D)
+        else:
+            decoded = F.gelu(self.mlp1(p2)) @ self.mlp2.weight.T  # (B, M, D): MLP₂'s matrix meets M rows, not N
+            message = F.gelu(assignment @ decoded + self.mlp2.bias)  # (B, N, D)
+            feature = self.read_out(cls, mean, _mean(message))  # (B, D)
         if not return_field:
             return feature
         return Field(feature, patches + message, assignment, p2, codebook, log_prior.exp(), log_data.exp(), p0, p1)

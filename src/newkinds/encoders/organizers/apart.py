@@ -1,0 +1,49 @@
+"""Slots kept apart: each through a map of its own, onto the class token. And the control whose slots are cells."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...settings import Count
+from ..tokens import Encoded, Tokens
+from .adapter import Adapter
+from .base import ORGANIZERS, Organizer
+
+
+class KeptApart(nn.Module):
+    """D_s = LayerNorm(slot_s)·V_s·U_s: what each of S slots adds to the class token, by a low-rank map of its own.
+
+    U = 0 at the start, so that nothing is added before something has been learnt. One map for all slots, or the mean
+    of the slots, would throw away which slot saw what.
+    """
+
+    def __init__(self, slots: int, dim: int, rank: int) -> None:
+        super().__init__()
+        self.down = nn.Parameter(torch.empty(slots, dim, rank))  # V
+        self.up = nn.Parameter(torch.zeros(slots, rank, dim))  # U
+        for down in self.down:
+            nn.init.orthogonal_(down)
+
+    def forward(self, slots: Tensor) -> Tensor:
+        """(B, S, D) → (B, S, D)"""
+        return torch.einsum("bsd,sdr,sre->bse", F.layer_norm(slots, slots.shape[2:]), self.down, self.up)
+
+
+@ORGANIZERS.register("grid")
+class Grid(Organizer):
+    """The control of CPF's read-out `apart`: fixed cells of the image in the place of primitives, and the adapter.
+
+    What primitives gain beyond this comes from where they look, not from further parameters or from patches as such.
+    """
+
+    def __init__(self, dim: int, rows: Count = 4, columns: Count = 3, rank: Count = 48) -> None:
+        super().__init__()
+        self.cells = rows, columns
+        self.adapter = Adapter(dim)
+        self.apart = KeptApart(rows * columns, dim, rank)
+
+    def organize(self, tokens: Tokens, details: bool = False) -> Encoded:
+        on_image = tokens.patches.unflatten(1, tokens.grid).permute(0, 3, 1, 2)  # (B, D, h, w)
+        cells = F.adaptive_avg_pool2d(on_image, self.cells).flatten(2).transpose(1, 2)  # (B, cells, D)
+        feature = self.adapter(tokens.cls) + self.apart(cells).sum(dim=1)
+        return Encoded(feature, tokens=tokens.patches, grid=tokens.grid) if details else Encoded(feature)
