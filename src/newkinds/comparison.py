@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 MINUS = "\N{MINUS SIGN}"
+HOST = "the host"
 LEGEND = (
-    "Figures: mean ± standard deviation over seeds. Δ: difference from the host, paired seed by seed: "
+    "Figures: mean ± standard deviation over seeds. Δ: difference from {base}, paired seed by seed: "
     "mean ± standard error, and its 95 % interval (Student's t)."
 )
 
@@ -147,6 +148,13 @@ class Row:
     def compared(self) -> bool:
         return any(entry.base is not None for entry in self.entries)
 
+    def told_apart(self, base: str = HOST) -> str:
+        """One sentence: which differences from the base chance does not explain; nothing for a single seed."""
+        if not any(entry.interval for entry in self.entries):
+            return ""
+        sure = [f"{entry.column.name} {entry.verdict} ({entry.change})" for entry in self.entries if entry.verdict]
+        return f"{self.name}: {', '.join(sure) or f'no difference from {base} can be told from chance'}."
+
 
 @dataclass
 class Comparison:
@@ -157,6 +165,7 @@ class Comparison:
     note: str = ""
     title: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)  # in CSV files: "table", "data", "evaluated"
+    base: str = HOST  # what rows are compared with
 
     @property
     def columns(self) -> list[Column]:
@@ -165,7 +174,7 @@ class Comparison:
     @property
     def legend(self) -> str:
         """What ± and Δ mean; nothing for a table of single runs."""
-        return LEGEND if any(row.runs > 1 for row in self.rows) else ""
+        return LEGEND.format(base=self.base) if any(row.runs > 1 for row in self.rows) else ""
 
 
 def merged(protocols: Iterable[Mapping[str, str]]) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """Points, labels and settings that cannot be clustered, or only just."""
 
-
 import numpy as np
 import pytest
 import torch

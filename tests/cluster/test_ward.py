@@ -1,6 +1,5 @@
 """Ward's tree against SciPy's, where distances are close, equal or growing."""
 
-
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import fcluster, is_valid_linkage, linkage

@@ -115,10 +115,7 @@ def test_the_part_map_shows_what_the_kind_has(part: str) -> None:
 
 @pytest.mark.parametrize("factor", list(FACTORS))
 def test_every_option_can_be_drawn_and_looks_different(factor: str) -> None:
-    drawn = [
-        creatures.draw(replace(whole_kind(), **{factor: option}), generator(0), 73)
-        for option in FACTORS[factor]
-    ]
+    drawn = [creatures.draw(replace(whole_kind(), **{factor: option}), generator(0), 73) for option in FACTORS[factor]]
     assert len({image.tobytes() for image, _ in drawn}) == len(drawn)
     assert all(set(np.unique(parts)) >= {0, 1, 2} for _, parts in drawn)
 
@@ -138,9 +135,7 @@ def test_the_map_is_registered_with_the_image() -> None:
 def test_colour_says_nothing_about_the_kind() -> None:
     """Mean body colours of two kinds come from the same distribution."""
     data = creatures.make(2, 60, seed=2)
-    body = np.stack(
-        [image[parts == 1].mean(axis=0) for image, parts in zip(data.images, data.parts, strict=True)]
-    )
+    body = np.stack([image[parts == 1].mean(axis=0) for image, parts in zip(data.images, data.parts, strict=True)])
     first, second = body[:60], body[60:]
     error = np.sqrt(first.var(axis=0) / 60 + second.var(axis=0) / 60)
     assert (np.abs(first.mean(axis=0) - second.mean(axis=0)) < 4 * error).all()

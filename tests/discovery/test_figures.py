@@ -72,9 +72,7 @@ def test_a_primitive_keeps_its_colour_and_one_scale_serves_all_images() -> None:
     fields = [one_corner(6, winner=4, share=0.9), one_corner(6, winner=2, share=0.3)]
     together = field_overlays([an_image()] * 2, fields, GRID)
     alone = field_overlays([an_image()], fields[1:], GRID)
-    assert {entry.index: entry.colour for entry in together.primitives} == {
-        index: PALETTE[index] for index in range(6)
-    }
+    assert {entry.index: entry.colour for entry in together.primitives} == {index: PALETTE[index] for index in range(6)}
     weak, strong = together.overlays[1].winners, alone.overlays[0].winners
     assert chroma(weak)[0, 0] < chroma(strong)[0, 0]
     assert together.high == pytest.approx(0.9)

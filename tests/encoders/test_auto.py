@@ -43,9 +43,7 @@ def test_no_two_backbones_look_alike() -> None:
     assert all(seen.count(shapes) == 1 for shapes in seen)
 
 
-def test_what_is_on_the_machine_comes_before_a_download(
-    nothing_there: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_on_the_machine_comes_before_a_download(nothing_there: None, monkeypatch: pytest.MonkeyPatch) -> None:
     there = {auto._hub_id(LARGE[0]), auto._hub_id(SMALL[2])}
     monkeypatch.setattr(auto, "cached_file", lambda hub: Path("file") if hub in there else None)
     assert choose_backbone(None, True, CPU) == SMALL[2]

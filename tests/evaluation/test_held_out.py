@@ -170,8 +170,7 @@ def test_a_copy_with_few_of_the_test_images_gives_no_figure(run: Path) -> None:
     assert outcome is not None
     assert outcome.test is None
     assert result["protocol"]["evaluated"] == (
-        "75 unlabelled training images; not on test images: "
-        "this copy of CIFAR-10 lacks 9,990 of its 10,000 test images"
+        "75 unlabelled training images; not on test images: this copy of CIFAR-10 lacks 9,990 of its 10,000 test images"
     )
 
 

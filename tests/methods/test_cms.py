@@ -59,9 +59,7 @@ def test_a_step_gives_the_published_numbers(arrays, shift, temp, neighbours):
     prefix = f"cms_step_{case}/"
     names = [name for name in arrays if name.startswith(prefix)]
     step = {name.removeprefix(prefix): torch.from_numpy(arrays[name]) for name in names}
-    cms = method(
-        output_dim=5, shift=shift, shifted_temp=temp, neighbours=neighbours, as_published=True
-    )
+    cms = method(output_dim=5, shift=shift, shifted_temp=temp, neighbours=neighbours, as_published=True)
     cms.bank = step["bank"]
     labels = step["class_labels"].where(step["mask_lab"], torch.tensor(-1))
     embedding = step["features"].clone().requires_grad_()

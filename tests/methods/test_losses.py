@@ -75,9 +75,7 @@ def test_info_nce_published(arrays):
 @pytest.mark.parametrize("epoch", ["0", "10", "29", "30", "199"])
 def test_self_distillation_published(arrays, epoch):
     teacher_temp = EXPECTED["distill"]["schedule"].get(epoch, 0.04)
-    got, gradient = value_and_gradient(
-        lambda x: losses.self_distillation(x, teacher_temp), arrays["distill_e0/logits"]
-    )
+    got, gradient = value_and_gradient(lambda x: losses.self_distillation(x, teacher_temp), arrays["distill_e0/logits"])
     assert got == pytest.approx(EXPECTED["distill"]["loss"][epoch], abs=1e-9)
     if epoch in ("0", "199"):
         torch.testing.assert_close(gradient, arrays[f"distill_e{epoch}/grad_simgcd"], **TIGHT)
@@ -159,9 +157,7 @@ def test_distances_of_parts_and_their_gradients_are_those_of_each_part_alone():
 def test_supervised_contrastive_does_not_care_for_row_order():
     z, y = F.normalize(rows(12, 5, seed=0), dim=1), torch.arange(12) % 4
     order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(
-        losses.supervised_contrastive(z, y), losses.supervised_contrastive(z[order], y[order])
-    )
+    torch.testing.assert_close(losses.supervised_contrastive(z, y), losses.supervised_contrastive(z[order], y[order]))
 
 
 def test_info_nce_by_loops():
@@ -170,9 +166,7 @@ def test_info_nce_by_loops():
     total = 0.0
     for i in range(10):
         alike = {
-            j: math.exp(sum(a * b for a, b in zip(unit[i], unit[j], strict=True)) / 0.3)
-            for j in range(10)
-            if j != i
+            j: math.exp(sum(a * b for a, b in zip(unit[i], unit[j], strict=True)) / 0.3) for j in range(10) if j != i
         }
         total -= math.log(alike[(i + 5) % 10] / sum(alike.values())) / 10
     assert losses.info_nce(z, temperature=0.3).item() == pytest.approx(total, abs=1e-10)

@@ -112,9 +112,7 @@ def test_a_step_gives_the_published_numbers(arrays, scale, smoothing, strategy):
     assert terms["loss"].item() == pytest.approx(expected["loss_in"], abs=tolerance)
     if smoothing == 1:
         published = torch.from_numpy(step["confusion"]).double()
-        torch.testing.assert_close(
-            selex.far_away(features.detach(), cluster), published, rtol=0, atol=tolerance
-        )
+        torch.testing.assert_close(selex.far_away(features.detach(), cluster), published, rtol=0, atol=tolerance)
         (gradient,) = torch.autograd.grad(terms["loss"], features)
         torch.testing.assert_close(gradient, torch.from_numpy(step["grad_backbone"]), rtol=0, atol=tolerance)
 

@@ -63,9 +63,7 @@ def test_loss_feeds_both_branches_with_the_feature():
     assert terms["info_nce"] == losses.info_nce(simgcd.projection(features))
     assert terms["mean_entropy_gap"] == losses.mean_entropy_gap(simgcd.classifier(features))
     both_views = torch.tensor([0, 1, -1, -1, 0, 1, -1, -1])
-    assert terms["labelled_cross_entropy"] == losses.labelled_cross_entropy(
-        simgcd.classifier(features), both_views
-    )
+    assert terms["labelled_cross_entropy"] == losses.labelled_cross_entropy(simgcd.classifier(features), both_views)
 
 
 @pytest.mark.parametrize("labels", [[0, 1, -1, -1], [0, 0, 1, 1], [-1, -1, -1, -1], [1]])

@@ -210,8 +210,7 @@ def test_killed_at_any_moment_the_same_command_ends_with_the_same_model(tmp_path
     assert Run(out).metrics()[: len(kept)] == kept  # ... and the rows before are the very same, seconds and all
     assert digest(out / "model.safetensors") == digest(whole / "model.safetensors")
     rows = [
-        [{k: v for k, v in row.items() if k != "seconds"} for row in Run(folder).metrics()]
-        for folder in (whole, out)
+        [{k: v for k, v in row.items() if k != "seconds"} for row in Run(folder).metrics()] for folder in (whole, out)
     ]
     assert rows[0] == rows[1]
     assert len(rows[0]) == EPOCHS

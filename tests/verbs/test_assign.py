@@ -89,6 +89,7 @@ def test_killed_in_the_middle_the_same_command_repairs(
     newkinds.assign(run, "kmeans", out=expected, settings=QUICK)
     out = tmp_path / "copy" if copied else None
     with monkeypatch.context() as patched:
+
         def write_or_die(path: Path, content: bytes) -> None:
             if path.name == killed_at:
                 raise Killed

@@ -2,7 +2,7 @@
 
 import importlib.resources
 import re
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -195,6 +195,17 @@ def tiny_vit(image_size: int = TINY_SIZE) -> VisionTransformer:
     layers: dict[str, Any] = {"norm_layer": partial(nn.LayerNorm, eps=1e-6), "embed_layer": embed}
     # Patches are single pixels of the stem's output, which is at an eighth of the image's size.
     return VisionTransformer(image_size, 1, embed_dim=96, depth=4, num_heads=3, num_classes=0, **layers)
+
+
+@lru_cache
+def width_of(name: str) -> int:
+    """How many features a backbone gives, without its weights.
+
+    >>> width_of("tiny")
+    96
+    """
+    with torch.device("meta"):  # shapes only: neither memory nor random numbers are used
+        return build_backbone(name, train_blocks=0, load_weights=False).dim
 
 
 def known_backbones() -> list[tuple[str, str]]:

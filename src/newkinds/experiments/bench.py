@@ -10,10 +10,11 @@ from typing import Any, Literal, NamedTuple
 
 from typing_extensions import Unpack
 
-from ..console import warn
+from ..console import say, warn
 from ..data import load_table, source_of
 from ..data.published import BENCHMARKS
 from ..data.table import require_judgeable
+from ..encoders.backbones import width_of
 from ..encoders.organizers import ORGANIZERS
 from ..errors import NewkindsError, nearest, reason_of
 from ..files import make_folder
@@ -21,6 +22,8 @@ from ..methods import METHODS
 from ..runs.config import resolve
 from ..settings import find_recipe, flat, read_recipe, recipe_names
 from ..verbs.choices import Choices, layers_of
+from ..verbs.settled import settled
+from .drawn import draw
 from .grid import VARIANTS, Cell, Outcome, Settings, comparable, read_outcome, require_run_of, run_all
 from .paper import HOSTS, TABLES, PaperTable, comparisons
 from .styles import STYLES
@@ -31,30 +34,33 @@ Sources = Mapping[str, Mapping[str, Any]]  # what a cell calls its data → the 
 
 
 class Benched(NamedTuple):
-    """A table, and which parts of it could not be run."""
+    """A table, which parts of it could not be run, and the pictures of it."""
 
     text: str
     failed: list[str]
+    pictures: list[Path]
 
 
 def bench(
     table: str, out: str | Path, *, methods: Sequence[str] | None = None, organizers: Sequence[str] | None = None,
     data: Sequence[str] | None = None, baselines: Sequence[str] | None = None, seeds: Sequence[int] = (0,),
-    only_collect: bool = False, style: Literal["markdown", "latex", "csv"] = "markdown", **choices: Unpack[Choices],
+    against: str = "none", only_collect: bool = False, style: Literal["markdown", "latex", "csv"] = "markdown",
+    **choices: Unpack[Choices],
 ) -> Benched:  # fmt: skip
     """Run (or resume) the requested part of a table; returns the table with all that has been run in `out`.
 
-    `table`: "fine", "coarse", "ablation", "count" or "cost" of the paper, or "plugin" for any `data`, also folders and
-    CSV files. `methods`, `organizers`, `data`, `baselines`: all of the table's by default; `baselines=["none"]` leaves
-    out those rows of frozen features, which need no training. Each cell follows its recipe, if there is
-    one, over which `choices` (backbone, weights, data_root, settings …) win. Cells not run stay empty; one that fails
-    is reported and does not stop the others.
+    `table`: "fine", "coarse", "count" or "cost" of the paper; "ablation" and "sensitivity", which are also drawn, or
+    "plugin", for any `data`, also folders and CSV files. `methods`, `organizers`, `data`, `baselines`: all of the
+    table's by default; `baselines=["none"]` leaves out those rows of frozen features, which need no training. Rows
+    are compared with the organizer `against`, by default with the host alone. Each cell follows its recipe, if there
+    is one, over which `choices` (backbone, weights, data_root, settings …) win. Cells not run stay empty; one that
+    fails is reported and does not stop the others.
 
     >>> from newkinds.experiments.bench import bench
     >>> print(bench("fine", "runs/fine", methods=["simgcd"], data=["cub"], seeds=[0, 1, 2]).text)
     """
-    (table,) = _chosen("table", [table], TABLES)
-    whole, folder = TABLES[table], Path(out)
+    (table,), (against,) = _chosen("table", [table], TABLES), _chosen("organizer", [against], [*ORGANIZERS, *VARIANTS])
+    whole, folder = replace(TABLES[table], against=against), Path(out)
     sources = _sources(whole, data)
     asked = replace(
         whole, data=tuple(sources), methods=_chosen("method", methods or whole.methods, METHODS),
@@ -72,17 +78,18 @@ def bench(
             raise NewkindsError(f"each cell has its own {said[0]}: {choose}.")
         if not seeds or min(seeds) < 0:
             raise NewkindsError(f"seeds are whole numbers from 0 on, not {list(seeds)}.")
-        cells = asked.cells(dict.fromkeys(seeds))
         settings = partial(_settings, sources=sources, choices=choices)
+        cells = _possible(asked.cells(dict.fromkeys(seeds)), settings)
         finished = run_all(_runnable(cells, settings), make_folder(folder), settings, whole.counted_by)
     widest = replace(
-        whole, data=_each_once(whole.data, sources), methods=_each_once(whole.methods, METHODS),
+        whole, data=tuple(sources) if whole.any_data else whole.data, methods=_each_once(whole.methods, METHODS),
         organizers=_each_once(whole.organizers, ORGANIZERS, VARIANTS),
     )  # fmt: skip
     found = collect(widest.cells(), folder, sources, preferred=finished)
-    wanted = {cell.row for cell in (*replace(whole, baselines=()).cells(), *cells, *found)}
-    shown = comparisons(widest, found, [row for row in widest.cells() if row in wanted])
-    return Benched(STYLES[style](shown), [str(cell) for cell in cells if cell not in finished])
+    wanted = {cell.row for cell in (*cells, *found)}
+    shown = comparisons(widest, found, [row for row in widest.cells() if row in wanted or whole.reports(row)])
+    failed = [str(cell) for cell in cells if cell not in finished]
+    return Benched(STYLES[style](shown), failed, draw(shown, folder, whole.picture) if whole.picture else [])
 
 
 def collect(
@@ -115,8 +122,8 @@ def _chosen(kind: str, names: Sequence[str], known: Iterable[str]) -> tuple[str,
     """The names, each once; a wrong one is an error before anything is run."""
     for name in names:
         if name not in known:
-            said = f"there is no {kind} '{name}'.{nearest(name, known)}" if name else f"no {kind} is named."
-            raise NewkindsError(f"{said} There are: {', '.join(known)}.")
+            said = f"there is no {kind} '{name}'." if name else f"no {kind} is named."
+            raise NewkindsError(f"{said}{nearest(name, known) or f' There are: {", ".join(known)}.'}")
     return _each_once(names)
 
 
@@ -129,7 +136,7 @@ def _chosen_baselines(names: Sequence[str] | None, table: PaperTable) -> tuple[s
 
 def _sources(table: PaperTable, data: Sequence[str] | None) -> dict[str, Mapping[str, Any]]:
     """What each data set of a table is called, and where it is."""
-    if table.data:
+    if not table.any_data or not data and table.data:
         return {name: {"name": name} for name in _chosen("data set", data or table.data, BENCHMARKS)}
     if not data:
         raise NewkindsError(f"say which data the table {table.name} is for: --data FOLDER, CSV file or name.")
@@ -158,6 +165,26 @@ def _of_frozen_features(settings: Mapping[str, Any]) -> dict[str, Any]:
     backbone = {name: value for name, value in settings.get("backbone", {}).items() if name != "train_blocks"}
     train = {name: value for name, value in settings.get("train", {}).items() if name in COMPUTING}
     return {**kept, "backbone": backbone, "train": train}
+
+
+def _possible(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> list[Cell]:
+    """The cells without the rows that would be another row once more, or that the backbone has no room for."""
+    rows: dict[str, Cell] = {}  # settings → the first row that has them
+    left_out: dict[Cell, str] = {}
+    for row in dict.fromkeys(cell.row for cell in cells):
+        try:
+            config = settled([*settings(row), *row.layers()])
+            same = rows.setdefault(f"{row.data}: {config}", row)
+            heads, width = config.organizer.get("heads"), width_of(config.backbone["name"])
+        except Exception:  # found again, and reported, where all settings are checked
+            continue
+        if same != row:
+            left_out[row] = f"{row.title} on {row.data} is left out: its settings are those of {same.title}."
+        elif heads and width % heads:
+            left_out[row] = f"{heads} heads are left out on {row.data}: they do not divide its {width} features."
+    for reason in dict.fromkeys(left_out.values()):
+        say(reason)
+    return [cell for cell in cells if cell.row not in left_out]
 
 
 def _runnable(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> list[Cell]:

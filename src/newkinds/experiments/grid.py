@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from safetensors import SafetensorError, safe_open
 
@@ -11,6 +12,7 @@ from ..assigners import ASSIGNERS
 from ..cluster.count import Count
 from ..comparison import Column
 from ..console import say, warn
+from ..encoders.organizers.cpf import Readout
 from ..errors import NewkindsError, reason_of
 from ..evaluation.judge import evaluate
 from ..methods import METHODS
@@ -24,6 +26,8 @@ from ..verbs.discover import discover
 from ..verbs.train import require_same_settings
 
 Settings = Sequence[Mapping[str, Any]]
+READOUTS = get_args(Readout)
+SIZES = range(4, 25, 4)  # primitives and heads, as in the paper's figure
 COUNTED_BY = "ward"  # published for trained features, and the same in all tables
 
 
@@ -89,9 +93,13 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {  # organizers with settings t
     "cpf-without-alpha": {"organizer": {"name": "cpf", "learn_alpha": False}},
     "cpf-without-prior": {"organizer": {"name": "cpf", "use_prior": False}},
     "cpf-without-data": {"organizer": {"name": "cpf", "use_data": False}},
-    "cpf-delta": {"organizer": {"name": "cpf", "readout": "delta"}},
-    "cpf-gated": {"organizer": {"name": "cpf", "readout": "gated"}},
+    **{f"cpf-{readout}": {"organizer": {"name": "cpf", "readout": readout}} for readout in READOUTS},
     "cpf-frozen": {"organizer": {"name": "cpf"}, "train": {"freeze_organizer": True}},
+    "cpf-full-phi": {"organizer": {"name": "cpf", "phi_rank": None}},
+    **{
+        f"cpf-M{primitives}-H{heads}": {"organizer": {"name": "cpf", "primitives": primitives, "heads": heads}}
+        for primitives, heads in product(SIZES, SIZES)
+    },
 }
 for _name in (name for name in ASSIGNERS if not ASSIGNERS[name].learnt):  # no organizer, another assigner
     VARIANTS[_name] = {"organizer": {"name": "none"}, "assigner": {"name": _name}}

@@ -5,15 +5,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
-from ..comparison import Comparison, Entry, OverSeeds, Row, merged, shared_protocol
-from .grid import ACCURACY, COLUMNS, COMPARED, COUNTED_BY, Cell, Outcome
+from ..comparison import HOST, Comparison, Entry, OverSeeds, Row, merged, shared_protocol
+from .grid import ACCURACY, COLUMNS, COMPARED, COUNTED_BY, READOUTS, SIZES, Cell, Outcome
 
 HOSTS = ("simgcd", "legogcd", "cms", "selex")
 FINE = ("cub", "aircraft", "cars")
 COUNTED = ("cifar100", "imagenet100", "cub", "cars")
-ABLATED = ("none", "patches", "cpf", "cpf-without-alpha", "cpf-without-prior", "cpf-without-data")
+ABLATED = (
+    "none", "patches", "adapter", "cpf", "cpf-without-alpha", "cpf-without-prior", "cpf-without-data",
+    *(f"cpf-{readout}" for readout in READOUTS), "cpf-full-phi", "cpf-frozen",
+)  # fmt: skip
+SWEPT = ("none", "adapter", *(f"cpf-M{primitives}-H{heads}" for primitives, heads in product(SIZES, SIZES)))
+SWEEP_REPORTED = "The paper shows this as a picture without figures; it says: best and stable for 12 to 16 primitives."
 COUNTS = ("count", "count_error")
 COUNTABLE = ("kmeans", "kmeans-whitened")  # the count depends on the embedding alone
 BASELINES = tuple(f"{name}{kind}" for name in ("kmeans", "sskmeans", "ward", "pim") for kind in ("", "-whitened"))
@@ -29,12 +34,16 @@ class PaperTable:
 
     name: str
     title: str
-    data: tuple[str, ...]  # empty: whatever data is named
+    data: tuple[str, ...]  # unless others are named
     methods: tuple[str, ...]
     organizers: tuple[str, ...] = ("none", "cpf")
     measures: tuple[str, ...] = ACCURACY
     baselines: tuple[str, ...] = BASELINES  # assigners of frozen features
     on_test_images: bool = False  # the paper: on the unlabelled training images
+    any_data: bool = False  # folders and CSV files too
+    against: str = "none"  # the organizer that the others are compared with
+    note: str = ""
+    picture: Literal["differences", "map"] | None = None  # differences from the host, or primitives × heads
 
     @property
     def evaluated(self) -> str:
@@ -45,6 +54,10 @@ class PaperTable:
     def reported(self) -> dict[str, Any]:
         """The paper's figures: data set → method → organizer → measure; empty if it has no such table."""
         return {} if self.on_test_images else REPORTED.get(self.name, {})
+
+    def reports(self, row: Cell) -> bool:
+        """Whether the paper has figures of such a row."""
+        return row.organizer in self.reported.get(row.data, {}).get(row.method, {})
 
     def counted_by(self, cell: Cell) -> str | None:
         """The estimator: that of the method's authors if the paper reports counts, else one for all."""
@@ -64,10 +77,14 @@ class PaperTable:
 TABLES = {table.name: table for table in (
     PaperTable("fine", "Fine-grained data sets", FINE, ("gcd", *HOSTS)),
     PaperTable("coarse", "Coarse data sets", ("cifar10", "cifar100", "imagenet100"), ("gcd", *HOSTS)),
-    PaperTable("ablation", "Which parts of CPF matter", FINE, ("simgcd",), ABLATED),
+    PaperTable("ablation", "Which parts of CPF matter", FINE, ("simgcd",), ABLATED, any_data=True, picture="differences"),
+    PaperTable(
+        "sensitivity", "How many primitives (M) and heads (H)", FINE, ("simgcd",), SWEPT, any_data=True,
+        note=SWEEP_REPORTED, picture="map",
+    ),
     PaperTable("count", "How many categories", COUNTED, ("gcd", "cms"), measures=COUNTS, baselines=COUNTABLE),
     PaperTable("cost", "What CPF costs", ("cub",), ("simgcd",), measures=COSTS, baselines=()),
-    PaperTable("plugin", "Hosts and what is plugged into them", (), HOSTS, measures=COMPARED),
+    PaperTable("plugin", "Hosts and what is plugged into them", (), HOSTS, measures=COMPARED, any_data=True),
 )}  # fmt: skip
 
 
@@ -95,15 +112,17 @@ def _comparison(table: PaperTable, data: str, cells: Sequence[Cell], outcomes: M
     silent |= set() if "count" in table.measures else {"counting"}
     rows = []
     for cell in cells:
+        base = cell.row if cell.is_baseline else replace(cell.row, organizer=table.against)
         paper = table.reported.get(data, {}).get(cell.method, {}).get(cell.organizer, {})
         protocols = [run.protocol for each, run in outcomes.items() if each.row == cell]
         entries = []
         for name in table.measures:
-            base = None if cell == cell.host else figure(cell.host, name)
-            entries.append(Entry(COLUMNS[name], figure(cell, name), base, reported=paper.get(name)))
+            compared = None if cell == base else figure(base, name)
+            entries.append(Entry(COLUMNS[name], figure(cell, name), compared, reported=paper.get(name)))
         protocol = {name: value for name, value in merged(protocols).items() if name not in silent}
         named = ("none", cell.organizer) if "assigner" in cell.variant else (cell.organizer, "own")
         parts = {"method": cell.method, "organizer": named[0], "assigner": named[1]}
         rows.append(Row(cell.title, entries, len(protocols), protocol, parts))
-    parts = {"table": table.name, "data": data, "evaluated": table.evaluated}
-    return Comparison(rows, shared_protocol(rows), title=table.title, parts=parts)
+    parts = {"table": table.name, "data": data, "evaluated": table.evaluated, "against": table.against}
+    base = HOST if table.against == "none" else f"{HOST} with {table.against}"
+    return Comparison(rows, shared_protocol(rows), table.note, table.title, parts, base)

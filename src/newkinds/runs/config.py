@@ -22,7 +22,7 @@ from ..settings import Count, NonNegative, Range, WholeNumber, chosen, coerced, 
 
 REGISTRIES: dict[str, Registry] = {"data": DATASETS, "organizer": ORGANIZERS, "method": METHODS, "assigner": ASSIGNERS}
 OWN = "own"  # the method's own assigner
-DRAWN = "creatures"  # the data set for which a backbone is bundled
+DRAWN = ("creatures", "creatures-large")  # the data sets for which a backbone is bundled
 MOST_VIEWS = 10_000  # of an image in a cache; more is a slip of the keyboard
 
 
@@ -104,7 +104,7 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     method_name = name_of(given, "method", "simgcd")
     assigner_name = name_of(given, "assigner", OWN)
     method = METHODS[method_name]
-    backbone_name = given["backbone"].get("name", TINY if data_name == DRAWN else AUTO)
+    backbone_name = given["backbone"].get("name", TINY if data_name in DRAWN else AUTO)
     family = family_of(str(backbone_name))
     train = {**method.train_defaults, **family.train, **given["train"]}
     organizer = {**(family.cpf if organizer_name == "cpf" else {}), **given["organizer"]}

@@ -18,9 +18,9 @@ def settled(layers: Layers, run: Run | None = None) -> Config:
     if config.backbone["name"] == AUTO:
         name = run.config().backbone["name"] if run and run.path("config.yaml").is_file() else None
         device = choose_device(config.train.device)
-        name = name or choose_backbone(config.backbone["weights"], config.data["name"] != DRAWN, device)
+        name = name or choose_backbone(config.backbone["weights"], config.data["name"] not in DRAWN, device)
         config = resolve({"backbone": {"name": name}}, *(without(layer, "backbone", "name", AUTO) for layer in layers))
-    warn_of_tiny(config.backbone["name"], config.data["name"] != DRAWN)
+    warn_of_tiny(config.backbone["name"], config.data["name"] not in DRAWN)
     if run and config.train.cache_views == "auto" and run.path("config.yaml").is_file():
         config = with_cache_views(config, run.config().train.cache_views)
     return config

@@ -8,16 +8,20 @@ from ..table import DATASETS, Table, table_of_pixels
 from . import drawing
 
 MOST_KINDS = 1000  # far more can be composed, but telling them apart would need larger images
+Kinds = Annotated[int, Range(2, MOST_KINDS)]
+Images = Annotated[int, Range(2)]
 
 
 @DATASETS.register("creatures")
-def creatures_table(
-    categories: Annotated[int, Range(2, MOST_KINDS)] = 16,
-    per_category: Annotated[int, Range(2)] = 36,
-    seed: WholeNumber = 0,
-) -> Table:
+def creatures_table(categories: Kinds = 16, per_category: Images = 36, seed: WholeNumber = 0) -> Table:
     """Drawn animals: the first half of the kinds is known, half of the known kinds' images are labelled."""
     drawn = drawing.make(categories, per_category, seed)
     names = [kind.name for kind in drawn.kinds]
     table = table_of_pixels("creature", drawn.images, [names[category] for category in drawn.categories])
     return hide_labels(table, known=names[: categories // 2])
+
+
+@DATASETS.register("creatures-large")
+def large_creatures_table(categories: Kinds = 40, per_category: Images = 60, seed: WholeNumber = 0) -> Table:
+    """The same drawn animals, in a size at which differences of a few points can be told from chance."""
+    return creatures_table(categories, per_category, seed)
