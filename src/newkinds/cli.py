@@ -326,30 +326,36 @@ def _cache_clear(keys: Sequence[str] = (), everything: bool = False) -> None:
 
 
 @verb(
-    argument("table", "TABLE", "fine, coarse, ablation, count, cost, or plugin (any data)"),
+    argument("table", "TABLE", "fine, coarse, count, cost; for any data: ablation, sensitivity, plugin"),
     argument("--out", "FOLDER", "where the runs are, one folder per run", required=True),
     argument("--methods", "NAMES", "separated by commas (default: the table's)", type=names),
     argument("--organizers", "NAMES", "likewise: none, patches, cpf … (see docs/reproducibility.md)", type=names),
     argument("--baselines", "NAMES", "likewise, of frozen features: kmeans, pim-whitened …, all or none", type=names),
-    argument("--data", "NAMES", "likewise data sets; for plugin also folders and CSV files", type=names),
+    argument("--data", "NAMES", "likewise data sets; for any data also folders and CSV files", type=names),
     argument("--seeds", "N", "one run each (default: 0)", type=int, nargs="+"),
+    argument("--against", "NAME", "organizer that rows are compared with (default: none, the host alone)"),
     switch("--collect", "only_collect", "run nothing: print what is finished"),
     argument("--style", "STYLE", "markdown (default), latex or csv", choices=("markdown", "latex", "csv")),
     *choices("epochs", "cache_views", "backbone", "weights", "data_root", "device", "settings"),
 )
 def _bench(table: str, out: str, **chosen: Any) -> int:
     """Run or resume a grid of methods, organizers and seeds, and print it as a table: one of the paper's
-    (reported, ours, gain over the host), or one for your own data.
+    (reported, ours, gain over the host), or one for your own data. With two seeds or more each gain has its 95 %
+    interval. The ablation and the sensitivity to primitives and heads are also drawn, beside the runs.
 
     newkinds bench fine --out runs/fine --data cub --methods simgcd --seeds 0 1 2 --data-root datasets/
     newkinds bench coarse --out runs/coarse --collect --style latex
     newkinds bench ablation --out runs/ablation --data cub --weights dino_vitbase16_pretrain.pth
+    newkinds bench ablation --out runs/parts --data creatures --seeds 0 1 2 --epochs 15 --against adapter
+    newkinds bench sensitivity --out runs/sizes --data birds/ --set data.known=0.5 --seeds 0 1 2
     newkinds bench plugin --out runs/birds --data birds/ --set data.known=0.5 --organizers none,patches,cpf
     """
     from .experiments.bench import bench
 
     benched = bench(table, out, **chosen)
     show(benched.text)
+    if benched.pictures:
+        show(f"drawn in {', '.join(map(str, benched.pictures))}", file=sys.stderr)
     if benched.failed:
         show(f"{len(benched.failed)} requested run(s) could not be finished: see above", file=sys.stderr)
     return 1 if benched.failed else 0

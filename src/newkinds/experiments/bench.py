@@ -122,8 +122,8 @@ def _chosen(kind: str, names: Sequence[str], known: Iterable[str]) -> tuple[str,
     """The names, each once; a wrong one is an error before anything is run."""
     for name in names:
         if name not in known:
-            said = f"there is no {kind} '{name}'." if name else f"no {kind} is named."
-            raise NewkindsError(f"{said}{nearest(name, known) or f' There are: {", ".join(known)}.'}")
+            said = f"there is no {kind} '{name}'.{nearest(name, known)}" if name else f"no {kind} is named."
+            raise NewkindsError(said if said.endswith("?") else f"{said} There are: {', '.join(known)}.")
     return _each_once(names)
 
 
@@ -136,7 +136,7 @@ def _chosen_baselines(names: Sequence[str] | None, table: PaperTable) -> tuple[s
 
 def _sources(table: PaperTable, data: Sequence[str] | None) -> dict[str, Mapping[str, Any]]:
     """What each data set of a table is called, and where it is."""
-    if not table.any_data or not data and table.data:
+    if not table.any_data or (not data and table.data):
         return {name: {"name": name} for name in _chosen("data set", data or table.data, BENCHMARKS)}
     if not data:
         raise NewkindsError(f"say which data the table {table.name} is for: --data FOLDER, CSV file or name.")

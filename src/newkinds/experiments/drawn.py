@@ -31,7 +31,7 @@ def draw(tables: Sequence[Comparison], folder: Path, picture: Picture) -> list[P
         baselines = [row for row in ran if row.parts["assigner"] != "own"]
         for method in dict.fromkeys(row.parts["method"] for row in ran if row not in baselines):
             of_host = [row for row in ran if row.parts["method"] == method and row not in baselines]
-            host = next((row for row in of_host if row.parts["organizer"] == table.parts["against"]), None)
+            host = next((row for row in of_host if row.parts["organizer"] == table.parts.get("against", "none")), None)
             if host is None:
                 continue  # nothing to compare with
             figure = {"differences": _differences, "map": _map}[picture](table, host, [*baselines, *of_host])

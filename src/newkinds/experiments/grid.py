@@ -27,6 +27,7 @@ from ..verbs.train import require_same_settings
 
 Settings = Sequence[Mapping[str, Any]]
 READOUTS = get_args(Readout)
+APART = {"readout": "apart", "start": "tokens"}
 SIZES = range(4, 25, 4)  # primitives and heads, as in the paper's figure
 COUNTED_BY = "ward"  # published for trained features, and the same in all tables
 
@@ -94,6 +95,8 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {  # organizers with settings t
     "cpf-without-prior": {"organizer": {"name": "cpf", "use_prior": False}},
     "cpf-without-data": {"organizer": {"name": "cpf", "use_data": False}},
     **{f"cpf-{readout}": {"organizer": {"name": "cpf", "readout": readout}} for readout in READOUTS},
+    "cpf-apart-tokens": {"organizer": {"name": "cpf", **APART}},
+    "cpf-apart-frozen": {"organizer": {"name": "cpf", **APART}, "train": {"freeze_organizer": True}},
     "cpf-frozen": {"organizer": {"name": "cpf"}, "train": {"freeze_organizer": True}},
     "cpf-full-phi": {"organizer": {"name": "cpf", "phi_rank": None}},
     **{

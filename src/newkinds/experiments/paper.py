@@ -14,8 +14,9 @@ HOSTS = ("simgcd", "legogcd", "cms", "selex")
 FINE = ("cub", "aircraft", "cars")
 COUNTED = ("cifar100", "imagenet100", "cub", "cars")
 ABLATED = (
-    "none", "patches", "adapter", "cpf", "cpf-without-alpha", "cpf-without-prior", "cpf-without-data",
-    *(f"cpf-{readout}" for readout in READOUTS), "cpf-full-phi", "cpf-frozen",
+    "none", "patches", "adapter", "grid", "cpf", "cpf-without-alpha", "cpf-without-prior", "cpf-without-data",
+    *(f"cpf-{readout}" for readout in READOUTS), "cpf-apart-tokens", "cpf-full-phi", "cpf-frozen",
+    "cpf-apart-frozen",
 )  # fmt: skip
 SWEPT = ("none", "adapter", *(f"cpf-M{primitives}-H{heads}" for primitives, heads in product(SIZES, SIZES)))
 SWEEP_REPORTED = "The paper shows this as a picture without figures; it says: best and stable for 12 to 16 primitives."
@@ -77,7 +78,9 @@ class PaperTable:
 TABLES = {table.name: table for table in (
     PaperTable("fine", "Fine-grained data sets", FINE, ("gcd", *HOSTS)),
     PaperTable("coarse", "Coarse data sets", ("cifar10", "cifar100", "imagenet100"), ("gcd", *HOSTS)),
-    PaperTable("ablation", "Which parts of CPF matter", FINE, ("simgcd",), ABLATED, any_data=True, picture="differences"),
+    PaperTable(
+        "ablation", "Which parts of CPF matter", FINE, ("simgcd",), ABLATED, any_data=True, picture="differences",
+    ),
     PaperTable(
         "sensitivity", "How many primitives (M) and heads (H)", FINE, ("simgcd",), SWEPT, any_data=True,
         note=SWEEP_REPORTED, picture="map",
@@ -123,6 +126,8 @@ def _comparison(table: PaperTable, data: str, cells: Sequence[Cell], outcomes: M
         named = ("none", cell.organizer) if "assigner" in cell.variant else (cell.organizer, "own")
         parts = {"method": cell.method, "organizer": named[0], "assigner": named[1]}
         rows.append(Row(cell.title, entries, len(protocols), protocol, parts))
-    parts = {"table": table.name, "data": data, "evaluated": table.evaluated, "against": table.against}
-    base = HOST if table.against == "none" else f"{HOST} with {table.against}"
-    return Comparison(rows, shared_protocol(rows), table.note, table.title, parts, base)
+    parts = {"table": table.name, "data": data, "evaluated": table.evaluated}
+    with_what = HOST
+    if table.against != "none":
+        parts["against"], with_what = table.against, f"{HOST} with {table.against}"
+    return Comparison(rows, shared_protocol(rows), table.note, table.title, parts, with_what)
