@@ -340,7 +340,7 @@ def _cache_clear(keys: Sequence[str] = (), everything: bool = False) -> None:
 )
 def _bench(table: str, out: str, **chosen: Any) -> int:
     """Run or resume a grid of methods, organizers and seeds, and print it as a table: one of the paper's
-    (reported, ours, gain over the host), or one for your own data. With two seeds or more each gain has its 95 %
+    (reported, ours, gain over the host), or one for your own data. With two seeds or more each gain has its confidence
     interval. The ablation and the sensitivity to primitives and heads are also drawn, beside the runs.
 
     newkinds bench fine --out runs/fine --data cub --methods simgcd --seeds 0 1 2 --data-root datasets/
