@@ -29,7 +29,9 @@ def test_help_does_not_import_torch() -> None:
     assert "examples:" in done.stdout
 
 
-@pytest.mark.parametrize("verb", ["demo", "train", "discover", "eval", "predict", "data", "data check", "list"])
+@pytest.mark.parametrize(
+    "verb", ["demo", "train", "discover", "eval", "figures", "predict", "data", "data check", "list"]
+)
 def test_every_verb_has_help_with_examples(run_cli: Cli, verb: str) -> None:
     status, out, _ = run_cli(*verb.split(), "--help")
     assert status == 0

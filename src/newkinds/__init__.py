@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .verbs.count import count_categories as count_categories
     from .verbs.discover import discover as discover
     from .verbs.discover import tune as tune
+    from .verbs.figures import figures as figures
     from .verbs.train import train as train
 
 # Found on first use, so that `newkinds --help` does not wait for torch.
@@ -31,8 +32,8 @@ _HOME = {
     "CPF": "encoders.organizers.cpf", "Discovery": "discovery.categories", "Encoded": "encoders.tokens",
     "Encoder": "encoders.encoder", "NewkindsError": "errors", "Tokens": "encoders.tokens",
     "assign": "verbs.assign", "check": "verbs.check", "count_categories": "verbs.count", "discover": "verbs.discover",
-    "evaluate": "evaluation.judge", "load": "discovery.finished", "predict": "discovery.finished",
-    "train": "verbs.train", "tune": "verbs.discover",
+    "evaluate": "evaluation.judge", "figures": "verbs.figures", "load": "discovery.finished",
+    "predict": "discovery.finished", "train": "verbs.train", "tune": "verbs.discover",
 }  # fmt: skip
 
 # Modules that people import by a short name, and the rooms they live in.

@@ -202,6 +202,32 @@ def _eval(run: str, truth: str | None = None, as_json: bool = False) -> None:
 
 
 @verb(
+    RUN,
+    argument("--against", "RUN", "another run to compare with, such as the host without CPF"),
+    argument("--out", "FOLDER", "where to write (default: RUN/figures)"),
+    argument("--images", "N", "images in the figures of attention and primitives (default: 8)", type=int),
+    TRUTH,
+    *choices("device"),
+)
+def _figures(run: str, **chosen: Any) -> int:
+    """Draw what a finished run sees and found, as PNG and SVG: class-token attention, primitives and the patches that
+    activate them most, a map of the features, confusion with the true classes and, on creatures, true parts.
+
+    newkinds figures runs/cpf --against runs/host     attention, primitives, map and confusion as pictures
+    newkinds figures runs/photos --images 4 --out pictures/
+    newkinds figures runs/photos --truth sorted-photos/
+    """
+    from .verbs.figures import figures
+
+    drawn = figures(run, **chosen)
+    if drawn.parts is not None:
+        show(drawn.parts.table())
+    skipped = f"; skipped: {', '.join(drawn.skipped)} (see above)" if drawn.skipped else ""
+    show(f"{len(drawn.files)} files in {drawn.folder}{skipped}")
+    return 0 if drawn.files else 1
+
+
+@verb(
     RUN, argument("images", "IMAGE", "image files or folders", nargs="+"),
     argument("--out", "FILE", "CSV file to write (default: print)"), *choices("device"),
 )  # fmt: skip

@@ -35,6 +35,15 @@ class Preprocessing:
         """(3, h, w) → (3, size, size), the middle."""
         return functional.center_crop(resized, [self.size])
 
+    def centre_of_maps(self, maps: Tensor) -> Tensor:
+        """What `centre_view` shows, of maps with a number for each pixel of an image: (n, h, w) → (n, size, size).
+
+        Numbers name something, so none is made up between two others.
+        """
+        shorter = int(self.size / self.crop_ratio)
+        resized = functional.resize(maps, [shorter], interpolation=functional.InterpolationMode.NEAREST_EXACT)
+        return functional.center_crop(resized, [self.size])
+
     def random_views(self, resized: Tensor, count: int, rng: np.random.Generator) -> Tensor:
         """(3, h, w) → (count, 3, size, size): independent random windows, each mirrored half of the time."""
         views = []

@@ -47,7 +47,7 @@ class Backbone(nn.Module):
         self.network = network  # any of timm's, which have names in common but no class
         self.name, self.preprocessing, self.train_blocks = name, preprocessing, train_blocks
         self.dim: int = network.num_features
-        self._has_class_token = any(name.endswith("cls_token") for name, _ in network.named_parameters())
+        self.has_class_token = any(name.endswith("cls_token") for name, _ in network.named_parameters())
         train_last_blocks(network, train_blocks)
         self.eval()
 
@@ -126,7 +126,7 @@ class Backbone(nn.Module):
 
     def _through(self, blocks: list[nn.Module], sequence: Tensor, patches: bool) -> Tokens:
         """The rest of `network.forward_features`, from what enters `blocks`; the first token alone if that will do."""
-        whole = patches or not self._has_class_token
+        whole = patches or not self.has_class_token
         for block in blocks:
             compute = all_tokens if whole or block is not blocks[-1] else first_token
             sequence = compute(block, sequence)
@@ -135,7 +135,7 @@ class Backbone(nn.Module):
     def _tokens_of_sequence(self, sequence: Tensor) -> Tokens:
         """(B, P + N, D): class token and registers, if any, then the patches row by row."""
         patches = sequence[:, self.network.num_prefix_tokens :]  # (B, N, D)
-        cls = sequence[:, 0] if self._has_class_token else patches.mean(1)  # (B, D)
+        cls = sequence[:, 0] if self.has_class_token else patches.mean(1)  # (B, D)
         # Networks made for mean pooling have their final norm here instead of inside forward_features.
         final_norm = getattr(self.network, "fc_norm", nn.Identity())
         return Tokens(final_norm(cls), final_norm(patches), self.network.patch_embed.grid_size)

@@ -41,7 +41,7 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     rows = opened.read_table("assignments.csv")
     unlabelled = [row for row in rows if not row["given_label"]]
     given = table_with_truth(opened.config(), truth)
-    truth_of = _truth([row["path"] for row in unlabelled], given)
+    truth_of = true_classes([row["path"] for row in unlabelled], given)
     true = [truth_of[row["path"]] for row in unlabelled if row["path"] in truth_of]
     predicted = [row["category"] for row in unlabelled if row["path"] in truth_of]
     missing = len(unlabelled) - len(true)
@@ -145,7 +145,7 @@ def table_with_truth(config: Config, truth: str | Path | None) -> Table:
 
 def all_true(paths: Sequence[str], labels: Sequence[str | None], given: Table) -> list[str]:
     """The true class of every image: its label, else what `given` says, or an error that names one without."""
-    truth_of = _truth([path for path, label in zip(paths, labels, strict=True) if label is None], given)
+    truth_of = true_classes([path for path, label in zip(paths, labels, strict=True) if label is None], given)
     truth_of |= {path: label for path, label in zip(paths, labels, strict=True) if label is not None}
     missing = [path for path in paths if path not in truth_of]
     if missing:
@@ -156,8 +156,11 @@ def all_true(paths: Sequence[str], labels: Sequence[str | None], given: Table) -
     return [truth_of[path] for path in paths]
 
 
-def _truth(paths: Sequence[str], given: Table) -> dict[str, str]:
-    """True classes of images by their path, or else by their file name: a folder that was sorted has other paths."""
+def true_classes(paths: Sequence[str], given: Table) -> dict[str, str]:
+    """Path → true class, as far as it is known.
+
+    Images are found by their path, or else by their file name: a folder that was sorted has other paths.
+    """
     classes = given.truth if given.truth is not None else given.labels
     by_path = {path: label for path, label in zip(given.paths, classes, strict=True) if label is not None}
     if any(path in by_path for path in paths):

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..comparison import Comparison
 from ..data import load_table
-from ..discovery.figures import fields_figure
+from ..discovery.figures.fields import fields_figure
 from ..discovery.finished import load, read_features
 from ..discovery.report import render
 from ..discovery.report.build import page_of, typical_fields
@@ -87,4 +87,5 @@ def _write_page(folder: Path, shown: Cell, comparison: Comparison, command: str)
     write_whole(folder / "index.html", render(page))
     if (found := typical_fields(discovery, loaded.model, table)) is not None:
         fields = found[1]
-        fields_figure(list(fields.views), list(fields.shares), fields.grid, folder / "fields.png")
+        picture = fields_figure(list(fields.views), list(fields.shares), fields.grid)
+        write_whole(folder / "fields.png", picture.png)

@@ -1,4 +1,4 @@
-"""Features of all images of a table, and the fields of a few."""
+"""Features of all images of a table, all details batch by batch, and the fields and attention of a few."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,8 +11,9 @@ from ..console import track
 from ..data.batch import CachedTokens, Pixels
 from ..data.loader import evaluation_batches, no_longer_readable
 from ..data.table import Skipped, Table
+from ..encoders.attention import class_attention
 from ..encoders.encoder import Encoder
-from ..encoders.tokens import Tokens
+from ..encoders.tokens import Encoded, Tokens
 from .cache import TokenCache
 from .device import choose_workers
 
@@ -35,6 +36,24 @@ class Fields:
     views: np.ndarray  # (n, H, W, 3) uint8, what the encoder saw
     shares: np.ndarray  # (n, N, M)
     grid: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Where the class token looks in the last block, in a few images."""
+
+    views: np.ndarray  # (n, H, W, 3) uint8, what the backbone saw
+    weights: np.ndarray  # (n, N), the mean of all heads; the rest, up to 1, is on class and register tokens
+    grid: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Details:
+    """All that an encoder makes of a batch of images."""
+
+    rows: list[int]  # which rows of the table they are
+    tokens: Tokens  # of the backbone
+    encoded: Encoded  # with details
 
 
 @torch.inference_mode()
@@ -105,13 +124,44 @@ def _readable(batch: list[tuple[int, Tensor | str]], table: Table, rows: list[in
     return Pixels(torch.stack(views) if views else torch.empty(0))
 
 
+def details_of(encoder: Encoder, table: Table, device: torch.device, batch_size: int = 64) -> Iterator[Details]:
+    """All details of the images of a table that can be read, batch by batch."""
+    encoder.to(device).eval()
+    rows: list[int] = []
+    inputs, steps = _evaluation_views(encoder, table, device, batch_size, -1, None, rows, [])
+    for some in track(inputs, "looking at images", total=steps):
+        if len(some.values):
+            with torch.inference_mode():
+                tokens = encoder.tokens(type(some)(some.values.to(device)))
+                encoded = encoder.organizer.organize(tokens, details=True)
+            yield Details(rows[-len(some.values) :], tokens, encoded)
+
+
 @torch.inference_mode()
 def fields_of(encoder: Encoder, table: Table, rows: list[int], device: torch.device) -> Fields | None:
     """The assignment fields of a few images; None if the organizer has none."""
-    encoder.to(device).eval()
-    preprocessing = encoder.backbone.preprocessing
-    views = torch.stack([preprocessing.centre_view(preprocessing.resize(table.open(row))) for row in rows])
-    encoded = encoder(Pixels(views.to(device)), details=True)
+    views = _views(encoder, table, rows)
+    encoded = encoder.to(device).eval()(Pixels(views.to(device)), details=True)
     if encoded.field is None or encoded.grid is None:
         return None
-    return Fields(views.permute(0, 2, 3, 1).numpy(), encoded.field.float().cpu().numpy(), encoded.grid)
+    return Fields(_as_images(views), encoded.field.float().cpu().numpy(), encoded.grid)
+
+
+@torch.inference_mode()
+def attention_of(encoder: Encoder, table: Table, rows: list[int], device: torch.device) -> Attention:
+    """The class token's attention in a few images; an error that says why if the backbone has none."""
+    views = _views(encoder, table, rows)
+    backbone = encoder.backbone.to(device).eval()
+    with class_attention(backbone) as seen:
+        tokens = backbone(backbone.preprocessing.normalise(views.to(device)))
+    return Attention(_as_images(views), seen[0].mean(dim=1).float().cpu().numpy(), tokens.grid)
+
+
+def _views(encoder: Encoder, table: Table, rows: list[int]) -> Tensor:
+    """The evaluation views (n, 3, H, W) uint8 of a few images."""
+    preprocessing = encoder.backbone.preprocessing
+    return torch.stack([preprocessing.centre_view(preprocessing.resize(table.open(row))) for row in rows])
+
+
+def _as_images(views: Tensor) -> np.ndarray:
+    return views.permute(0, 2, 3, 1).numpy()  # (n, H, W, 3)

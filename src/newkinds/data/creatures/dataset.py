@@ -1,6 +1,9 @@
 """Creatures: the data set that needs no files, because it is drawn by code."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
 
 from ...settings import Range, WholeNumber
 from ..splits import hide_labels
@@ -17,11 +20,21 @@ def creatures_table(categories: Kinds = 16, per_category: Images = 36, seed: Who
     """Drawn animals: the first half of the kinds is known, half of the known kinds' images are labelled."""
     drawn = drawing.make(categories, per_category, seed)
     names = [kind.name for kind in drawn.kinds]
-    table = table_of_pixels("creature", drawn.images, [names[category] for category in drawn.categories])
-    return hide_labels(table, known=names[: categories // 2])
+    return hide_labels(_all_labelled(drawn), known=names[: categories // 2])
 
 
 @DATASETS.register("creatures-large")
 def large_creatures_table(categories: Kinds = 40, per_category: Images = 60, seed: WholeNumber = 0) -> Table:
     """The same drawn animals, in a size at which differences of a few points can be told from chance."""
     return creatures_table(categories, per_category, seed)
+
+
+def part_maps(paths: Sequence[str], **settings: Any) -> np.ndarray:
+    """The true parts (n, s, s) uint8 of some images of `creatures_table(**settings)`: see `drawing.PARTS`."""
+    drawn = drawing.make(**settings)
+    row_of = {path: row for row, path in enumerate(_all_labelled(drawn).paths)}
+    return drawn.parts[[row_of[path] for path in paths]]
+
+
+def _all_labelled(drawn: drawing.Creatures) -> Table:
+    return table_of_pixels("creature", drawn.images, [drawn.kinds[category].name for category in drawn.categories])

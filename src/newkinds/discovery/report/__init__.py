@@ -19,7 +19,7 @@ from PIL import Image
 from ...cluster.count import Count, how_sure
 from ...comparison import Comparison
 from ...text import duration
-from ..figures import FieldOverlays
+from ..figures.fields import FieldOverlays
 from ..marks import Mark
 from .charts import CHART_HEIGHT, CHART_WIDTH, MAP_HEIGHT, MAP_WIDTH, Curve, Dots
 from .evidence import Calibration, Finding, Plan

@@ -17,7 +17,7 @@ from ...runs.run import Run
 from ...training.embedding import Fields, fields_of
 from ...training.model import Model
 from ..categories import Discovery
-from ..figures import field_overlays
+from ..figures.fields import field_overlays
 from ..marks import MEANINGS, marks_of
 from ..relations import relate
 from . import CategoryRow, FieldPictures, MaybeOne, Page, Shown

@@ -1,18 +1,24 @@
 """Pictures of primitive fields, which give for each patch the share of each of M primitives. Trained fields are often
 close to even (1/M), so an even share has no colour and the most decided patches have full colour. How wide that range
-is, colours cannot tell: `FieldOverlays.describe` says it in words; show it next to the pictures."""
+is, colours cannot tell: `FieldOverlays.describe` says it in words; show it next to the pictures.
 
-import io
+A map of one primitive is light where it is strong and dark where it is not, also without colours; of the winners, each
+region is numbered."""
+
 import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
-from ..files import write_whole
+from .sheet import INK, PALE, new_figure, picture, shown_names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # The first six are Okabe and Ito's; each further colour is the one farthest (in Oklab) from all before it, as
 # seen with normal vision and with simulated protanopia, deuteranopia and tritanopia. Primitive m always has
@@ -29,6 +35,8 @@ FULL_OPACITY = 0.85  # some of the image stays visible below the strongest colou
 EVEN_TOLERANCE = 1e-3  # a share must exceed 1/M by this fraction to count: half precision alone makes 4e-4
 FULL_QUANTILE = 0.95  # of the winners' shares: a single extreme patch must not pale all others
 MAPS = 4  # primitives that get a map of their own
+FEWEST_NUMBERED = 3  # patches of a region that is numbered
+LIGHT = 190  # of 255: how light a primitive's colour is made for its map
 NO_WINNER = -1
 
 
@@ -47,6 +55,7 @@ class FieldOverlay:
 
     image: np.ndarray  # the image itself
     winners: np.ndarray  # the colour of each patch's winning primitive; opacity is the winner's share
+    winner_of: np.ndarray  # (rows, columns) of the grid: the primitive, or NO_WINNER
     maps: list[np.ndarray]  # one per entry of `FieldOverlays.mapped`: the share of that primitive, smoothed
     low: float  # smallest share of any primitive in any patch of this image
     high: float  # largest
@@ -102,7 +111,9 @@ class FieldOverlays:
         return text
 
 
-def field_overlays(images: Sequence[np.ndarray], fields: Sequence[np.ndarray], grid: tuple[int, int]) -> FieldOverlays:
+def field_overlays(
+    images: Sequence[np.ndarray], fields: Sequence[np.ndarray], grid: tuple[int, int], maps: int = MAPS
+) -> FieldOverlays:
     """Draw the field of each image over it: the winner of each patch, and maps of the strongest primitives.
 
     `images` are (H, W, 3) uint8, exactly the views the encoder saw (its crop, not the whole file), or the
@@ -135,73 +146,99 @@ def field_overlays(images: Sequence[np.ndarray], fields: Sequence[np.ndarray], g
     strength[shares <= threshold] = 0
     overlays = []
     for image, share, strong, winner, won_here in zip(images, shares, strength, winners, won, strict=True):
-        picture = _at_picture_size(image)
-        grey = _greyed(picture)
+        pixels = at_picture_size(image)
+        grey = _greyed(pixels)
         drawn = _winner_picture(grey, winner.reshape(grid), strong.max(axis=1).reshape(grid))
-        maps = [_tinted(grey, _smooth(strong[:, m].reshape(grid), grey), _colour(m)) for m in ranking[:MAPS]]
+        lit = [spotlight(pixels, strong[:, m].reshape(grid), _colour(m)) for m in ranking[:maps]]
         leaders = [(int(m), float(won_here[m])) for m in np.argsort(-won_here) if won_here[m] > 0]
-        overlays.append(FieldOverlay(picture, drawn, maps, float(share.min()), float(share.max()), leaders))
+        extremes = float(share.min()), float(share.max())
+        overlays.append(FieldOverlay(pixels, drawn, winner.reshape(grid), lit, *extremes, leaders))
     low, high, broken = float(shares.min()), float(shares.max()), int((~finite).sum())
-    return FieldOverlays(overlays, primitives, primitives[:MAPS], low, high, full, broken)
+    return FieldOverlays(overlays, primitives, primitives[:maps], low, high, full, broken)
 
 
+@picture
 def fields_figure(
-    images: Sequence[np.ndarray], fields: Sequence[np.ndarray], grid: tuple[int, int], path: Path | None = None
-) -> bytes:
-    """One PNG, one row per image: the image, the winner of each patch, the four strongest primitives.
+    images: Sequence[np.ndarray],
+    fields: Sequence[np.ndarray],
+    grid: tuple[int, int],
+    captions: Sequence[str] = (),
+    maps: int = MAPS,
+) -> "Figure":
+    """One row per image: the image, the winner of each patch, and the strongest primitives; else as `field_overlays`.
 
-    Written to `path` if one is given; arguments as for `field_overlays`.
+    >>> write_whole(Path("fields.png"), fields_figure(images, fields, grid).png)
     """
-    # Imported here: the rest of this file does without matplotlib. No pyplot: it has global state.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    drawn = field_overlays(images, fields, grid)
+    drawn = field_overlays(images, fields, grid, maps)
     rows, columns = len(drawn.overlays), 2 + len(drawn.mapped)
-    width, head, foot = 1.55 * columns, 0.3, 0.8  # inches
-    height = 1.55 * rows + head + foot
-    figure = Figure(figsize=(width, height), dpi=160, facecolor="white")
-    FigureCanvasAgg(figure)
-    cells = figure.subplots(rows, columns, squeeze=False, gridspec_kw={"wspace": 0.05, "hspace": 0.05})
-    figure.subplots_adjust(left=0.01, right=0.99, top=1 - head / height, bottom=foot / height)
+    cell = 1.55 if columns <= 6 else 1.15  # inches
+    words = textwrap.fill(drawn.describe(), int(16.5 * cell * columns))
+    head, foot, between = 0.3, 0.5 + 0.13 * len(words.splitlines()), 0.2 if captions else 0.06
+    width, height = cell * columns, (cell + between) * rows + head + foot
+    figure = new_figure(width, height, captions)
+    cells = figure.subplots(rows, columns, squeeze=False)
+    figure.subplots_adjust(
+        left=0.01,
+        right=0.99,
+        top=1 - head / height,
+        bottom=(foot + between) / height,
+        wspace=0.05,
+        hspace=between / cell,
+    )
 
-    ink, pale = "#222222", "#d9d9d9"
-    headings = [("image", pale), ("winning primitive", pale)]
+    headings = [("image", PALE), ("winner", PALE)]
     headings += [(f"primitive {primitive.index}", primitive.colour) for primitive in drawn.mapped]
-    for cell, (heading, colour) in zip(cells[0], headings, strict=True):
-        cell.set_title(heading, fontsize=8.5, color=ink, pad=5)
-        cell.plot([0, 1], [1.02, 1.02], color=colour, linewidth=2.5, transform=cell.transAxes, clip_on=False)
+    for axes, (heading, colour) in zip(cells[0], headings, strict=True):
+        axes.set_title(heading, fontsize=8, color=INK, pad=5)
+        axes.plot([0, 1], [1.02, 1.02], color=colour, linewidth=2.5, transform=axes.transAxes, clip_on=False)
     for row, overlay in zip(cells, drawn.overlays, strict=True):
-        for cell, picture in zip(row, [overlay.image, overlay.winners, *overlay.maps], strict=True):
-            cell.imshow(picture, interpolation="antialiased")
-            cell.set_axis_off()
+        for axes, pixels in zip(row, [overlay.image, overlay.winners, *overlay.maps], strict=True):
+            axes.imshow(pixels, interpolation="antialiased")
+            axes.set_axis_off()
+        _number_regions(row[1], overlay, 72 * cell / max(grid))
+    for row, caption in zip(cells, shown_names(captions, int(15 * cell)), strict=False):
+        row[0].text(0, -0.03, caption, fontsize=6.5, color=INK, va="top", transform=row[0].transAxes)
 
     # The key to the winners on the left; on the right the range of shares on a ruler from 0 to 1, which shows
     # at a glance how much of the possible range the colours stand for.
-    key = figure.add_axes((0.01, (foot - 0.27) / height, 0.62, 0.17 / height))
+    bottom = (foot - 0.27) / height
+    key = figure.add_axes((0.01, bottom, 0.62, 0.17 / height))
     key.set(xlim=(0, len(drawn.primitives)), ylim=(0, 1))
     for place, primitive in enumerate(drawn.winning):
         key.barh(0.5, 0.3, 0.9, left=place, color=primitive.colour)
-        key.text(place + 0.38, 0.45, str(primitive.index), fontsize=7, color=ink, va="center")
-    ruler = figure.add_axes((0.72, (foot - 0.27) / height, 0.24, 0.17 / height))
+        key.text(place + 0.38, 0.45, str(primitive.index), fontsize=7, color=INK, va="center")
+    ruler = figure.add_axes((0.72, bottom, 0.24, 0.17 / height))
     ruler.set(xlim=(0, 1), ylim=(0, 1))
-    ruler.barh(0.5, 1, 0.35, color=pale)
-    ruler.barh(0.5, drawn.high - drawn.low, 0.35, left=drawn.low, color=ink)
-    ruler.text(-0.02, 0.45, "share 0", fontsize=7, color=ink, ha="right", va="center")
-    ruler.text(1.02, 0.45, "1", fontsize=7, color=ink, va="center")
+    ruler.barh(0.5, 1, 0.35, color=PALE)
+    ruler.barh(0.5, drawn.high - drawn.low, 0.35, left=drawn.low, color=INK)
+    ruler.text(-0.02, 0.45, "share 0", fontsize=7, color=INK, ha="right", va="center")
+    ruler.text(1.02, 0.45, "1", fontsize=7, color=INK, va="center")
     for axes in (key, ruler):
         axes.set_axis_off()
-    words = textwrap.fill(drawn.describe(), 25 * columns)
-    figure.text(0.01, (foot - 0.35) / height, words, fontsize=7.5, color=ink, va="top")
-
-    png = io.BytesIO()
-    figure.savefig(png, format="png", metadata={"Software": None})  # no version: same input, same bytes
-    if path is not None:
-        write_whole(path, png.getvalue())
-    return png.getvalue()
+    figure.text(0.01, (foot - 0.35) / height, words, fontsize=7.5, color=INK, va="top")
+    return figure
 
 
-def _at_picture_size(image: np.ndarray) -> np.ndarray:
+def _number_regions(axes: "Axes", overlay: FieldOverlay, points: float) -> None:
+    """The number of the winner on each region of a few patches, which are so many points wide."""
+    from matplotlib.patheffects import withStroke
+    from scipy import ndimage
+
+    height, width = overlay.winners.shape[:2]
+    scale = np.array([height, width]) / overlay.winner_of.shape
+    for primitive, _ in overlay.leaders:
+        regions, count = ndimage.label(overlay.winner_of == primitive)
+        for region in range(1, count + 1):
+            patches = np.argwhere(regions == region)  # (patches, 2)
+            if len(patches) >= FEWEST_NUMBERED:
+                middle = patches[np.abs(patches - patches.mean(axis=0)).sum(axis=1).argmin()]  # one of its own patches
+                y, x = (middle + 0.5) * scale
+                size = min(max(0.7 * points, 3.5), 7)
+                halo = [withStroke(linewidth=1.2, foreground="white")]
+                axes.text(x, y, str(primitive), fontsize=size, color=INK, ha="center", va="center", path_effects=halo)
+
+
+def at_picture_size(image: np.ndarray) -> np.ndarray:
     """(H, W, 3) uint8 → the same with the longer side at PICTURE_SIDE."""
     height, width = image.shape[:2]
     scale = PICTURE_SIDE / max(height, width)
@@ -209,15 +246,23 @@ def _at_picture_size(image: np.ndarray) -> np.ndarray:
     return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))
 
 
-def _greyed(picture: np.ndarray) -> np.ndarray:
-    """(h, w, 3) uint8 → grey of low contrast, on which both the light and the dark colours stand out."""
-    grey = np.asarray(Image.fromarray(picture).convert("L"), dtype=np.float64)
-    return np.repeat((70 + 0.6 * grey)[:, :, None], 3, axis=2)
+def spotlight(pixels: np.ndarray, patches: np.ndarray, colour: np.ndarray) -> np.ndarray:
+    """A picture (h, w, 3) uint8, dark where `patches` (rows, columns) of its grid are 0 and lit where they are 1."""
+    dark = _greyed(pixels, darkest=12, contrast=0.3)
+    luminance = float(colour @ (0.299, 0.587, 0.114))
+    light = colour + (255 - colour) * max(0.0, (LIGHT - luminance) / (255 - luminance))  # also in greyscale
+    return _tinted(dark, _smooth(patches, dark), light)
 
 
-def _smooth(patches: np.ndarray, picture: np.ndarray) -> np.ndarray:
+def _greyed(pixels: np.ndarray, darkest: float = 70, contrast: float = 0.6) -> np.ndarray:
+    """(h, w, 3) uint8 → grey of low contrast; as it is, both the light and the dark colours stand out on it."""
+    grey = np.asarray(Image.fromarray(pixels).convert("L"), dtype=np.float64)
+    return np.repeat((darkest + contrast * grey)[:, :, None], 3, axis=2)
+
+
+def _smooth(patches: np.ndarray, pixels: np.ndarray) -> np.ndarray:
     """(rows, columns) → (h, w), bicubic without its over- and undershoot."""
-    size = (picture.shape[1], picture.shape[0])
+    size = (pixels.shape[1], pixels.shape[0])
     resized = Image.fromarray(patches.astype(np.float32)).resize(size, Image.Resampling.BICUBIC)
     return np.clip(np.asarray(resized, dtype=np.float64), 0, 1)
 
