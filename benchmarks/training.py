@@ -16,7 +16,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from statistics import median
@@ -26,7 +26,6 @@ import numpy as np
 import torch
 from PIL import Image
 from timm.layers import LayerScale
-from torch import Tensor
 
 from newkinds.data.batch import Batch, Pixels
 from newkinds.data.loader import FixedViews, StoredBatches, ViewStore
@@ -114,8 +113,8 @@ class PixelsInMemory:
     def rows_of(self, table: Table) -> np.ndarray:
         return np.arange(len(table))
 
-    def take(self, rows: np.ndarray, numbers: np.ndarray) -> Tensor:
-        return self.views[rows, numbers]
+    def inputs(self, rows: np.ndarray, numbers: np.ndarray) -> Pixels:
+        return Pixels(self.views[rows, numbers])
 
 
 def token_cache(backbone: Backbone, table: Table, precision: StoredAs) -> TokenCache:
@@ -127,9 +126,7 @@ def token_cache(backbone: Backbone, table: Table, precision: StoredAs) -> TokenC
 def endless(table: Table, store: ViewStore, batch: int) -> Iterator[Batch]:
     batches = StoredBatches(table, store, batch, seed=0)
     for epoch in count():
-        for stored in batches(epoch):
-            is_pixels = isinstance(store, PixelsInMemory)
-            yield replace(stored, inputs=Pixels(stored.inputs.values)) if is_pixels else stored
+        yield from batches(epoch)
 
 
 def training_steps(networks: Networks, table: Table, batch: int, precision: StoredAs) -> dict[str, TrainingStep]:

@@ -21,10 +21,17 @@ class CachedTokens:
 
 
 @dataclass(frozen=True)
+class CachedSlots:
+    """Class tokens, and what an organizer that does not train there made of the patches (see `Organizer.slots`)."""
+
+    values: Tensor  # (n, 1 + S, D) float16
+
+
+@dataclass(frozen=True)
 class Batch:
     """B images in V random views. Rows of `inputs` are view-major: partner of row i is (i + B) mod 2B."""
 
-    inputs: Pixels | CachedTokens  # n = V·B
+    inputs: Pixels | CachedTokens | CachedSlots  # n = V·B
     labels: Tensor  # (B,) known class 0..C-1, or -1 if there is no label
     index: Tensor  # (B,) row of the table, for methods that remember images between steps
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..errors import NewkindsError
-from .batch import Batch, CachedTokens, Pixels
+from .batch import Batch, CachedSlots, CachedTokens, Pixels
 from .images import BadImage, content_digest
 from .table import Skipped, Table
 from .views import Preprocessing
@@ -179,7 +179,7 @@ class ViewStore(Protocol):
 
     def rows_of(self, table: Table) -> np.ndarray: ...
 
-    def take(self, rows: np.ndarray, numbers: np.ndarray) -> Tensor: ...
+    def inputs(self, rows: np.ndarray, numbers: np.ndarray) -> Pixels | CachedTokens | CachedSlots: ...
 
 
 class StoredBatches:
@@ -229,7 +229,7 @@ class StoredBatches:
         """Rows (B,) of the table, each in the views (B, V) of its line."""
         view_major = numbers.T.ravel()  # (V·B,)
         return Batch(
-            CachedTokens(self.store.take(np.tile(self.rows[rows], numbers.shape[1]), view_major)),
+            self.store.inputs(np.tile(self.rows[rows], numbers.shape[1]), view_major),
             labels=torch.from_numpy(self.targets[rows]),
             index=torch.from_numpy(rows),
         )

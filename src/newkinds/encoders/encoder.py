@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from ..data.batch import CachedTokens, Pixels
+from ..data.batch import CachedSlots, CachedTokens, Pixels
 from .backbones import Backbone
 from .organizers.base import Organizer
 from .tokens import Encoded, Tokens
@@ -24,8 +24,11 @@ class Encoder(nn.Module):
     def dim(self) -> int:
         return self.backbone.dim
 
-    def forward(self, inputs: Tensor | Pixels | CachedTokens, details: bool = False) -> Encoded:
-        """Of normalised images (B, 3, H, W), or of what a batch holds: pixels or cached tokens."""
+    def forward(self, inputs: Tensor | Pixels | CachedTokens | CachedSlots, details: bool = False) -> Encoded:
+        """Of normalised images (B, 3, H, W), or of what a batch holds: pixels, cached tokens or cached slots."""
+        if isinstance(inputs, CachedSlots):
+            values = inputs.values.float()  # (B, 1 + S, D)
+            return Encoded(self.organizer.read_slots(values[:, 0], values[:, 1:]))
         return self.organizer.organize(self.tokens(inputs, details or self.organizer.reads_patches), details)
 
     def tokens(self, inputs: Tensor | Pixels | CachedTokens, patches: bool = True) -> Tokens:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ..console import say, track, warn
+from ..data.batch import CachedTokens
 from ..data.loader import FixedViews, no_longer_readable
 from ..data.table import Skipped, Table
 from ..encoders.backbones import Backbone, blocks_of
@@ -115,6 +116,10 @@ class TokenCache:
     def rows_of(self, table: Table) -> np.ndarray:
         """Where the images of a table are in it. (n,)"""
         return np.array([self._row[content] for content in table.contents or []], dtype=np.int64)
+
+    def inputs(self, rows: np.ndarray, numbers: np.ndarray) -> CachedTokens:
+        """What `take` gives, for an encoder."""
+        return CachedTokens(self.take(rows, numbers))
 
     def take(self, rows: np.ndarray, numbers: np.ndarray) -> Tensor:
         """View `numbers[i]` of the image in row `rows[i]` of the cache: (n, T, D)."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..console import track
-from ..data.batch import CachedTokens, Pixels
+from ..data.batch import CachedSlots, CachedTokens, Pixels
 from ..data.loader import evaluation_batches, no_longer_readable
 from ..data.table import Skipped, Table
 from ..encoders.attention import class_attention
@@ -16,6 +16,7 @@ from ..encoders.encoder import Encoder
 from ..encoders.tokens import Encoded, Tokens
 from .cache import TokenCache
 from .device import choose_workers
+from .slots import SlotStore
 
 SAMPLE = 512  # images whose tokens an organizer sees before it starts
 
@@ -63,7 +64,7 @@ def embed(
     device: torch.device,
     batch_size: int = 64,
     workers: int = -1,
-    cache: TokenCache | None = None,
+    cache: TokenCache | SlotStore | None = None,
 ) -> Embedded:
     """The feature of every image of a table, trained encoder or not; unreadable images are skipped and listed.
 
@@ -89,16 +90,20 @@ def sample_of_tokens(
     sample = np.random.default_rng(seed).permutation(len(table))[:SAMPLE]
     chosen, skipped = table.rows(sorted(sample.tolist())), list[Skipped]()
     inputs, _ = _evaluation_views(encoder, chosen, device, 64, workers, cache, [], skipped)
-    parts = [encoder.tokens(type(some)(some.values.to(device))) for some in inputs if len(some.values)]
+    parts = []
+    for some in inputs:
+        assert not isinstance(some, CachedSlots), "the cache holds tokens"
+        if len(some.values):
+            parts.append(encoder.tokens(type(some)(some.values.to(device))))
     if skipped:
         raise no_longer_readable(skipped[0])
     return Tokens(torch.cat([part.cls for part in parts]), torch.cat([part.patches for part in parts]), parts[0].grid)
 
 
 def _evaluation_views(
-    encoder: Encoder, table: Table, device: torch.device, batch_size: int, workers: int, cache: TokenCache | None,
-    rows: list[int], skipped: list[Skipped],
-) -> tuple[Iterator[Pixels | CachedTokens], int]:  # fmt: skip
+    encoder: Encoder, table: Table, device: torch.device, batch_size: int, workers: int,
+    cache: TokenCache | SlotStore | None, rows: list[int], skipped: list[Skipped],
+) -> tuple[Iterator[Pixels | CachedTokens | CachedSlots], int]:  # fmt: skip
     """The images in batches, from a cache that holds them or read again, and how many batches there are.
 
     `rows` and `skipped` are told which images could be read and which could not, as the batches are taken.
@@ -107,7 +112,7 @@ def _evaluation_views(
         places = cache.rows_of(table)
         chunks = [places[start : start + batch_size] for start in range(0, len(places), batch_size)]
         rows += range(len(table))
-        return (CachedTokens(cache.take(some, np.zeros_like(some))) for some in chunks), len(chunks)
+        return (cache.inputs(some, np.zeros_like(some)) for some in chunks), len(chunks)
     loader = evaluation_batches(table, encoder.backbone.preprocessing, batch_size, choose_workers(workers, device))
     return (_readable(batch, table, rows, skipped) for batch in loader), len(loader)
 

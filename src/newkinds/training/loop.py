@@ -23,6 +23,7 @@ from .cache import TokenCache
 from .device import MixedPrecision, choose_device, choose_workers
 from .embedding import embed, sample_of_tokens
 from .model import Model
+from .slots import SlotStore, with_slots
 
 Evaluator = Callable[[Model], dict[str, float | None]]
 
@@ -51,13 +52,14 @@ def fit(
             seed = seed_for("start of the organizer", config.seed)
             torch.default_generator.manual_seed(seed)
             model.encoder.organizer.start(sample_of_tokens(model.encoder, table, device, seed, config.workers, cache))
+    store = with_slots(model.encoder, cache, table)
     if not config.epochs:
         say("nothing is trained (train.epochs=0): categories are found in the backbone's features")
         run.write_metrics([])
-        return _finished(model, table, config, run, cache)
+        return _finished(model, table, config, run, store)
     optimizer = SGD(groups, lr=config.lr, momentum=config.momentum)
     first_epoch = _restore(model, optimizer, run)
-    batches = batches_of(model, table, config, device, cache)
+    batches = batches_of(model, table, config, device, store)
     rows = run.metrics()[:first_epoch]
     with progress_bar("training", config.epochs * len(batches), done=first_epoch * len(batches)) as bar:
         for epoch in range(first_epoch, config.epochs):
@@ -83,7 +85,7 @@ def fit(
                 )
             row: dict[str, Any] = {"epoch": epoch, "lr": lr, **means}
             if evaluate is not None and config.eval_every and (epoch + 1) % config.eval_every == 0:
-                find_categories(model, table, config, cache)
+                find_categories(model, table, config, store)
                 row |= evaluate(model)
             row["seconds"] = round(time.perf_counter() - started, 3)
             rows.append(row)
@@ -92,11 +94,11 @@ def fit(
             scaler = model.precision.scaler.state_dict()
             state = {"model": model.changing_state(), "optimizer": optimizer.state_dict(), "scaler": scaler}
             run.save_state({"epochs_done": epoch + 1, **state})
-    return _finished(model, table, config, run, cache)
+    return _finished(model, table, config, run, store)
 
 
-def _finished(model: Model, table: Table, config: TrainConfig, run: Run, cache: TokenCache | None) -> Model:
-    find_categories(model, table, config, cache, calibrate=True)
+def _finished(model: Model, table: Table, config: TrainConfig, run: Run, store: TokenCache | SlotStore | None) -> Model:
+    find_categories(model, table, config, store, calibrate=True)
     for part, note in model.found().items():
         say(f"{part}: {note}")
     run.write_json("calibration.json", model.calibration.record)
@@ -105,23 +107,23 @@ def _finished(model: Model, table: Table, config: TrainConfig, run: Run, cache: 
 
 
 def batches_of(
-    model: Model, table: Table, config: TrainConfig, device: torch.device, cache: TokenCache | None
+    model: Model, table: Table, config: TrainConfig, device: torch.device, store: TokenCache | SlotStore | None
 ) -> TrainingBatches | StoredBatches:
     """Views of the images: from the cache, if there is one, else made again at every step."""
-    if cache is not None:
-        return StoredBatches(table, cache, config.batch_size, config.seed, config.draw, config.epoch_size)
+    if store is not None:
+        return StoredBatches(table, store, config.batch_size, config.seed, config.draw, config.epoch_size)
     preprocessing, workers = model.encoder.backbone.preprocessing, choose_workers(config.workers, device)
     of_epoch = (config.draw, config.epoch_size)
     return TrainingBatches(table, preprocessing, config.batch_size, config.seed, workers, *of_epoch)
 
 
 def find_categories(
-    model: Model, table: Table, config: TrainConfig, cache: TokenCache | None, calibrate: bool = False
+    model: Model, table: Table, config: TrainConfig, store: TokenCache | SlotStore | None, calibrate: bool = False
 ) -> None:
     """Let whitening and assigner be fitted to the training images as they are now, and their confidence calibrated."""
     if not calibrate and model.whitening is None and model.chosen_assigner.learnt:
         return  # nothing would look at the features
-    embedded = embed(model.encoder, table, model.device, config.batch_size, config.workers, cache)
+    embedded = embed(model.encoder, table, model.device, config.batch_size, config.workers, store)
     if embedded.skipped:
         raise no_longer_readable(embedded.skipped[0])
     labels = torch.from_numpy(table.targets)

@@ -36,14 +36,21 @@ class Grid(Organizer):
     What primitives gain beyond this comes from where they look, not from further parameters or from patches as such.
     """
 
+    fixed_slots = True
+
     def __init__(self, dim: int, rows: Count = 4, columns: Count = 3, rank: Count = 48) -> None:
         super().__init__()
         self.cells = rows, columns
         self.adapter = Adapter(dim)
         self.apart = KeptApart(rows * columns, dim, rank)
 
-    def organize(self, tokens: Tokens, details: bool = False) -> Encoded:
+    def slots(self, tokens: Tokens) -> Tensor:
         on_image = tokens.patches.unflatten(1, tokens.grid).permute(0, 3, 1, 2)  # (B, D, h, w)
-        cells = F.adaptive_avg_pool2d(on_image, self.cells).flatten(2).transpose(1, 2)  # (B, cells, D)
-        feature = self.adapter(tokens.cls) + self.apart(cells).sum(dim=1)
+        return F.adaptive_avg_pool2d(on_image, self.cells).flatten(2).transpose(1, 2)
+
+    def read_slots(self, cls: Tensor, slots: Tensor) -> Tensor:
+        return self.adapter(cls) + self.apart(slots).sum(dim=1)
+
+    def organize(self, tokens: Tokens, details: bool = False) -> Encoded:
+        feature = self.read_slots(tokens.cls, self.slots(tokens))
         return Encoded(feature, tokens=tokens.patches, grid=tokens.grid) if details else Encoded(feature)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 
-from torch import nn
+from torch import Tensor, nn
 
 from ...registry import Registry
 from ..tokens import Encoded, Tokens
@@ -13,6 +13,16 @@ class Organizer(nn.Module, ABC):
 
     reads_patches = True  # without details; False spares the backbone all that only the patch tokens need
     starts_from_tokens = False  # whether `start` is to be called; it needs tokens of some training images
+
+    fixed_slots = False  # whether nothing trains before `slots`, which are then computed once for every cached view
+
+    def slots(self, tokens: Tokens) -> Tensor:
+        """What the patches are summed up to, (B, S, D); for organizers that read nothing else of them."""
+        raise NotImplementedError(f"{type(self).__name__} has no slots")
+
+    def read_slots(self, cls: Tensor, slots: Tensor) -> Tensor:
+        """The image feature (B, D) from class tokens (B, D) and slots (B, S, D)."""
+        raise NotImplementedError(f"{type(self).__name__} has no slots")
 
     def start(self, tokens: Tokens) -> None:
         """Once, before training, with tokens of a sample of the training images: a start that fits them."""

@@ -31,7 +31,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
 from ...errors import NewkindsError
-from ...settings import Count, Positive, section_of
+from ...settings import Count, NonNegative, Positive, section_of
 from ..tokens import Encoded, Tokens
 from .adapter import Adapter
 from .apart import KeptApart
@@ -40,7 +40,7 @@ from .base import ORGANIZERS, Organizer
 TOKENS_AT_START = 20_000  # on which `start` clusters
 
 Readout = Literal["literal", "delta", "gated", "apart"]
-Start = Literal["random", "tokens"]
+Start = Literal["random", "hypergraph", "tokens"]
 
 
 class Field(NamedTuple):
@@ -103,8 +103,14 @@ class CPF(Organizer):
     - `readout`: "literal" CLS + mean X_refined; for backbones whose class and patch tokens share no space, "delta"
       CLS + mean (X_refined − X), without the pooled patches, or "gated" CLS + g ⊙ mean X_refined with g learned.
       "apart": see above; `rank` is the width of each V_m.
-    - `start`: "random", or "tokens": P_base at the centres of k-means over tokens of the training images, all other
-      maps up to P2 at the identity and Φ at 0, so that the primitives begin as parts that occur.
+    - `start`: "random"; "hypergraph", as hypergraph layers begin: P_base Xavier-uniform and all maps, Φ too, at torch's
+      default, so that most of the codebook is the image's own; or "tokens": P_base at the centres of k-means over
+      tokens of the training images, the other maps up to P2 at the identity and Φ at 0, so that primitives begin as
+      parts that occur.
+    - `train_field=False` leaves all up to P2 at its start, so that only what reads the primitives trains.
+    - `zero_start=True` lets MLP₂ begin at 0, so that nothing is added to the tokens before something has been learnt.
+    - `norm=True` puts a LayerNorm on CLS*.
+    - `reconstruction`: weight of a loss of CPF's own, the mean square of X − A·P2: tokens should be made of primitives.
     - `learn_alpha=False` keeps both α at 1. `use_prior=False`, `use_data=False` leave that one out of the fusion.
     - `data_temperature` divides the mean attention inside A_data. Attention weights are about 1/N, so at 1, the paper's
       formula, A_data is nearly uniform; 1/N brings it to the scale of the prior.
@@ -130,14 +136,24 @@ class CPF(Organizer):
         prior_temperature: Positive = 1.0,
         normalise: bool = False,
         start: Start = "random",
+        train_field: bool = True,
+        zero_start: bool = False,
+        norm: bool = False,
+        reconstruction: NonNegative = 0.0,
         rank: Count = 48,
     ) -> None:
         super().__init__()
         if phi_rank == "auto":
             phi_rank = max(1, dim // 8)
-        given = {"primitives": primitives, "phi_rank": phi_rank, "readout": readout, "start": start, "rank": rank}
-        temperatures = {"data_temperature": data_temperature, "prior_temperature": prior_temperature}
-        section_of("organizer", CPF, {**given, **temperatures})  # refuses what is out of range
+        given: dict[str, object] = {
+            "primitives": primitives,
+            "phi_rank": phi_rank,
+            "readout": readout,
+            "start": start,
+            "rank": rank,
+        }
+        given |= {"data_temperature": data_temperature, "prior_temperature": prior_temperature}
+        section_of("organizer", CPF, {**given, "reconstruction": reconstruction})  # refuses what is out of range
         if heads < 1 or dim % heads:
             divisors = ", ".join(str(count) for count in range(1, min(dim, 32) + 1) if dim % count == 0)
             raise NewkindsError(f"CPF cannot share {dim} features among {heads} heads; heads can be {divisors}.")
@@ -145,6 +161,7 @@ class CPF(Organizer):
             raise NewkindsError("use_prior=false with use_data=false leaves CPF nothing to assign tokens by; drop one.")
         self.readout, self.normalise, self.starts_from_tokens = readout, normalise, start == "tokens"
         self.data_temperature, self.prior_temperature = data_temperature, prior_temperature
+        self.reconstruction = reconstruction
         self.base = nn.Parameter(torch.empty(primitives, dim))  # P_base
         widths = [2 * dim, *([phi_rank] if phi_rank else []), primitives * dim]
         self.phi = nn.Sequential(*(nn.Linear(a, b, bias=False) for a, b in pairwise(widths)))
@@ -158,9 +175,22 @@ class CPF(Organizer):
         self._set_alpha("alpha_data", use_data, learn_alpha)
         if readout == "gated":  # near the class token alone, but not at 0, where nothing behind the gate would learn
             self.gate = nn.Parameter(torch.full((dim,), 0.1))
-        self._initialise()
+        if start == "hypergraph":
+            nn.init.xavier_uniform_(self.base)
+        else:
+            self._initialise()
+        if zero_start and readout != "apart":
+            nn.init.zeros_(self.mlp2.weight)
+            nn.init.zeros_(self.mlp2.bias)
         if readout == "apart":  # these have their own start
             self.adapter, self.apart = Adapter(dim), KeptApart(primitives, dim, rank)
+        self.norm = nn.LayerNorm(dim) if norm else nn.Identity()
+        self.fixed_slots = readout == "apart" and not train_field and not reconstruction
+        if not train_field:
+            self.base.requires_grad_(False)
+            self.gamma.requires_grad_(False)
+            for part in (self.phi, self.w, self.update, self.consolidation):
+                part.requires_grad_(False)
 
     def _set_alpha(self, name: str, used: bool, learned: bool) -> None:
         """A weight of the fusion: learned from 1, or fixed at 1, or at 0 if its assignment is left out."""
@@ -219,30 +249,41 @@ class CPF(Organizer):
 
     def forward(self, cls: Tensor, patches: Tensor, return_field: bool = False) -> Tensor | Field:
         """Class tokens (B, D) and patch tokens (B, N, D), after the final norm → CLS* (B, D), or all of the field."""
-        x = self._seen(patches)  # (B, N, D)
         mean = _mean(patches)  # (B, D)
-        codebook = self.codebook(x, _mean(x) if self.normalise else mean)  # (B, M, D)
-        log_prior = self.log_prior(x, codebook)  # (B, N, M)
-        p0 = log_prior.exp().transpose(1, 2) @ x  # (B, M, D)
-        update, weights = self.update(p0, x)  # (B, M, D), (B, H, M, N)
-        p1 = p0 + self.gamma * update  # (B, M, D)
-        p2, _ = self.consolidation(p1, p1)  # (B, M, D)
+        codebook, log_prior, p0, weights, p1, p2 = self.primitives_of(patches, mean)
         if self.readout == "apart" and not return_field:  # the assignment is not needed
-            return self.adapter(cls) + self.apart(p2).sum(dim=1)
+            return self.read_slots(cls, p2)
         log_data = self.log_data(weights)  # (B, N, M)
         z = self.alpha_prior * log_prior + self.alpha_data * log_data  # (B, N, M)
         assignment = z.softmax(dim=2)  # (B, N, M)
         if self.readout == "apart":
             decoded = self.apart(p2)  # (B, M, D)
             message = assignment @ decoded  # (B, N, D) = X_refined − X
-            feature = self.adapter(cls) + decoded.sum(dim=1)  # (B, D)
+            feature = self.read_slots(cls, p2)  # (B, D)
         else:
             decoded = F.gelu(self.mlp1(p2)) @ self.mlp2.weight.T  # (B, M, D): MLP₂'s matrix meets M rows, not N
             message = F.gelu(assignment @ decoded + self.mlp2.bias)  # (B, N, D)
-            feature = self.read_out(cls, mean, _mean(message))  # (B, D)
+            feature = self.norm(self.read_out(cls, mean, _mean(message)))  # (B, D)
         if not return_field:
             return feature
         return Field(feature, patches + message, assignment, p2, codebook, log_prior.exp(), log_data.exp(), p0, p1)
+
+    def primitives_of(self, patches: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Tokens (B, N, D), mean X (B, D) → P (B, M, D), log A_prior (B, N, M), P0, attention (B, H, M, N), P1, P2."""
+        x = self._seen(patches)  # (B, N, D)
+        codebook = self.codebook(x, _mean(x) if self.normalise else mean)  # (B, M, D)
+        log_prior = self.log_prior(x, codebook)  # (B, N, M)
+        p0 = log_prior.exp().transpose(1, 2) @ x  # (B, M, D)
+        update, weights = self.update(p0, x)  # (B, M, D), (B, H, M, N)
+        p1 = p0 + self.gamma * update  # (B, M, D)
+        p2, _ = self.consolidation(p1, p1)  # (B, M, D)
+        return codebook, log_prior, p0, weights, p1, p2
+
+    def slots(self, tokens: Tokens) -> Tensor:
+        return self.primitives_of(tokens.patches, _mean(tokens.patches))[-1]
+
+    def read_slots(self, cls: Tensor, slots: Tensor) -> Tensor:
+        return self.norm(self.adapter(cls) + self.apart(slots).sum(dim=1))
 
     def read_out(self, cls: Tensor, mean: Tensor, delta: Tensor) -> Tensor:
         """CLS* from the class token, mean X and mean (X_refined − X), (B, D) each."""
@@ -253,10 +294,17 @@ class CPF(Organizer):
         return cls + mean + delta
 
     def organize(self, tokens: Tokens, details: bool = False) -> Encoded:
-        if not details:
+        reconstructs = self.training and self.reconstruction > 0
+        if not (details or reconstructs):
             return Encoded(self(tokens.cls, tokens.patches))
         field: Field = self(tokens.cls, tokens.patches, return_field=True)
-        return Encoded(field.feature, tokens=field.tokens, field=field.assignment, grid=tokens.grid)
+        losses = {}
+        if reconstructs:
+            made = field.assignment @ field.primitives  # (B, N, D)
+            losses["reconstruction"] = self.reconstruction * F.mse_loss(made, self._seen(tokens.patches))
+        if not details:
+            return Encoded(field.feature, losses=losses)
+        return Encoded(field.feature, field.tokens, field.assignment, tokens.grid, losses)
 
 
 def _mean(tokens: Tensor) -> Tensor:

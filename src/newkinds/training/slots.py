@@ -1,0 +1,47 @@
+"""Slots of an organizer that does not train before them, computed once: a step then reads a few vectors per view."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..console import track
+from ..data.batch import CachedSlots
+from ..data.table import Table
+from ..encoders.encoder import Encoder
+from .cache import BATCH, TokenCache
+
+
+class SlotStore:
+    """Class token and slots of every view of a cache, in memory."""
+
+    def __init__(self, encoder: Encoder, cache: TokenCache, table: Table) -> None:
+        self.cache, self.random_views = cache, cache.random_views
+        rows = np.unique(cache.rows_of(table))
+        self._place = {int(row): place for place, row in enumerate(rows)}
+        views = [np.full(len(rows), number) for number in range(self.random_views + 1)]
+        every = np.stack([np.tile(rows, len(views)), np.concatenate(views)])  # (2, views · n)
+        chunks = [every[:, start : start + BATCH] for start in range(0, every.shape[1], BATCH)]
+        computed = [self._compute(encoder, *chunk) for chunk in track(chunks, "computing slots", total=len(chunks))]
+        self._slots = torch.cat(computed).unflatten(0, (len(views), len(rows)))  # (views, n, 1 + S, D)
+
+    @torch.inference_mode()
+    def _compute(self, encoder: Encoder, rows: np.ndarray, numbers: np.ndarray) -> Tensor:
+        tokens = encoder.tokens(self.cache.inputs(rows, numbers))
+        return torch.cat([tokens.cls[:, None], encoder.organizer.slots(tokens)], dim=1).half()
+
+    def rows_of(self, table: Table) -> np.ndarray:
+        return self.cache.rows_of(table)
+
+    def holds(self, table: Table) -> bool:
+        return self.cache.holds(table) and all(int(row) in self._place for row in self.cache.rows_of(table))
+
+    def inputs(self, rows: np.ndarray, numbers: np.ndarray) -> CachedSlots:
+        places = [self._place[int(row)] for row in rows]
+        return CachedSlots(self._slots[torch.as_tensor(numbers), torch.as_tensor(places)])
+
+
+def with_slots(encoder: Encoder, cache: TokenCache | None, table: Table) -> TokenCache | SlotStore | None:
+    """The slots of a cache's tokens, if nothing trains before them, else the cache."""
+    if cache is None or not encoder.organizer.fixed_slots or encoder.backbone.train_blocks:
+        return cache
+    return SlotStore(encoder.eval(), cache, table)
