@@ -110,6 +110,9 @@ class PixelsInMemory:
         views = FixedViews(table, backbone.preprocessing, 0, range(len(table)), [numbers] * len(table))
         self.views = torch.stack([torch.as_tensor(views[row]) for row in range(len(table))])  # (n, V + 1, 3, H, W)
 
+    def holds(self, table: Table) -> bool:
+        return len(table) == len(self.views)
+
     def rows_of(self, table: Table) -> np.ndarray:
         return np.arange(len(table))
 

@@ -20,6 +20,11 @@ VARIANTS = [
     {},
     {"readout": "delta"},
     {"readout": "gated"},
+    {"readout": "apart", "rank": 6},
+    {"readout": "apart", "norm": True, "train_field": False},
+    {"prior_temperature": 0.4},
+    {"norm": True},
+    {"start": "hypergraph"},
     {"phi_rank": None},
     {"phi_rank": 7},
     {"learn_alpha": False},
@@ -43,7 +48,7 @@ def build(settings: dict | None = None, kind: type[CPF] = CPF) -> CPF:
     torch.manual_seed(0)
     cpf = kind(DIM, **{"primitives": PRIMITIVES, "heads": HEADS, **(settings or {})}).double()
     for parameter in cpf.parameters():
-        if parameter.ndim == 2:
+        if parameter.ndim > 1:
             nn.init.normal_(parameter, std=1.5 * parameter.shape[1] ** -0.5)
         else:
             nn.init.uniform_(parameter, 0.5, 1.5)
@@ -73,7 +78,10 @@ def gradients(cpf: CPF, cls: Tensor, patches: Tensor, return_field: bool) -> dic
     generator = torch.Generator().manual_seed(3)
     parts = output if return_field else (output,)
     loss = sum((part * torch.randn(part.shape, generator=generator, dtype=part.dtype)).sum() for part in parts)
-    names, leaves = zip(*inputs.items(), *cpf.named_parameters(), strict=True)
+    # what is read out apart does not depend on the assignment, so its weights learn only if the field is used
+    unused = {"alpha_prior", "alpha_data"} if cpf.readout == "apart" and not return_field else set()
+    trained = [(name, p) for name, p in cpf.named_parameters() if p.requires_grad and name not in unused]
+    names, leaves = zip(*inputs.items(), *trained, strict=True)
     return dict(zip(names, torch.autograd.grad(loss, leaves), strict=True))
 
 
@@ -257,6 +265,8 @@ class TestTraining:
     def test_every_parameter_receives_gradient_from_the_start(
         self, settings: dict, cls: Tensor, patches: Tensor
     ) -> None:
+        if settings.get("readout") == "apart":
+            pytest.skip("its maps start at zero, and nothing goes through them before their first step")
         if settings.get("primitives") == 1:
             settings = {**settings, "primitives": 2}  # a single primitive owns every token, whatever α says
         torch.manual_seed(0)

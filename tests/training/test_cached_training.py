@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 import newkinds
 from newkinds.data import load_table
+from newkinds.data.batch import CachedTokens
 from newkinds.data.loader import FixedViews, StoredBatches
 from newkinds.data.table import Table, readable
 from newkinds.encoders.backbones import Backbone
@@ -25,6 +27,7 @@ from newkinds.training.model import build_model
 from newkinds.training.store import list_caches
 from newkinds.verbs.train import _cached
 
+Killed = Callable[[], AbstractContextManager[None]]
 SMALL = {"name": "creatures", "categories": 4, "per_category": 17}
 
 
@@ -45,11 +48,11 @@ class FromPixels:
     def rows_of(self, table: Table) -> np.ndarray:
         return np.arange(len(table))
 
-    def take(self, rows: np.ndarray, numbers: np.ndarray) -> torch.Tensor:
+    def inputs(self, rows: np.ndarray, numbers: np.ndarray) -> CachedTokens:
         views = FixedViews(self.table, self.backbone.preprocessing, 0, rows.tolist(), [[n] for n in numbers.tolist()])
         pixels = torch.cat([view for i in range(len(views)) if isinstance(view := views[i], torch.Tensor)])
         with torch.no_grad():
-            return self.backbone.frozen_part(self.backbone.preprocessing.normalise(pixels))
+            return CachedTokens(self.backbone.frozen_part(self.backbone.preprocessing.normalise(pixels)))
 
     def holds(self, table: Table) -> bool:
         return False
@@ -79,6 +82,46 @@ def test_training_from_a_cache_is_training_on_the_same_views(
     assert 0 < (features["float16"] - features["pixels"]).abs().max() < 0.01 * size
 
 
+@pytest.mark.parametrize("organizer", ["grid", "cpf"])
+def test_slots_that_do_not_train_are_computed_once_and_change_nothing(
+    organizer: str, table: Table, caches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = {"readout": "apart", "start": "tokens", "normalise": True, "train_field": False}
+    config = resolve(
+        {"data": SMALL, "backbone": {"train_blocks": 0}, "organizer": {"name": organizer}},
+        {"organizer": parts if organizer == "cpf" else {}, "train": {"epochs": 3, "batch_size": 32}},
+    )
+    features, asked = {}, {}
+    for kind in ("tokens", "slots"):
+        model = build_model(config, table.known, 4)
+        counted = Mock(wraps=model.encoder.organizer.slots)
+        monkeypatch.setattr(model.encoder.organizer, "slots", counted)
+        if kind == "tokens":
+            monkeypatch.setattr(model.encoder.organizer, "fixed_slots", False)
+        run = Run(tmp_path / kind)
+        run.begin(config)
+        fit(model, table, config.train, run, cache=cached_tokens(model.encoder.backbone, table, 4))
+        asked[kind] = sum(len(call.args[0].cls) for call in counted.call_args_list)
+        features[kind] = embed(model.encoder, table, model.device).features
+    torch.testing.assert_close(features["slots"], features["tokens"], rtol=0.02, atol=0.02)
+    assert asked["slots"] == 5 * len(table)  # every view once
+
+
+def test_an_organizer_starts_once(table: Table, caches: Path, tmp_path: Path, killed_after_an_epoch: Killed) -> None:
+    settings = {"data": SMALL, "organizer": {"name": "cpf", "readout": "apart", "start": "tokens"}}
+    config = resolve(settings, {"train": {"epochs": 2, "batch_size": 32}})
+    runs = {name: Run(tmp_path / name) for name in ("whole", "resumed")}
+    states = {}
+    for name, run in runs.items():
+        run.begin(config)
+        if name == "resumed":
+            with killed_after_an_epoch():
+                fit(build_model(config, table.known, 4), table, config.train, run)
+        states[name] = fit(build_model(config, table.known, 4), table, config.train, run).state_dict()
+    for name, value in states["whole"].items():
+        assert torch.equal(states["resumed"][name], value), name
+
+
 def test_a_step_sees_two_different_views_that_depend_on_seed_and_epoch_alone(table: Table) -> None:
     class Numbers:
         random_views = 3
@@ -86,8 +129,8 @@ def test_a_step_sees_two_different_views_that_depend_on_seed_and_epoch_alone(tab
         def rows_of(self, table: Table) -> np.ndarray:
             return np.arange(len(table))
 
-        def take(self, rows: np.ndarray, numbers: np.ndarray) -> torch.Tensor:
-            return torch.from_numpy(numbers)
+        def inputs(self, rows: np.ndarray, numbers: np.ndarray) -> CachedTokens:
+            return CachedTokens(torch.from_numpy(numbers))
 
     def views(seed: int, epoch: int) -> torch.Tensor:
         batches = StoredBatches(table, Numbers(), 32, seed)

@@ -31,8 +31,9 @@ class Encoder(nn.Module):
             return Encoded(self.organizer.read_slots(values[:, 0], values[:, 1:]))
         return self.organizer.organize(self.tokens(inputs, details or self.organizer.reads_patches), details)
 
-    def tokens(self, inputs: Tensor | Pixels | CachedTokens, patches: bool = True) -> Tokens:
+    def tokens(self, inputs: Tensor | Pixels | CachedTokens | CachedSlots, patches: bool = True) -> Tokens:
         """What the organizer is given; `patches`: False if it reads the class token alone."""
+        assert not isinstance(inputs, CachedSlots), "slots cannot be turned back into tokens"
         if isinstance(inputs, CachedTokens):
             return self.backbone.trained_part(inputs.values.float(), patches)
         images = self.backbone.preprocessing.normalise(inputs.values) if isinstance(inputs, Pixels) else inputs

@@ -90,11 +90,7 @@ def sample_of_tokens(
     sample = np.random.default_rng(seed).permutation(len(table))[:SAMPLE]
     chosen, skipped = table.rows(sorted(sample.tolist())), list[Skipped]()
     inputs, _ = _evaluation_views(encoder, chosen, device, 64, workers, cache, [], skipped)
-    parts = []
-    for some in inputs:
-        assert not isinstance(some, CachedSlots), "the cache holds tokens"
-        if len(some.values):
-            parts.append(encoder.tokens(type(some)(some.values.to(device))))
+    parts = [encoder.tokens(type(some)(some.values.to(device))) for some in inputs if len(some.values)]
     if skipped:
         raise no_longer_readable(skipped[0])
     return Tokens(torch.cat([part.cls for part in parts]), torch.cat([part.patches for part in parts]), parts[0].grid)

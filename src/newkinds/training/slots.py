@@ -6,6 +6,7 @@ from torch import Tensor
 
 from ..console import track
 from ..data.batch import CachedSlots
+from ..data.loader import ViewStore
 from ..data.table import Table
 from ..encoders.encoder import Encoder
 from .cache import BATCH, TokenCache
@@ -14,7 +15,7 @@ from .cache import BATCH, TokenCache
 class SlotStore:
     """Class token and slots of every view of a cache, in memory."""
 
-    def __init__(self, encoder: Encoder, cache: TokenCache, table: Table) -> None:
+    def __init__(self, encoder: Encoder, cache: ViewStore, table: Table) -> None:
         self.cache, self.random_views = cache, cache.random_views
         rows = np.unique(cache.rows_of(table))
         self._place = {int(row): place for place, row in enumerate(rows)}
