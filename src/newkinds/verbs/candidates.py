@@ -234,8 +234,16 @@ ADAPTER = {
     "backbone": {"train_blocks": 0},
     "train": {"lr": 0.1, "cache_views": 1, "cache_precision": "float32"},
 }
+# CPF whose primitives are k-means parts, each read by a map of its own, on top of the adapter
+PRIMITIVES = {
+    **ADAPTER,
+    "organizer": {
+        "name": "cpf", "readout": "apart", "start": "tokens", "normalise": True, "train_field": False, "dropout": 0.1,
+    },
+}  # fmt: skip
 RECIPES = (
     Recipe("adapter on class tokens", ADAPTER, steps=600, passes=0),
+    Recipe("adapter and primitives (CPF)", PRIMITIVES, steps=600, passes=1),
     Recipe(
         "last block, slowly",
         {

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...settings import Count
+from ...settings import Count, Share
 from ..tokens import Encoded, Tokens
 from .adapter import Adapter
 from .base import ORGANIZERS, Organizer
@@ -17,8 +17,9 @@ class KeptApart(nn.Module):
     of the slots, would throw away which slot saw what.
     """
 
-    def __init__(self, slots: int, dim: int, rank: int) -> None:
+    def __init__(self, slots: int, dim: int, rank: int, dropout: float = 0.0) -> None:
         super().__init__()
+        self.dropout = dropout
         self.down = nn.Parameter(torch.empty(slots, dim, rank))  # V
         self.up = nn.Parameter(torch.zeros(slots, rank, dim))  # U
         for down in self.down:
@@ -26,6 +27,7 @@ class KeptApart(nn.Module):
 
     def forward(self, slots: Tensor) -> Tensor:
         """(B, S, D) → (B, S, D)"""
+        slots = F.dropout(slots, self.dropout, self.training)
         return torch.einsum("bsd,sdr,sre->bse", F.layer_norm(slots, slots.shape[2:]), self.down, self.up)
 
 
@@ -38,11 +40,11 @@ class Grid(Organizer):
 
     fixed_slots = True
 
-    def __init__(self, dim: int, rows: Count = 4, columns: Count = 3, rank: Count = 48) -> None:
+    def __init__(self, dim: int, rows: Count = 4, columns: Count = 3, rank: Count = 48, dropout: Share = 0.0) -> None:
         super().__init__()
         self.cells = rows, columns
-        self.adapter = Adapter(dim)
-        self.apart = KeptApart(rows * columns, dim, rank)
+        self.adapter = Adapter(dim, dropout=dropout)
+        self.apart = KeptApart(rows * columns, dim, rank, dropout)
 
     def slots(self, tokens: Tokens) -> Tensor:
         on_image = tokens.patches.unflatten(1, tokens.grid).permute(0, 3, 1, 2)  # (B, D, h, w)

@@ -31,7 +31,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
 from ...errors import NewkindsError
-from ...settings import Count, NonNegative, Positive, section_of
+from ...settings import Count, NonNegative, Positive, Share, section_of
 from ..tokens import Encoded, Tokens
 from .adapter import Adapter
 from .apart import KeptApart
@@ -102,7 +102,8 @@ class CPF(Organizer):
     - `phi_rank`: inner width of Φ; "auto" is dim // 8, None makes Φ one full matrix (2D × M·D).
     - `readout`: "literal" CLS + mean X_refined; for backbones whose class and patch tokens share no space, "delta"
       CLS + mean (X_refined − X), without the pooled patches, or "gated" CLS + g ⊙ mean X_refined with g learned.
-      "apart": see above; `rank` is the width of each V_m.
+      "apart": see above; `rank` is the width of each V_m, `dropout` is of the class token and of the primitives (it
+      makes two views of an image differ if only one is cached).
     - `start`: "random"; "hypergraph", as hypergraph layers begin: P_base Xavier-uniform and all maps, Φ too, at torch's
       default, so that most of the codebook is the image's own; or "tokens": P_base at the centres of k-means over
       tokens of the training images, the other maps up to P2 at the identity and Φ at 0, so that primitives begin as
@@ -141,6 +142,7 @@ class CPF(Organizer):
         norm: bool = False,
         reconstruction: NonNegative = 0.0,
         rank: Count = 48,
+        dropout: Share = 0.0,
     ) -> None:
         super().__init__()
         if phi_rank == "auto":
@@ -153,7 +155,9 @@ class CPF(Organizer):
             "rank": rank,
         }
         given |= {"data_temperature": data_temperature, "prior_temperature": prior_temperature}
-        section_of("organizer", CPF, {**given, "reconstruction": reconstruction})  # refuses what is out of range
+        section_of(
+            "organizer", CPF, {**given, "reconstruction": reconstruction, "dropout": dropout}
+        )  # refuses what is out of range
         if heads < 1 or dim % heads:
             divisors = ", ".join(str(count) for count in range(1, min(dim, 32) + 1) if dim % count == 0)
             raise NewkindsError(f"CPF cannot share {dim} features among {heads} heads; heads can be {divisors}.")
@@ -183,7 +187,8 @@ class CPF(Organizer):
             nn.init.zeros_(self.mlp2.weight)
             nn.init.zeros_(self.mlp2.bias)
         if readout == "apart":  # these have their own start
-            self.adapter, self.apart = Adapter(dim), KeptApart(primitives, dim, rank)
+            self.adapter = Adapter(dim, dropout=dropout)
+            self.apart = KeptApart(primitives, dim, rank, dropout)
         self.norm = nn.LayerNorm(dim) if norm else nn.Identity()
         self.fixed_slots = readout == "apart" and not train_field and not reconstruction
         if not train_field:
