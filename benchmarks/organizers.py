@@ -176,6 +176,13 @@ def tokens_of(table: Table, backbone: Backbone, views: int) -> torch.Tensor:
     return torch.cat(parts, dim=1)
 
 
+@torch.inference_mode()
+def class_tokens(tokens: torch.Tensor, backbone: Backbone) -> torch.Tensor:
+    """(views, n, 1, D), after the final norm, as the cache of a backbone whose patches nobody reads has them."""
+    views = [[backbone.trained_part(some.float(), False).cls for some in view.split(512)] for view in tokens]
+    return torch.stack([torch.cat(parts)[:, None] for parts in views])
+
+
 def run(
     table: Table, tokens: torch.Tensor, backbone: Backbone, host: str, row: str, seed: int, given: argparse.Namespace
 ) -> dict[str, Any]:
@@ -193,7 +200,7 @@ def run(
             sampled = model.encoder.tokens(CachedTokens(tokens[0, sample]))
         model.encoder.organizer.start(sampled)
     if not model.encoder.organizer.reads_patches:
-        store = InMemory(tokens[:, :, :1])
+        store = InMemory(class_tokens(tokens, backbone))
     elif model.encoder.organizer.fixed_slots:
         store = SlotStore(model.encoder, whole, table)
     optimizer = SGD(parameter_groups(model, config.train), lr=config.train.lr, momentum=config.train.momentum)
