@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .encoders.tokens import Encoded as Encoded
     from .encoders.tokens import Tokens as Tokens
     from .errors import NewkindsError as NewkindsError
+    from .evaluation.diagnose import diagnose_runs as diagnose_runs
     from .evaluation.judge import evaluate as evaluate
     from .verbs.assign import assign as assign
     from .verbs.check import check as check
@@ -31,15 +32,16 @@ if TYPE_CHECKING:
 _HOME = {
     "CPF": "encoders.organizers.cpf", "Discovery": "discovery.categories", "Encoded": "encoders.tokens",
     "Encoder": "encoders.encoder", "NewkindsError": "errors", "Tokens": "encoders.tokens",
-    "assign": "verbs.assign", "check": "verbs.check", "count_categories": "verbs.count", "discover": "verbs.discover",
-    "evaluate": "evaluation.judge", "figures": "verbs.figures", "load": "discovery.finished",
-    "predict": "discovery.finished", "train": "verbs.train", "tune": "verbs.discover",
+    "assign": "verbs.assign", "check": "verbs.check", "count_categories": "verbs.count",
+    "diagnose_runs": "evaluation.diagnose", "discover": "verbs.discover", "evaluate": "evaluation.judge",
+    "figures": "verbs.figures", "load": "discovery.finished", "predict": "discovery.finished", "train": "verbs.train",
+    "tune": "verbs.discover",
 }  # fmt: skip
 
 # Modules that people import by a short name, and the rooms they live in.
 _ALIASES = {
-    "count": "cluster.count", "heads": "methods.heads", "losses": "methods.losses", "metrics": "cluster.metrics",
-    "organizers": "encoders.organizers",
+    "count": "cluster.count", "diagnose": "evaluation.diagnose", "heads": "methods.heads", "losses": "methods.losses",
+    "metrics": "cluster.metrics", "organizers": "encoders.organizers",
 }  # fmt: skip
 
 _ROOMS = ("checks", "cluster", "data", "methods", "plugins")

@@ -228,6 +228,27 @@ def _figures(run: str, **chosen: Any) -> int:
 
 
 @verb(
+    argument("runs", "RUN", "run directories of finished runs", nargs="+"),
+    argument("--against", "RUN", "show this run of the same images beside them, such as the host without CPF"),
+    argument("--out", "FOLDER", "where to write (default: into each run)"),
+    argument("--images", "N", "how many of a run's images to look at (default: 1000)", type=int),
+    *choices("device"),
+)
+def _diagnose(runs: list[str], **chosen: Any) -> None:
+    """What happens inside finished runs: entropy and rank of features and tokens before and after the organizer, what
+    CPF's fields, primitives and contribution are like. Tables, diagnose.json and figures.
+    Several runs end with a table of all: does lower or higher entropy go with better discovery?
+
+    newkinds diagnose runs/cpf --against runs/host    what an organizer does to features and tokens
+    newkinds diagnose runs/cpf --images 200 --out diagnosed
+    newkinds diagnose runs/*/ --out compared          rank correlation of entropy and accuracy over many runs
+    """
+    from .evaluation.diagnose import diagnose_runs
+
+    show(diagnose_runs(runs, **chosen).text)
+
+
+@verb(
     RUN, argument("images", "IMAGE", "image files or folders", nargs="+"),
     argument("--out", "FILE", "CSV file to write (default: print)"), *choices("device"),
 )  # fmt: skip

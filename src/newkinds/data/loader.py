@@ -22,7 +22,7 @@ Sample = tuple[Tensor | str, int]  # views or why there are none, row of the tab
 
 PURPOSES = (
     "rows of an epoch", "organizer", "head", "training", "categories", "cached views", "cached views of all",
-    "whitening", "plan", "calibration", "start of the organizer",
+    "whitening", "plan", "calibration", "start of the organizer", "diagnosis",
 )  # fmt: skip
 
 

@@ -113,9 +113,14 @@ def load(run: str | Path, device: str = "auto") -> LoadedRun:
 def ensure_assigned(run: Run) -> None:
     """Assign the images of a run that has only been trained."""
     if not run.path("assignments.csv").is_file():
-        table = readable(load_table(run.config().data), contents=True, earlier=earlier_images(run))
-        require_same_images(run, table)
-        load(run.folder).discover(table)
+        load(run.folder).discover(images_of(run))
+
+
+def images_of(run: Run) -> Table:
+    """The images that a run was started with; if they changed since, that is an error."""
+    table = readable(load_table(run.config().data), contents=True, earlier=earlier_images(run))
+    require_same_images(run, table)
+    return table
 
 
 def inputs_of(run: str | Path, images: Sequence[str | Path]) -> list[Path]:

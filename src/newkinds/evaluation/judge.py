@@ -38,21 +38,9 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     """
     opened = Run(run)
     ensure_assigned(opened)
-    rows = opened.read_table("assignments.csv")
-    unlabelled = [row for row in rows if not row["given_label"]]
     given = table_with_truth(opened.config(), truth)
-    truth_of = true_classes([row["path"] for row in unlabelled], given)
-    true = [truth_of[row["path"]] for row in unlabelled if row["path"] in truth_of]
-    predicted = [row["category"] for row in unlabelled if row["path"] in truth_of]
-    missing = len(unlabelled) - len(true)
-    if not true:
-        raise NewkindsError(f"no true class is known for the unlabelled images in {run}: give them with --truth.")
-    if missing:
-        warn(f"{missing} unlabelled image(s) have no true class and are left out of the evaluation.")
-    # a benchmark says which classes are known, even if none of a class's images kept its label
-    known = given.known if truth is None else {row["given_label"] for row in rows} - {""}
-    result = score(true, predicted, known)
-    evaluated = f"{len(true):,} unlabelled training images"
+    result, judged = _on_unlabelled(opened, given, by_own_truth=truth is None)
+    evaluated = f"{judged:,} unlabelled training images"
     if truth is not None:
         evaluated += f", judged by {Path(truth).name} (split {split_checksum(given)})"
     test = None
@@ -60,7 +48,7 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
         test, which = _on_test_images(opened)
         evaluated += f"; {which}"
     evaluation = {
-        "evaluated": len(true),
+        "evaluated": judged,
         "metrics": result,
         "truth": None if truth is None else str(truth),  # not the data set's own
         "test": test,
@@ -68,6 +56,35 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     }
     opened.write_json("evaluation.json", evaluation)
     return evaluation
+
+
+def _on_unlabelled(run: Run, given: Table, by_own_truth: bool) -> tuple[Figures, int]:
+    """All metrics on the unlabelled images of an assigned run, and how many of them have a true class in `given`."""
+    rows = run.read_table("assignments.csv")
+    unlabelled = [row for row in rows if not row["given_label"]]
+    truth_of = true_classes([row["path"] for row in unlabelled], given)
+    true = [truth_of[row["path"]] for row in unlabelled if row["path"] in truth_of]
+    predicted = [row["category"] for row in unlabelled if row["path"] in truth_of]
+    missing = len(unlabelled) - len(true)
+    if not true:
+        raise NewkindsError(
+            f"no true class is known for the unlabelled images in {run.folder}: give them with --truth."
+        )
+    if missing:
+        warn(f"{missing} unlabelled image(s) have no true class and are left out of the evaluation.")
+    # a benchmark says which classes are known, even if none of a class's images kept its label
+    known = given.known if by_own_truth else {row["given_label"] for row in rows} - {""}
+    return score(true, predicted, known), len(true)
+
+
+def known_accuracy(run: Run, table: Table) -> Figures | None:
+    """All, Old and New of a run, by what its own images (`table`) say; None if it has not assigned them, or if their
+    true classes are not known. Nothing is written."""
+    truth = zip(table.labels, table.truth or [], strict=False)
+    if not run.path("assignments.csv").is_file() or all(label or not true for label, true in truth):
+        return None
+    metrics, _ = _on_unlabelled(run, table, by_own_truth=True)
+    return {part: metrics[f"acc_{part}"] for part in ("all", "old", "new")}
 
 
 def _on_test_images(run: Run) -> tuple[dict[str, Any] | None, str]:

@@ -115,7 +115,7 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
     size = f"{config.backbone['image_size']} px, " if config.backbone["image_size"] else ""
     said = ("epochs", "batch_size", "lr", "seed", "device", "workers", "cache_views", "cache_precision")
     unsaid = {name: value for name, value in vars(train).items() if name not in said}
-    others = _set_otherwise({"name": "", **unsaid}, TrainConfig)
+    others = set_otherwise({"name": "", **unsaid}, TrainConfig)
     how = f"{train.epochs} epochs, batch {train.batch_size}, lr {train.lr:g}, {_views(train)}"
     rows: list[tuple[str, str | None]] = [
         ("data", _named(given)),
@@ -127,7 +127,7 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
         ("evaluated", evaluated),
         ("metric", METRIC if evaluated else None),
         ("selection", SELECTION),
-        ("method", _set_otherwise(config.method, METHODS[config.method["name"]].Config)),
+        ("method", set_otherwise(config.method, METHODS[config.method["name"]].Config)),
         *_replaced(run, config),
         ("organizer", _named(config.organizer)),
         ("backbone", f"{config.backbone['name']}, {size}last {config.backbone['train_blocks']} block(s) trained"),
@@ -149,12 +149,12 @@ def _replaced(run: Run, config: Config) -> list[tuple[str, str]]:
     whiten, name = config.embedding["whiten"], config.assigner["name"]
     said = {
         "embedding": "" if whiten == "none" else f"whitening {whiten}",
-        "assigner": "" if name == OWN else _set_otherwise(config.assigner, ASSIGNERS[name]),
+        "assigner": "" if name == OWN else set_otherwise(config.assigner, ASSIGNERS[name]),
     }
     return [(part, ", ".join(filter(None, [setting, found.get(part, "")]))) for part, setting in said.items()]
 
 
-def _set_otherwise(section: Mapping[str, Any], build: Callable[..., Any]) -> str:
+def set_otherwise(section: Mapping[str, Any], build: Callable[..., Any]) -> str:
     """A section's name, and those of its settings that are not the defaults, which the version of newkinds implies."""
     own = {name: parameter.default for name, parameter in settings_of(build).items()}
     return _named({name: value for name, value in section.items() if name == "name" or value != own[name]})

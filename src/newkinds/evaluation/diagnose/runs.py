@@ -1,0 +1,162 @@
+"""The verb: diagnose finished runs, and write what was found beside them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...console import say, warn
+from ...data.loader import seed_for
+from ...discovery.finished import images_of, load
+from ...encoders.organizers import ORGANIZERS
+from ...errors import NewkindsError
+from ...files import checksum, json_text, make_folder, write_whole
+from ...runs.protocol import earlier_images, set_otherwise
+from ...runs.run import Run
+from ...training.embedding import tokens_of
+from ..judge import known_accuracy
+from . import several
+from .figures import entropy_and_accuracy, pictures
+from .result import ABOUT, Diagnosis, as_text
+from .seen import Seen
+
+RESULT, TABLES = "diagnose.json", "diagnose.md"
+IMAGES = 1000  # of the sample, by default
+NEEDS_CPF = (
+    "there is no CPF in this run: its fields, codebook, A_prior, A_data, α, γ and primitives can be measured in a run "
+    "with --organizer cpf only."
+)
+
+
+@dataclass(frozen=True)
+class Diagnosed:
+    """What was measured in each run, and all of it as text."""
+
+    runs: list[Diagnosis]
+    text: str
+
+
+def diagnose_runs(
+    runs: str | Path | Iterable[str | Path], against: str | Path | None = None, *, out: str | Path | None = None,
+    images: int = IMAGES, device: str = "auto",
+) -> Diagnosed:  # fmt: skip
+    """Measure what happens inside finished runs; tables, `diagnose.json` and figures are written into each of them.
+
+    `against`: a run of the same images that is shown beside them, such as the host without CPF. `out`: another folder
+    to write to; for several runs, one folder in it for each. `images`: how many of a run's images are looked at.
+    Several runs end with a table of all of them: does lower or higher entropy go with better discovery?
+
+    >>> print(newkinds.diagnose_runs("runs/cpf", against="runs/host").text)
+    """
+    opened = _opened([runs] if isinstance(runs, (str, Path)) else runs)
+    other = None if against is None else _opened([against])[0]
+    if images < 2:
+        raise NewkindsError(f"{images} image(s) cannot be diagnosed: at least 2 are needed.")
+    for run in opened if other is not None else []:
+        _require_same_images(run, other)
+    folders = _folders(opened, other, None if out is None else Path(out))
+    beside = None if other is None else _earlier(other.folder, other, images) or _measured(other, images, device)
+    found = []
+    for run, folder in zip(opened, folders, strict=True):
+        measured = _earlier(folder, run, images)
+        if measured is not None:
+            say(f"{run.folder} is diagnosed already: to measure it again, delete {folder / RESULT}")
+        measured = measured or _measured(run, images, device)
+        _write(measured, beside, run, folder)
+        found.append(measured)
+    if len(found) == 1:
+        return Diagnosed(found, as_text(found[0], beside))
+    if out is not None and any(run.accuracy for run in found):
+        for name, content in entropy_and_accuracy(several.groups_of(found)).items():
+            write_whole(Path(out) / name, content)
+    return Diagnosed(found, several.as_text(found if beside is None else [*found, beside]))
+
+
+def _opened(folders: Iterable[str | Path]) -> list[Run]:
+    """Runs that are finished, each once; what is wrong with one is reported before any work."""
+    runs = {}
+    for folder in folders:
+        run = Run(folder)
+        if not run.folder.is_dir():
+            raise NewkindsError(f"there is no folder {folder}: name the folder of a finished run.")
+        run.config()
+        if not run.model_file.is_file():
+            raise NewkindsError(f"{folder} is not finished (it has no model): to resume it, rerun its command.")
+        runs.setdefault(run.folder.resolve(), run)
+    if not runs:
+        raise NewkindsError("no run is named: name the folder of at least one finished run.")
+    return list(runs.values())
+
+
+def _require_same_images(run: Run, other: Run) -> None:
+    """Spectra of different images cannot be compared."""
+    ours, theirs = ({path: seen.content for path, seen in earlier_images(each).items()} for each in (run, other))
+    if ours != theirs or run.read_json("protocol.json")["images"] != other.read_json("protocol.json")["images"]:
+        raise NewkindsError(
+            f"{other.folder} is not a run of the same images as {run.folder}: name one that is, or leave out --against."
+        )
+
+
+def _folders(runs: Sequence[Run], other: Run | None, out: Path | None) -> list[Path]:
+    """Where the results of each run go."""
+    if out is None or [run.folder.resolve() for run in runs] == [out.resolve()]:
+        return [run.folder for run in runs]
+    if (out / "config.yaml").exists():
+        raise NewkindsError(f"{out} is a run of its own, whose files would be replaced: choose another --out.")
+    make_folder(out)  # before the work, not after it
+    if len(runs) == 1:
+        return [out]
+    names = ["-".join(run.folder.resolve().parts[-2:]) for run in runs]
+    if len(set(names)) < len(names):
+        names = [f"{place:03d}-{name}" for place, name in enumerate(names, start=1)]
+    return [make_folder(out / name) for name in names]
+
+
+def _earlier(folder: Path, run: Run, images: int) -> Diagnosis | None:
+    """What an earlier diagnosis of the same model found, so that many runs can be resumed."""
+    if not (folder / RESULT).is_file():
+        return None
+    try:
+        found = Diagnosis.of_json(Run(folder).read_json(RESULT)["run"])
+    except (NewkindsError, KeyError, TypeError):
+        warn(f"{folder / RESULT} is damaged or of another version: it is measured again.")
+        return None
+    return found if (found.model, found.requested) == (checksum(run.model_file), images) else None
+
+
+def _measured(run: Run, images: int, device: str) -> Diagnosis:
+    """Look at a sample of a run's images, which is the same for all runs of the same images."""
+    loaded, table = load(run.folder, device), images_of(run)
+    sample = np.random.default_rng(seed_for("diagnosis", 0)).permutation(len(table))[:images]
+    seen = Seen(loaded.model)
+    chosen = table.rows(sorted(sample.tolist()))
+    for tokens in tokens_of(loaded.model.encoder, chosen, loaded.model.device, f"diagnosing {run.folder.name}"):
+        seen.add(tokens)
+    if seen.images < 2:
+        raise NewkindsError(f"{run.folder} has {seen.images} readable image(s), and 2 are needed to diagnose a run.")
+    config = loaded.config
+    organizer = set_otherwise(config.organizer, ORGANIZERS[config.organizer["name"]])
+    size = f", {config.backbone['image_size']} px" if config.backbone["image_size"] else ""
+    return Diagnosis(
+        run=str(run.folder), data=config.data["name"], split=run.read_json("protocol.json")["split"],
+        backbone=f"{config.backbone['name']}{size}", method=config.method["name"],
+        organizer=organizer, seed=config.train.seed, model=checksum(run.model_file),
+        requested=images, images=seen.images, of=len(table), accuracy=known_accuracy(run, table),
+        spectra=seen.spectra(), measures=seen.measures(), drawn=seen.drawn(), note="" if seen.cpf else NEEDS_CPF,
+    )  # fmt: skip
+
+
+def _write(found: Diagnosis, beside: Diagnosis | None, run: Run, folder: Path) -> None:
+    """All files of a diagnosis. They are made before the first is written, so that nothing is half done."""
+    content = {"run": found.as_json(), "against": beside and beside.as_json(), "about": ABOUT}
+    made: dict[str, bytes | str] = {
+        RESULT: json_text(content, folder / RESULT, indent=1, ensure_ascii=False) + "\n",
+        TABLES: as_text(found, beside) + "\n",
+        **pictures(found, beside),
+    }
+    for name, written in made.items():
+        if folder == run.folder:
+            run.write(name, written)
+        else:
+            write_whole(folder / name, written)
