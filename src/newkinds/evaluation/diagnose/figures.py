@@ -1,7 +1,7 @@
 """Diagnoses as pictures, PNG and SVG. Lines differ in style and markers and bars in hatching, not in colour alone."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .result import ADDED, CENTRED, CLS, DECODED, FEATURE, MIXTURE, REFINED, SAMPLE, Diagnosis, X
@@ -143,31 +143,25 @@ def _contribution(found: Diagnosis, against: Diagnosis | None) -> "Figure":
     return figure
 
 
-def entropy_and_accuracy(groups: dict[str, Sequence[Diagnosis]]) -> dict[str, bytes]:
+def entropy_and_accuracy(groups: Mapping[str, Sequence[Diagnosis]]) -> dict[str, bytes]:
     """All runs of each data set: entropy of their features against All and New; one row of panels per data set."""
     figure, axes = panels(2, "Does entropy go with better discovery?", rows=len(groups))
     for row, (title, runs) in enumerate(groups.items()):
-        kinds = list(dict.fromkeys(_name(run) for run in runs))
-        for place, part in enumerate(("all", "new")):
-            panel = axes[2 * row + place]
-            for which, kind in enumerate(kinds):
-                points = [
-                    (entry.entropy, 100 * run.accuracy[part]) for run in runs
-                    if _name(run) == kind and run.accuracy and run.accuracy[part] is not None
-                    and (entry := run.spectrum(FEATURE)) is not None
-                ]  # fmt: skip
-                if points:
-                    colour = (BLUE, INK, ORANGE, GREEN, PURPLE)[which % 5]
-                    marker = MARKERS[which % len(MARKERS)]
-                    panel.scatter(
-                        *zip(*points, strict=True),
-                        s=26,
-                        marker=marker,
-                        facecolor="none" if which % 2 else colour,
-                        edgecolor=colour,
-                        label=kind,
-                    )
+        kinds = {_name(run): place for place, run in reversed(list(enumerate(runs)))}  # in the order they come
+        for panel, part in zip(axes[2 * row :], ("all", "new"), strict=False):
+            for which, kind in enumerate(sorted(kinds, key=kinds.__getitem__)):
+                points = [point for run in runs if _name(run) == kind for point in _point(run, part)]
+                colour = (BLUE, INK, ORANGE, GREEN, PURPLE)[which % 5]
+                fill = "none" if which % 2 else colour
+                x, y = [entropy for entropy, _ in points], [accuracy for _, accuracy in points]
+                panel.scatter(x, y, 26, marker=MARKERS[which % 10], facecolor=fill, edgecolor=colour, label=kind)
             panel.set(xlabel="von Neumann entropy of CLS*", ylabel=f"{part.capitalize()}, %")
             panel.set_title(title, fontsize=10, color=INK)
         axes[2 * row + 1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return saved(figure, "diagnose_runs")
+
+
+def _point(run: Diagnosis, part: str) -> list[tuple[float, float]]:
+    """Entropy and accuracy (%) of a run; none if its accuracy is not known."""
+    entry, share = run.spectrum(FEATURE), (run.accuracy or {}).get(part)
+    return [] if entry is None or share is None else [(entry.entropy, 100 * share)]

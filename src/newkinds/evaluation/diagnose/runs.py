@@ -53,9 +53,10 @@ def diagnose_runs(
     other = None if against is None else _opened([against])[0]
     if images < 2:
         raise NewkindsError(f"{images} image(s) cannot be diagnosed: at least 2 are needed.")
-    for run in opened if other is not None else []:
-        _require_same_images(run, other)
-    folders = _folders(opened, other, None if out is None else Path(out))
+    if other is not None:
+        for run in opened:
+            _require_same_images(run, other)
+    folders = _folders(opened, None if out is None else Path(out))
     beside = None if other is None else _earlier(other.folder, other, images) or _measured(other, images, device)
     found = []
     for run, folder in zip(opened, folders, strict=True):
@@ -75,7 +76,7 @@ def diagnose_runs(
 
 def _opened(folders: Iterable[str | Path]) -> list[Run]:
     """Runs that are finished, each once; what is wrong with one is reported before any work."""
-    runs = {}
+    runs: dict[Path, Run] = {}
     for folder in folders:
         run = Run(folder)
         if not run.folder.is_dir():
@@ -98,7 +99,7 @@ def _require_same_images(run: Run, other: Run) -> None:
         )
 
 
-def _folders(runs: Sequence[Run], other: Run | None, out: Path | None) -> list[Path]:
+def _folders(runs: Sequence[Run], out: Path | None) -> list[Path]:
     """Where the results of each run go."""
     if out is None or [run.folder.resolve() for run in runs] == [out.resolve()]:
         return [run.folder for run in runs]

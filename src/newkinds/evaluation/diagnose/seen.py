@@ -1,9 +1,12 @@
 """What was seen while a sample of images went through an encoder: small things are kept, of tokens only sums."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...encoders.organizers.adapter import Adapter
 from ...encoders.organizers.cpf import CPF, Field
 from ...encoders.tokens import Tokens
 from ...training.model import Model
@@ -56,8 +59,8 @@ class Seen:
         self._keep("feature", encoded.feature)
         if encoded.field is not None:
             self._keep("assignment", encoded.field)
-        if hasattr(self.organizer, "adapter"):
-            self._keep("adapted", self.organizer.adapter(tokens.cls))
+        if isinstance(adapter := getattr(self.organizer, "adapter", None), Adapter):
+            self._keep("adapted", adapter(tokens.cls))
         if self.tokens_per_image:
             self._matrices(X, tokens.patches)
             self._tokens.add(tokens.patches)
@@ -72,9 +75,11 @@ class Seen:
         assert isinstance(found, Field)
         for name in ("prior", "data", *STATES):
             self._keep(name, getattr(found, name))
-        apart = cpf.readout == "apart"
-        states = cpf.apart(found.primitives) if apart else F.gelu(cpf.mlp1(found.primitives))  # (B, M, D)
-        self._matrices(DECODED if apart else MIXTURE, found.assignment.double() @ states.double())  # (B, N, D)
+        if cpf.readout == "apart":
+            mixture, states = DECODED, cpf.apart(found.primitives)  # (B, M, D)
+        else:
+            mixture, states = MIXTURE, F.gelu(cpf.mlp1(found.primitives))
+        self._matrices(mixture, found.assignment.double() @ states.double())  # (B, N, D)
 
     def _keep(self, name: str, tensor: Tensor) -> None:
         self._kept.setdefault(name, []).append(tensor.float().cpu())
@@ -103,13 +108,13 @@ class Seen:
         if embedding.shape == feature.shape and torch.allclose(embedding, F.normalize(feature, dim=1), atol=1e-5):
             del of_sample[EMBEDDING]  # the features themselves
         directed = {name: rows[rows.any(dim=1)] for name, rows in of_sample.items()}
-        found = [_described(name, spectra(z[None]), *z.shape, SAMPLE) for name, z in directed.items() if len(z)]
+        found = [_described(name, spectra(z[None]), z.shape, SAMPLE) for name, z in directed.items() if len(z)]
         for name, pooled in self._pooled.items():
-            columns = len(pooled.sum)
-            found.append(_described(name, torch.cat(self._of_images[name]), self.tokens_per_image, columns, IMAGE))
-            found.append(_described(name, pooled.spectrum()[None], pooled.rows, columns, SAMPLE))
+            dim = len(pooled.sum)
+            found.append(_described(name, torch.cat(self._of_images[name]), (self.tokens_per_image, dim), IMAGE))
+            found.append(_described(name, pooled.spectrum()[None], (pooled.rows, dim), SAMPLE))
         kept = {label: states for name, label in STATES.items() if (states := self.kept(name)) is not None}
-        return found + [_described(label, spectra(z), *z.shape[1:], IMAGE) for label, z in kept.items()]
+        return found + [_described(label, spectra(z), z.shape[1:], IMAGE) for label, z in kept.items()]
 
     def measures(self) -> dict[str, float | None]:
         """By the names in `result.ABOUT`, and the organizer's scalars and gates by their own."""
@@ -225,11 +230,11 @@ class _Energy:
         return _ratio(float((self.sum / self.rows).square().sum()), self.energy / self.rows)
 
 
-def _described(matrix: str, shares: Tensor, rows: int, columns: int, per: str) -> Spectrum:
+def _described(matrix: str, shares: Tensor, shape: Sequence[int], per: str) -> Spectrum:
     """Of spectra (images, r), or of one (1, r)."""
     entropy, ranks = entropies(shares), ranks_at(shares).double()
     means = (float(entropy.mean()), float(ranks.mean()), float(entropy.exp().mean()))
-    return Spectrum(matrix, rows, columns, per, *means, shares.mean(dim=0).tolist())
+    return Spectrum(matrix, shape[0], shape[1], per, *means, shares.mean(dim=0).tolist())
 
 
 def _length(rows: Tensor) -> float:
