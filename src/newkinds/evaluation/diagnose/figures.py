@@ -1,16 +1,16 @@
 """Diagnoses as pictures, PNG and SVG. Lines differ in style and markers and bars in hatching, not in colour alone."""
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...discovery.figures.sheet import GRID, INK, Picture, new_figure, picture
 from .result import ADDED, CENTRED, CLS, DECODED, FEATURE, MIXTURE, REFINED, SAMPLE, Diagnosis, X
 
 if TYPE_CHECKING:  # imported where it is used: most of this package does without matplotlib. No pyplot: global state
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, PALE = "#222222", "#999999"
+GREY = "#999999"
 BLUE, ORANGE, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 STYLES: list[dict[str, Any]] = [
     {"color": BLUE, "linestyle": "-", "linewidth": 2.0},
@@ -25,36 +25,26 @@ MARKERS = "os^DvPX*<>"
 
 def pictures(found: Diagnosis, against: Diagnosis | None = None) -> dict[str, bytes]:
     """File name → content: spectra, fields (if there are any) and contribution (if there is one)."""
-    made = {"diagnose_spectra": _spectra(found, against)}
-    if any(name.startswith("entropy of") for name in found.drawn):
-        made["diagnose_fields"] = _fields(found, against)
+    made = _files("diagnose_spectra", _spectra(found, against))
+    if "entropy of A" in found.drawn:
+        made |= _files("diagnose_fields", _fields(found, against))
     if found.spectrum(ADDED) is not None:
-        made["diagnose_contribution"] = _contribution(found, against)
-    return {file: content for name, figure in made.items() for file, content in saved(figure, name).items()}
+        made |= _files("diagnose_contribution", _contribution(found, against))
+    return made
 
 
-def saved(figure: "Figure", name: str) -> dict[str, bytes]:
-    """The same picture as NAME.png and NAME.svg; the same figure gives the same bytes."""
-    from matplotlib import rc_context
-
-    files = {}
-    with rc_context({"svg.hashsalt": "newkinds"}):
-        for kind, told in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
-            content = io.BytesIO()
-            figure.savefig(content, format=kind, metadata=told)
-            files[f"{name}.{kind}"] = content.getvalue()
-    return files
+def _files(name: str, drawn: Picture) -> dict[str, bytes]:
+    return {f"{name}.png": drawn.png, f"{name}.svg": drawn.svg}
 
 
 def panels(count: int, title: str, rows: int = 1) -> tuple["Figure", list["Axes"]]:
     """A figure with panels side by side, in the package's plain style."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.2 * count, 0.5 + 3.9 * rows), dpi=140, facecolor="white", layout="constrained")
+    figure = new_figure(5.2 * count, 0.5 + 3.9 * rows)
+    figure.set_layout_engine("constrained")
     figure.suptitle(title, fontsize=11, color=INK)
     axes = figure.subplots(rows, count, squeeze=False).ravel().tolist()
     for each in axes:
-        each.grid(color="#e5e5e5", linewidth=0.6)
+        each.grid(color=GRID, linewidth=0.6)
         each.set_axisbelow(True)
         each.spines[["top", "right"]].set_visible(False)
     return figure, axes
@@ -69,6 +59,7 @@ def _name(found: Diagnosis) -> str:
     return found.method if found.organizer == "none" else f"{found.method} + {found.organizer}"
 
 
+@picture
 def _spectra(found: Diagnosis, against: Diagnosis | None) -> "Figure":
     title = f"Spectra of {_name(found)}" + ("" if against is None else f", against {_name(against)}")
     figure, (of_images, of_tokens) = panels(2, title)
@@ -90,6 +81,7 @@ def _spectra(found: Diagnosis, against: Diagnosis | None) -> "Figure":
     return figure
 
 
+@picture
 def _fields(found: Diagnosis, against: Diagnosis | None) -> "Figure":
     figure, (undecided, used) = panels(2, f"Fields of {_name(found)}")
     lines = [(found, name, name) for name in ("A", "A_prior", "A_data")]
@@ -110,6 +102,7 @@ def _fields(found: Diagnosis, against: Diagnosis | None) -> "Figure":
     return figure
 
 
+@picture
 def _contribution(found: Diagnosis, against: Diagnosis | None) -> "Figure":
     figure, (sizes, energy) = panels(2, f"What {_name(found)} adds to the class token")
     shown = [(found, _name(found))]
@@ -132,7 +125,7 @@ def _contribution(found: Diagnosis, against: Diagnosis | None) -> "Figure":
     }
     bars = {name: shared for name, shared in parts.items() if shared is not None}
     same = list(bars.values())
-    energy.barh(list(bars), same, color=PALE, edgecolor=INK, hatch="//", label="the same for all")
+    energy.barh(list(bars), same, color=GREY, edgecolor=INK, hatch="//", label="the same for all")
     rest = [1 - shared for shared in same]
     energy.barh(list(bars), rest, left=same, color="white", edgecolor=INK, label="differs")
     energy.invert_yaxis()
@@ -144,6 +137,12 @@ def _contribution(found: Diagnosis, against: Diagnosis | None) -> "Figure":
 
 
 def entropy_and_accuracy(groups: Mapping[str, Sequence[Diagnosis]]) -> dict[str, bytes]:
+    """File name → content: entropy of features and accuracy of many runs, by data set."""
+    return _files("diagnose_runs", _entropy_and_accuracy(groups))
+
+
+@picture
+def _entropy_and_accuracy(groups: Mapping[str, Sequence[Diagnosis]]) -> "Figure":
     """All runs of each data set: entropy of their features against All and New; one row of panels per data set."""
     figure, axes = panels(2, "Does entropy go with better discovery?", rows=len(groups))
     for row, (title, runs) in enumerate(groups.items()):
@@ -158,7 +157,7 @@ def entropy_and_accuracy(groups: Mapping[str, Sequence[Diagnosis]]) -> dict[str,
             panel.set(xlabel="von Neumann entropy of CLS*", ylabel=f"{part.capitalize()}, %")
             panel.set_title(title, fontsize=10, color=INK)
         axes[2 * row + 1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return saved(figure, "diagnose_runs")
+    return figure
 
 
 def _point(run: Diagnosis, part: str) -> list[tuple[float, float]]:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...encoders.organizers.adapter import Adapter
+from ...encoders.organizers.apart import KeptApart
 from ...encoders.organizers.cpf import CPF, Field
 from ...encoders.tokens import Tokens
 from ...training.model import Model
@@ -60,7 +61,9 @@ class Seen:
         if encoded.field is not None:
             self._keep("assignment", encoded.field)
         if isinstance(adapter := getattr(self.organizer, "adapter", None), Adapter):
-            self._keep("adapted", adapter(tokens.cls))
+            self._keep("adapter", adapter(tokens.cls) - tokens.cls)
+        if isinstance(apart := getattr(self.organizer, "apart", None), KeptApart):
+            self._keep("slots", apart(self.organizer.slots(tokens)).sum(dim=1))
         if self.tokens_per_image:
             self._matrices(X, tokens.patches)
             self._tokens.add(tokens.patches)
@@ -128,8 +131,8 @@ class Seen:
             "contribution_shared": fields.same_for_all(added),
             "contribution_own": _ratio(_rms(added - added.mean(dim=0)), _rms(cls - cls.mean(dim=0))),
         }
-        if (adapted := self.kept("adapted")) is not None:
-            for name, part in {"adapter": adapted - cls, "slots": feature - adapted}.items():
+        for name in ("adapter", "slots"):
+            if (part := self.kept(name)) is not None:
                 found[name] = _ratio(_length(part), _length(cls))
                 found[f"{name}_shared"] = fields.same_for_all(part)
         return found
