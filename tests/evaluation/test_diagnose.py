@@ -20,7 +20,7 @@ from newkinds.errors import NewkindsError
 from newkinds.evaluation.diagnose import Diagnosis, figures, result, runs, von_neumann_entropy
 from newkinds.evaluation.diagnose.several import spearman
 from newkinds.runs.run import Run
-from newkinds.training.embedding import tokens_of
+from newkinds.training.embedding import details_of
 
 Cli = Callable[..., tuple[int, str, str]]
 UNTRAINED = {**TINY_TRAINING, "train": {"epochs": 0, "freeze_organizer": True}}
@@ -81,8 +81,8 @@ def test_figures_are_those_of_a_naive_computation(run: Path) -> None:
     found = diagnosed(run)
     features = load_file(run / "features.safetensors")["features"]
     loaded = newkinds.load(run)
-    batches = tokens_of(loaded.model.encoder, newkinds.data.load_table(loaded.config.data), torch.device("cpu"), "")
-    tokens = list(batches)
+    table = newkinds.data.load_table(loaded.config.data)
+    tokens = [part.tokens for part in details_of(loaded.model.encoder, table, torch.device("cpu"))]
     cls, x = torch.cat([some.cls for some in tokens]), torch.cat([some.patches for some in tokens])
     cpf = loaded.model.encoder.organizer
     assert isinstance(cpf, newkinds.CPF)

@@ -96,16 +96,6 @@ def sample_of_tokens(
     return Tokens(torch.cat([part.cls for part in parts]), torch.cat([part.patches for part in parts]), parts[0].grid)
 
 
-@torch.inference_mode()
-def tokens_of(encoder: Encoder, table: Table, device: torch.device, what: str) -> Iterator[Tokens]:
-    """Tokens of the evaluation views of all images that can be read, in batches; `what` is said of the progress."""
-    encoder.to(device).eval()
-    inputs, steps = _evaluation_views(encoder, table, device, 32, -1, None, [], [])
-    for some in track(inputs, what, total=steps):
-        if len(some.values):
-            yield encoder.tokens(type(some)(some.values.to(device)))
-
-
 def _evaluation_views(
     encoder: Encoder, table: Table, device: torch.device, batch_size: int, workers: int,
     cache: TokenCache | SlotStore | None, rows: list[int], skipped: list[Skipped],

@@ -14,7 +14,7 @@ from ...errors import NewkindsError
 from ...files import checksum, json_text, make_folder, write_whole
 from ...runs.protocol import earlier_images, set_otherwise
 from ...runs.run import Run
-from ...training.embedding import tokens_of
+from ...training.embedding import details_of
 from ..judge import known_accuracy
 from . import several
 from .figures import entropy_and_accuracy, pictures
@@ -23,6 +23,7 @@ from .seen import Seen
 
 RESULT, TABLES = "diagnose.json", "diagnose.md"
 IMAGES = 1000  # of the sample, by default
+BATCH = 32  # images at once: their tokens are taken in float64
 NEEDS_CPF = (
     "there is no CPF in this run: its fields, codebook, A_prior, A_data, α, γ and primitives can be measured in a run "
     "with --organizer cpf only."
@@ -132,8 +133,8 @@ def _measured(run: Run, images: int, device: str) -> Diagnosis:
     sample = np.random.default_rng(seed_for("diagnosis", 0)).permutation(len(table))[:images]
     seen = Seen(loaded.model)
     chosen = table.rows(sorted(sample.tolist()))
-    for tokens in tokens_of(loaded.model.encoder, chosen, loaded.model.device, f"diagnosing {run.folder.name}"):
-        seen.add(tokens)
+    for part in details_of(loaded.model.encoder, chosen, loaded.model.device, BATCH):
+        seen.add(part.tokens, part.encoded)
     if seen.images < 2:
         raise NewkindsError(f"{run.folder} has {seen.images} readable image(s), and 2 are needed to diagnose a run.")
     config = loaded.config

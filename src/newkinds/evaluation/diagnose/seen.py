@@ -9,7 +9,7 @@ from torch import Tensor
 from ...encoders.organizers.adapter import Adapter
 from ...encoders.organizers.apart import KeptApart
 from ...encoders.organizers.cpf import CPF, Field
-from ...encoders.tokens import Tokens
+from ...encoders.tokens import Encoded, Tokens
 from ...training.model import Model
 from . import fields
 from .result import (
@@ -40,7 +40,7 @@ STATES = {
 
 
 class Seen:
-    """`add` the tokens of each batch, then ask for `spectra`, `measures` and what is `drawn`."""
+    """`add` what each batch went through, then ask for `spectra`, `measures` and what is `drawn`."""
 
     def __init__(self, model: Model) -> None:
         self.model, self.organizer = model, model.encoder.organizer
@@ -52,8 +52,7 @@ class Seen:
         self._message, self._tokens = _Energy(model.encoder.dim), _Energy(model.encoder.dim)
 
     @torch.inference_mode()
-    def add(self, tokens: Tokens) -> None:
-        encoded = self.organizer.organize(tokens, details=True)
+    def add(self, tokens: Tokens, encoded: Encoded) -> None:
         self.images += len(tokens.cls)
         self.tokens_per_image = tokens.patches.shape[1]
         self._keep("cls", tokens.cls)
