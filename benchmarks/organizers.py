@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.linear_model import LogisticRegression
 from torch.optim import SGD
 
 from newkinds.cluster.metrics import clustering_accuracy
@@ -32,6 +33,9 @@ from newkinds.data.loader import FixedViews, StoredBatches, seed_for
 from newkinds.data.splits import for_tuning
 from newkinds.data.table import Table, readable
 from newkinds.encoders.backbones import Backbone, build_backbone
+from newkinds.encoders.organizers.apart import Grid
+from newkinds.encoders.organizers.cpf import CPF
+from newkinds.encoders.tokens import Tokens
 from newkinds.files import csv_text, write_whole
 from newkinds.methods import METHODS
 from newkinds.methods.base import Progress
@@ -41,7 +45,7 @@ from newkinds.training.loop import gatherer, parameter_groups, step
 from newkinds.training.model import Model, build_model
 from newkinds.training.slots import SlotStore
 
-PARTS = {"name": "cpf", "readout": "apart", "start": "tokens", "normalise": True, "train_field": False}
+PARTS: dict[str, Any] = {"name": "cpf", "readout": "apart", "start": "tokens", "normalise": True, "train_field": False}
 ROWS: dict[str, dict[str, Any]] = {
     "none": {"name": "none"},
     "patches": {"name": "patches"},
@@ -98,6 +102,7 @@ def main() -> None:
     parser.add_argument("--ratio", type=float, help="organizer's learning rate over the head's")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--tune", action="store_true", help="labelled images alone, split again")
+    parser.add_argument("--information", action="store_true", help="train nothing: what do patches know beyond CLS?")
     parser.add_argument("--collect", action="store_true", help="run nothing: print what is finished")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
@@ -106,6 +111,9 @@ def main() -> None:
         name = data.partition("=")[0]
         kind = f"{name}-{given.size}" + ("-tune" if given.tune else "")
         wanted = [(host, row, seed) for seed in given.seeds for host in given.hosts for row in given.rows]
+        if given.information:
+            information(kind, *embedded(data, given))
+            continue
         files = {cell: given.out / f"{kind}-{tag(cell, given)}.json" for cell in wanted}
         if all(file.is_file() for file in files.values()):
             continue
@@ -115,7 +123,8 @@ def main() -> None:
                 found = run(table, tokens, backbone, host, row, seed, given)
                 write_whole(file, json.dumps({"data": kind, "host": host, "row": row, "seed": seed, **found}))
                 print(file.stem, found, flush=True)
-    report(given.out)
+    if not given.information:
+        report(given.out)
 
 
 def tag(cell: tuple[str, str, int], given: argparse.Namespace) -> str:
@@ -229,6 +238,43 @@ def config_of(host: str, row: str, seed: int, given: argparse.Namespace) -> Conf
         "method": {"name": host, **narrow}, "organizer": ROWS[row],
         "train": {"seed": seed, "lr": lr, "organizer_lr_ratio": ratio},
     })  # fmt: skip
+
+
+@torch.inference_mode()
+def information(kind: str, table: Table, tokens: torch.Tensor, backbone: Backbone) -> None:
+    """1-NN over all images, and a linear probe trained on half of them: class tokens, and with slots beside them."""
+    found = [backbone.trained_part(some.float()) for some in tokens[0].split(256)]
+    sample = Tokens(*(torch.cat([getattr(part, name) for part in found]) for name in ("cls", "patches")), found[0].grid)
+    torch.manual_seed(0)
+    cpf = CPF(backbone.dim, **{name: value for name, value in PARTS.items() if name != "name"})
+    cpf.start(Tokens(sample.cls[:512], sample.patches[:512], sample.grid))
+    cls = centred(sample.cls[:, None])  # (n, 1, D)
+    beside = {
+        "mean patch": sample.patches.mean(dim=1, keepdim=True), "parts (CPF)": cpf.slots(sample),
+        "cells (grid)": Grid(backbone.dim).slots(sample),
+    }  # fmt: skip
+    rows = {"class token": cls, **{f"class token, {name}": _beside(cls, slots) for name, slots in beside.items()}}
+    rows["parts (CPF) alone"] = centred(beside["parts (CPF)"])
+    classes = np.array(table.truth)
+    half = np.random.RandomState(0).permutation(len(table)) < len(table) // 2
+    print(f"{kind}: {len(table)} images\n| | 1-NN | linear probe |\n|---|--:|--:|")
+    for name, slots in rows.items():
+        unit = torch.nn.functional.normalize(slots.flatten(1), dim=1)
+        nearest = (unit @ unit.T).fill_diagonal_(-math.inf).argmax(1).numpy()
+        scaled = (unit / unit[half].std()).numpy()
+        probe = LogisticRegression(max_iter=200).fit(scaled[half], classes[half]).score(scaled[~half], classes[~half])
+        print(f"| {name} | {100 * (classes[nearest] == classes).mean():.1f} | {100 * probe:.1f} |", flush=True)
+
+
+def centred(slots: torch.Tensor) -> torch.Tensor:
+    """Layer-normalised slots (n, S, D) without their mean over images, of unit length all together."""
+    normed = torch.nn.functional.layer_norm(slots, slots.shape[2:])
+    normed = normed - normed.mean(dim=0)
+    return normed / normed.flatten(1).norm(dim=1)[:, None, None]
+
+
+def _beside(cls: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+    return torch.cat([cls, 0.5 * centred(slots)], dim=1)
 
 
 @torch.inference_mode()
