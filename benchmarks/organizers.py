@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
-from torch.optim import SGD
 
 from newkinds.cluster.metrics import clustering_accuracy
 from newkinds.comparison import OverSeeds
@@ -41,8 +40,9 @@ from newkinds.methods import METHODS
 from newkinds.methods.base import Progress
 from newkinds.methods.schedules import cosine_lr
 from newkinds.runs.config import Config, resolve
-from newkinds.training.loop import gatherer, parameter_groups, step
+from newkinds.training.loop import gatherer, step
 from newkinds.training.model import Model, build_model
+from newkinds.training.optimizers import build_optimizer, parameter_groups
 from newkinds.training.slots import SlotStore
 
 PARTS: dict[str, Any] = {"name": "cpf", "readout": "apart", "start": "tokens", "normalise": True, "train_field": False}
@@ -212,14 +212,13 @@ def run(
         store = InMemory(class_tokens(tokens, backbone))
     elif model.encoder.organizer.fixed_slots:
         store = SlotStore(model.encoder, whole, table)
-    optimizer = SGD(parameter_groups(model, config.train), lr=config.train.lr, momentum=config.train.momentum)
+    optimizer = build_optimizer(parameter_groups(model, config.train), config.train)
     batches = StoredBatches(table, store, config.train.batch_size, seed, config.train.draw)
     epochs = max(2, round(given.steps / len(batches)))
     for epoch in range(epochs):
         torch.manual_seed(seed_for("training", seed, epoch))
         lr = cosine_lr(epoch, epochs, config.train.lr, config.train.min_lr_ratio)
-        for group in optimizer.param_groups:
-            group["lr"] = lr * group["lr_ratio"]
+        optimizer.set_lr(lr)
         model.method.on_epoch_start(epoch, gatherer(model, table, batches, epoch))
         model.train()
         for batch in batches(epoch):
@@ -244,7 +243,8 @@ def config_of(host: str, row: str, seed: int, given: argparse.Namespace) -> Conf
 def information(kind: str, table: Table, tokens: torch.Tensor, backbone: Backbone) -> None:
     """1-NN over all images, and a linear probe trained on half of them: class tokens, and with slots beside them."""
     found = [backbone.trained_part(some.float()) for some in tokens[0].split(256)]
-    sample = Tokens(*(torch.cat([getattr(part, name) for part in found]) for name in ("cls", "patches")), found[0].grid)
+    cls_of_all, patches = torch.cat([part.cls for part in found]), torch.cat([part.patches for part in found])
+    sample = Tokens(cls_of_all, patches, found[0].grid)
     torch.manual_seed(0)
     cpf = CPF(backbone.dim, **{name: value for name, value in PARTS.items() if name != "name"})
     cpf.start(Tokens(sample.cls[:512], sample.patches[:512], sample.grid))

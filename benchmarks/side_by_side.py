@@ -22,8 +22,9 @@ from newkinds.methods import METHODS, Method
 from newkinds.methods.base import Progress
 from newkinds.process import keep_freed_memory
 from newkinds.runs.config import TrainConfig
-from newkinds.training.loop import parameter_groups, step
+from newkinds.training.loop import step
 from newkinds.training.model import Model
+from newkinds.training.optimizers import build_optimizer, parameter_groups
 
 KNOWN, CATEGORIES = 100, 200  # as on CUB
 TURN_SECONDS = 0.5  # a run that is shorter is repeated within its turn
@@ -55,7 +56,8 @@ class TrainingStep:
         config = TrainConfig()
         self.model = Model(encoder, head, [str(number) for number in range(KNOWN)], CATEGORIES).train()
         self.batches = batches
-        self.optimizer = torch.optim.SGD(parameter_groups(self.model, config), lr=0.0, momentum=config.momentum)
+        self.optimizer = build_optimizer(parameter_groups(self.model, config), config)
+        self.optimizer.set_lr(0.0)
 
     def __call__(self) -> Tensor:
         return step(self.model, next(self.batches), Progress(epoch=0, epochs=1), self.optimizer)["loss"]

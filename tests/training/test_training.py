@@ -26,8 +26,9 @@ from newkinds.methods import Progress, Step
 from newkinds.methods.schedules import cosine_lr
 from newkinds.runs.config import TrainConfig, resolve
 from newkinds.runs.run import Run
-from newkinds.training.loop import describe_groups, parameter_groups, step
+from newkinds.training.loop import step
 from newkinds.training.model import Model, build_model, load_model
+from newkinds.training.optimizers import Optimizers, build_optimizer, describe_groups, parameter_groups
 
 
 def small_model(organizer: str = "cpf", **train: object) -> Model:
@@ -108,7 +109,7 @@ def test_hosts_with_and_without_organizer_start_from_the_same_head() -> None:
 @pytest.mark.parametrize("labels", [[0, 1, -1, -1], [-1, -1, -1, -1], [0, 0, 1, 1], [0, -1, -1, -1]])
 def test_a_step_with_any_mix_of_labels_is_finite_and_learns(labels: list[int]) -> None:
     model = small_model()
-    optimizer = SGD(parameter_groups(model, TrainConfig()), lr=0.01)
+    optimizer = build_optimizer(parameter_groups(model, TrainConfig()), TrainConfig(lr=0.01))
     before = {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
     losses = step(model, some_batch(labels), Progress(0, 10), optimizer)
     assert all(torch.isfinite(value) for value in losses.values())
@@ -126,7 +127,7 @@ def test_auxiliary_losses_of_an_organizer_are_added() -> None:
         return Encoded(organize(tokens, details).feature, losses={"tidiness": 3 * weight})  # type: ignore[arg-type]
 
     model.encoder.organizer.organize = with_loss  # type: ignore[assignment,method-assign]
-    optimizer = SGD([weight], lr=0.0)
+    optimizer = Optimizers([SGD([weight], lr=0.0)])
     batch = some_batch([0, -1])
     losses = step(model, batch, Progress(0, 10), optimizer)
     assert losses["tidiness"] == 6

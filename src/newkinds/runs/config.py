@@ -41,6 +41,10 @@ class TrainConfig:
     decay_biases: bool = False  # also decay biases and other one-dimensional parameters
     backbone_lr_ratio: NonNegative = 1.0  # the learning rate of the backbone's trained blocks over lr, the head's
     organizer_lr_ratio: NonNegative = 1.0  # the organizer's learning rate over the head's
+    organizer_optimizer: Literal["sgd", "adamw"] = "sgd"  # adamw wants a far smaller rate, e.g. 4e-4 in all
+    organizer_decay: NonNegative | None = None  # of its matrices; by default weight_decay, for adamw 0.05
+    organizer_warmup: WholeNumber = 0  # epochs in which its learning rate rises, step by step
+    organizer_clip: NonNegative = 0.0  # largest norm of its gradient; 0 = any
     freeze_organizer: bool = False  # leave the organizer at its random start, as a control
     eval_every: WholeNumber = 0  # epochs between evaluations in metrics.jsonl; 0 = never; nothing is chosen by them
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"

@@ -3,12 +3,11 @@
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import SGD, Optimizer
 
 from ..console import console, progress_bar, say
 from ..data.batch import Batch
@@ -23,6 +22,7 @@ from .cache import TokenCache
 from .device import MixedPrecision, choose_device, choose_workers
 from .embedding import embed, sample_of_tokens
 from .model import Model
+from .optimizers import Optimizers, build_optimizer, describe_groups, parameter_groups
 from .slots import SlotStore, with_slots
 
 Evaluator = Callable[[Model], dict[str, float | None]]
@@ -57,22 +57,24 @@ def fit(
         say("nothing is trained (train.epochs=0): categories are found in the backbone's features")
         run.write_metrics([])
         return _finished(model, table, config, run, store)
-    optimizer = SGD(groups, lr=config.lr, momentum=config.momentum)
+    optimizer = build_optimizer(groups, config)
     first_epoch = _restore(model, optimizer, run)
     batches = batches_of(model, table, config, device, store)
+    warmup = config.organizer_warmup * len(batches)  # steps
     rows = run.metrics()[:first_epoch]
     with progress_bar("training", config.epochs * len(batches), done=first_epoch * len(batches)) as bar:
         for epoch in range(first_epoch, config.epochs):
             started = time.perf_counter()
             torch.manual_seed(seed_for("training", config.seed, epoch))
             lr = cosine_lr(epoch, config.epochs, config.lr, config.min_lr_ratio)
-            for group in optimizer.param_groups:
-                group["lr"] = lr * group["lr_ratio"]
+            optimizer.set_lr(lr)
             model.method.on_epoch_start(epoch, gatherer(model, table, batches, epoch))
             model.train()
             sums: dict[str, torch.Tensor] = defaultdict(lambda: torch.zeros((), device=device))
-            for batch in batches(epoch):
+            for number, batch in enumerate(batches(epoch), start=epoch * len(batches) + 1):
                 on_device = batch.to(device)
+                if number <= warmup:
+                    optimizer.set_lr(lr, organizer=number / warmup)
                 for name, value in step(model, on_device, Progress(epoch, config.epochs), optimizer).items():
                     sums[name] += value
                 bar.advance(note=f"epoch {epoch + 1}/{config.epochs}")
@@ -148,56 +150,21 @@ def gatherer(model: Model, table: Table, batches: TrainingBatches | StoredBatche
     return embed_views
 
 
-def step(model: Model, batch: Batch, progress: Progress, optimizer: Optimizer) -> dict[str, torch.Tensor]:
+def step(model: Model, batch: Batch, progress: Progress, optimizer: Optimizers) -> dict[str, torch.Tensor]:
     """One update; the losses, detached."""
     losses = model(batch, progress)
     scaler = model.precision.scaler
-    optimizer.zero_grad(set_to_none=True)
+    for part in optimizer.parts:
+        part.zero_grad(set_to_none=True)
     scaler.scale(losses["loss"]).backward()
-    scaler.step(optimizer)
+    if optimizer.clip:
+        for part in optimizer.parts:
+            scaler.unscale_(part)
+        nn.utils.clip_grad_norm_(model.encoder.organizer.parameters(), optimizer.clip)
+    for part in optimizer.parts:
+        scaler.step(part)
     scaler.update()
     return {name: value.detach() for name, value in losses.items()}
-
-
-def parameter_groups(model: Model, config: TrainConfig) -> list[dict[str, Any]]:
-    """Trainable parameters of each part of the model, with their decay and their share of the learning rate.
-
-    Biases and other one-dimensional parameters are not decayed unless the method's authors do.
-    """
-    organizer = list(model.encoder.organizer.parameters())
-    if config.freeze_organizer:
-        model.encoder.organizer.requires_grad_(False)
-    elif organizer and not any(parameter.requires_grad for parameter in organizer):
-        raise NewkindsError(
-            "the organizer has parameters but none of them is trainable, so it would stay at its random start: "
-            "call requires_grad_() on it, or set train.freeze_organizer=true if that is what you want to measure."
-        )
-    groups: dict[tuple[str, bool], list[nn.Parameter]] = defaultdict(list)
-    for part, module in model.components().items():
-        for parameter in module.parameters():
-            if parameter.requires_grad:
-                # an organizer's scalars are gates, never decayed, whatever the host does with its biases
-                decayed = parameter.ndim > 1 or (config.decay_biases and part != "organizer")
-                groups[part, decayed].append(parameter)
-    ratios = {"backbone": config.backbone_lr_ratio, "organizer": config.organizer_lr_ratio, "head": 1.0}
-    return [
-        {
-            "name": part if decayed else f"{part} (biases and other vectors)",
-            "params": parameters,
-            "weight_decay": config.weight_decay if decayed else 0.0,
-            "lr_ratio": ratios[part],
-        }
-        for (part, decayed), parameters in groups.items()
-    ]
-
-
-def describe_groups(groups: Sequence[Mapping[str, Any]], lr: float) -> list[str]:
-    """One line per group of parameters: what trains, how fast, with which decay."""
-    return [
-        f"{group['name']}: {sum(parameter.numel() for parameter in group['params']):,} parameters, "
-        f"lr {lr * group['lr_ratio']:g}, decay {group['weight_decay']:g}"
-        for group in groups
-    ]
 
 
 @torch.no_grad()
@@ -209,7 +176,7 @@ def _sound(model: Model, batch: Batch | None) -> bool:
     return all(bool(torch.isfinite(value).all()) for value in values)
 
 
-def _restore(model: Model, optimizer: Optimizer, run: Run) -> int:
+def _restore(model: Model, optimizer: Optimizers, run: Run) -> int:
     """Load the last complete epoch, if there is one; the number of epochs done."""
     state = run.load_state()
     if state is None:

@@ -22,8 +22,9 @@ from ..runs.protocol import K_AUTO, earlier_images, record_protocol
 from ..runs.run import Run
 from ..training.cache import TokenCache, cached_tokens
 from ..training.device import choose_device
-from ..training.loop import Evaluator, describe_groups, fit, parameter_groups
+from ..training.loop import Evaluator, fit
 from ..training.model import Model, build_model, load_model
+from ..training.optimizers import describe_groups, parameter_groups
 from ..training.store import CacheUnavailable
 from .choices import Choices, layers_of
 from .count import COUNT_BY, backbone_features
