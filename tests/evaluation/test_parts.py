@@ -119,6 +119,25 @@ def test_a_field_that_is_the_parts_beats_all_others() -> None:
     assert again.scores == report.scores
 
 
+def test_attention_on_the_creature() -> None:
+    rng = np.random.default_rng(0)
+    weights, creature = rng.random((5, 9)), rng.random((5, 9)) < 0.5
+    creature[3] = False  # hidden altogether: does not count
+    shares, sizes, spreads = [], [], []
+    for weight, here in zip(weights, creature, strict=True):
+        inside = [w for w, is_here in zip(weight, here, strict=True) if is_here]
+        if inside:
+            shares.append(sum(inside) / sum(weight))
+            sizes.append(len(inside) / 9)
+            entropy = -sum(w / sum(inside) * math.log(w / sum(inside)) for w in inside)
+            spreads.append(entropy / math.log(len(inside)))
+    found = judged.foreground(weights, creature)
+    assert found.on_creature == pytest.approx(np.mean(shares))
+    assert found.patches == pytest.approx(np.mean(sizes))
+    assert found.coverage == pytest.approx(np.mean(spreads))
+    assert judged.foreground(np.ones((2, 4)), np.eye(4, dtype=bool)[:2]).on_creature == 0.25
+
+
 def test_a_trained_run_and_data_without_parts(trained_run: Path, photos: Path, tmp_path: Path) -> None:
     run = load(trained_run)
     report = parts_of(run.model, run.config)
@@ -126,6 +145,8 @@ def test_a_trained_run_and_data_without_parts(trained_run: Path, photos: Path, t
     assert report.patches == 32 * 64
     assert report.counts[FIELD].sum() == pytest.approx(report.patches)
     assert "k-means on tokens" in report.table()
+    looks = judged.foreground_of(run.model.encoder.backbone, run.config, run.model.device)
+    assert 0 < looks.patches < looks.on_creature < 1  # drawn creatures stand out, and the backbone knows them
     newkinds.train(photos, tmp_path / "run", k=3, settings={"train": {"epochs": 0}})
     with pytest.raises(NewkindsError, match="true parts of folder are not known"):
         parts_of(run.model, load(tmp_path / "run").config)

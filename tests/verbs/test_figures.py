@@ -47,8 +47,9 @@ def test_all_figures_of_a_run_with_cpf(run_cli: Cli, trained_run: Path, host: Pa
     assert status == 0, err
     assert pictures(run / "figures") == ALL
     assert "k-means on tokens" in out
-    scores = json.loads((run / "figures" / "parts.json").read_text())["scores"]
-    assert 0 <= scores["primitives"]["information"] <= 1
+    parts = json.loads((run / "figures" / "parts.json").read_text())
+    assert 0 <= parts["scores"]["primitives"]["information"] <= 1
+    assert set(parts["attention"]) == {"simgcd", "simgcd + cpf"}
     rows = (run / "figures" / "alphabet.csv").read_text().splitlines()
     assert rows[0] == "primitive,share,row,column,category,path"
 
@@ -107,6 +108,11 @@ def test_bad_input_is_one_sentence(run_cli: Cli, trained_run: Path, tmp_path: Pa
     with pytest.raises(NewkindsError, match=r"assignments.csv is damaged"):
         newkinds.figures(run)
     assert not (run / "figures").exists()
+
+
+def test_runs_on_other_images_are_not_compared(photo_run: Path, host: Path) -> None:
+    with pytest.raises(NewkindsError, match="on other images"):
+        newkinds.figures(photo_run, against=host)
 
 
 def test_no_image_is_replaced_by_a_figure(photo_run: Path, photos: Path) -> None:

@@ -9,6 +9,8 @@ counts, and each statistic is one of such a table:
                   any two patches of two categories do, 1 is always
     beyond_place  the share of what the cell of a patch leaves unknown about its part that the group tells
 
+And of the class token's attention: how much of it is on the creature, and how evenly it covers it.
+
 Most patches are background, so that purity says little alone: each is also taken on the creatures' patches only. Parts
 lie in similar places, so that cells know much of them: what a group tells beyond its place is what it sees."""
 
@@ -23,6 +25,12 @@ from ..cluster.kmeans import KMeans
 from ..data import load_table
 from ..data.creatures.dataset import part_maps
 from ..data.creatures.drawing import PARTS, patch_parts
+from ..data.table import Table
+from ..data.views import Preprocessing
+from ..encoders.attention import class_attention
+from ..encoders.backbones import Backbone
+from ..encoders.encoder import Encoder
+from ..encoders.organizers import ORGANIZERS
 from ..errors import NewkindsError
 from ..runs.config import DRAWN, Config
 from ..text import text_table
@@ -72,15 +80,21 @@ class PartReport:
         return text_table(columns, rows)
 
 
+@dataclass(frozen=True)
+class Foreground:
+    """Where the class token looks in the last block, mean over images and heads."""
+
+    on_creature: float  # the share of its attention to patches that is on the creature's
+    patches: float  # the share of patches that are the creature's: what even attention would have
+    coverage: float  # how evenly the attention is spread over the creature's patches; 1 is even, 0 a single patch
+
+
 def parts_of(model: Model, config: Config) -> PartReport:
     """What the primitives of a trained model have to do with the true parts of the creatures it was trained on.
 
     >>> print(parts_of(newkinds.load("runs/cpf").model, newkinds.load("runs/cpf").config).table())
     """
-    if config.data["name"] not in DRAWN:
-        raise NewkindsError(f"the true parts of {config.data['name']} are not known, only those of {DRAWN[0]}.")
-    table, seed = load_table(config.data), config.train.seed
-    table = table.rows(np.sort(np.random.default_rng(seed).permutation(len(table))[:MOST_IMAGES]).tolist())
+    table, seed = _judged(config), config.train.seed
     fields, tokens, grid = [], [], (0, 0)
     for seen in details_of(model.encoder, table, model.device):
         if seen.encoded.field is None:
@@ -88,12 +102,51 @@ def parts_of(model: Model, config: Config) -> PartReport:
         fields.append(seen.encoded.field.float().cpu())
         tokens.append(seen.tokens.patches.half().cpu())  # many: half of the memory
         grid = seen.tokens.grid
-    settings = {name: value for name, value in config.data.items() if name != "name"}
-    maps = torch.from_numpy(part_maps(table.paths, **settings))
-    maps = model.encoder.backbone.preprocessing.centre_of_maps(maps)
-    parts = patch_parts(maps.numpy(), grid).reshape(len(table), -1)  # (n, N)
+    parts = _parts_on_patches(table, config, model.encoder.backbone.preprocessing, grid)
     category = np.unique(np.array(table.truth), return_inverse=True)[1]
     return part_report(torch.cat(fields).numpy(), torch.cat(tokens), parts, category, grid, seed)
+
+
+def foreground_of(backbone: Backbone, config: Config, device: torch.device) -> Foreground:
+    """How much of the class token's attention is on the creatures; an error if the backbone has no class token."""
+    table, weights, grid = _judged(config), [], (0, 0)
+    with class_attention(backbone) as looks:
+        for seen in details_of(Encoder(backbone, ORGANIZERS["none"](backbone.dim)), table, device):
+            weights.append(looks.pop().mean(dim=1).float().cpu())  # (b, N)
+            grid = seen.tokens.grid
+    creature = _parts_on_patches(table, config, backbone.preprocessing, grid) > 0  # (n, N)
+    return foreground(torch.cat(weights).numpy(), creature)
+
+
+def foreground(weights: NDArray, creature: NDArray[np.bool_]) -> Foreground:
+    """Of attention weights (n, N) and where the creature is (n, N); images without any patch of it do not count."""
+    some = creature.any(axis=1)
+    weights, creature = weights[some], creature[some]
+    inside = np.where(creature, weights, 0)  # (n, N)
+    share = inside.sum(axis=1) / weights.sum(axis=1)
+    of = inside / np.maximum(inside.sum(axis=1, keepdims=True), 1e-12)
+    entropy = -(of * np.log(np.where(of > 0, of, 1))).sum(axis=1)
+    size = creature.sum(axis=1)
+    coverage = entropy[size > 1] / np.log(size[size > 1])
+    return Foreground(float(share.mean()), float(creature.mean()), float(coverage.mean()) if len(coverage) else 1.0)
+
+
+def _judged(config: Config) -> Table:
+    """The creatures of a run, or a sample of them."""
+    if config.data["name"] not in DRAWN:
+        raise NewkindsError(f"the true parts of {config.data['name']} are not known, only those of {DRAWN[0]}.")
+    table = load_table(config.data)
+    sample = np.random.default_rng(config.train.seed).permutation(len(table))[:MOST_IMAGES]
+    return table.rows(np.sort(sample).tolist())
+
+
+def _parts_on_patches(
+    table: Table, config: Config, preprocessing: Preprocessing, grid: tuple[int, int]
+) -> NDArray[np.uint8]:
+    """(n, N): the true part of each patch, as the backbone sees the images."""
+    settings = {name: value for name, value in config.data.items() if name != "name"}
+    maps = preprocessing.centre_of_maps(torch.from_numpy(part_maps(table.paths, **settings)))
+    return patch_parts(maps.numpy(), grid).reshape(len(table), -1)
 
 
 def no_primitives(config: Config) -> NewkindsError:

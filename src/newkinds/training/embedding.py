@@ -12,6 +12,7 @@ from ..data.batch import CachedSlots, CachedTokens, Pixels
 from ..data.loader import evaluation_batches, no_longer_readable
 from ..data.table import Skipped, Table
 from ..encoders.attention import class_attention
+from ..encoders.backbones import Backbone
 from ..encoders.encoder import Encoder
 from ..encoders.tokens import Encoded, Tokens
 from .cache import TokenCache
@@ -128,20 +129,21 @@ def _readable(batch: list[tuple[int, Tensor | str]], table: Table, rows: list[in
 def details_of(encoder: Encoder, table: Table, device: torch.device, batch_size: int = 64) -> Iterator[Details]:
     """All details of the images of a table that can be read, batch by batch."""
     encoder.to(device).eval()
-    rows: list[int] = []
-    inputs, steps = _evaluation_views(encoder, table, device, batch_size, -1, None, rows, [])
-    for some in track(inputs, "looking at images", total=steps):
-        if len(some.values):
+    loader = evaluation_batches(table, encoder.backbone.preprocessing, batch_size, choose_workers(-1, device))
+    for batch in track(loader, "looking at images", total=len(loader)):
+        rows: list[int] = []
+        pixels = _readable(batch, table, rows, [])
+        if rows:
             with torch.inference_mode():
-                tokens = encoder.tokens(type(some)(some.values.to(device)))
+                tokens = encoder.tokens(Pixels(pixels.values.to(device)))
                 encoded = encoder.organizer.organize(tokens, details=True)
-            yield Details(rows[-len(some.values) :], tokens, encoded)
+            yield Details(rows, tokens, encoded)
 
 
 @torch.inference_mode()
 def fields_of(encoder: Encoder, table: Table, rows: list[int], device: torch.device) -> Fields | None:
     """The assignment fields of a few images; None if the organizer has none."""
-    views = _views(encoder, table, rows)
+    views = _views(encoder.backbone, table, rows)
     encoded = encoder.to(device).eval()(Pixels(views.to(device)), details=True)
     if encoded.field is None or encoded.grid is None:
         return None
@@ -149,18 +151,18 @@ def fields_of(encoder: Encoder, table: Table, rows: list[int], device: torch.dev
 
 
 @torch.inference_mode()
-def attention_of(encoder: Encoder, table: Table, rows: list[int], device: torch.device) -> Attention:
+def attention_of(backbone: Backbone, table: Table, rows: list[int], device: torch.device) -> Attention:
     """The class token's attention in a few images; an error that says why if the backbone has none."""
-    views = _views(encoder, table, rows)
-    backbone = encoder.backbone.to(device).eval()
+    views = _views(backbone, table, rows)
+    backbone.to(device).eval()
     with class_attention(backbone) as seen:
         tokens = backbone(backbone.preprocessing.normalise(views.to(device)))
     return Attention(_as_images(views), seen[0].mean(dim=1).float().cpu().numpy(), tokens.grid)
 
 
-def _views(encoder: Encoder, table: Table, rows: list[int]) -> Tensor:
+def _views(backbone: Backbone, table: Table, rows: list[int]) -> Tensor:
     """The evaluation views (n, 3, H, W) uint8 of a few images."""
-    preprocessing = encoder.backbone.preprocessing
+    preprocessing = backbone.preprocessing
     return torch.stack([preprocessing.centre_view(preprocessing.resize(table.open(row))) for row in rows])
 
 

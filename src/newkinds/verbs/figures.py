@@ -1,7 +1,7 @@
 """Pictures that explain a finished run: attention, primitives, a map of the features, confusion, parts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +20,10 @@ from ..discovery.figures.parts import parts_figure
 from ..discovery.figures.scatter import MOST_MAPPED, Scattered, map_figure, places_of
 from ..discovery.figures.sheet import Picture
 from ..discovery.finished import ensure_assigned, load, read_features
-from ..encoders.backbones import build_backbone
-from ..encoders.encoder import Encoder
+from ..encoders.backbones import Backbone, build_backbone
 from ..errors import NewkindsError
 from ..evaluation.judge import table_with_truth, true_classes
-from ..evaluation.parts import CELLS, FIELD, KMEANS, PartReport, no_primitives, parts_of
+from ..evaluation.parts import CELLS, FIELD, KMEANS, PartReport, foreground_of, no_primitives, parts_of
 from ..files import csv_text, json_text, make_folder, refuse_inputs, write_whole
 from ..runs.config import DRAWN
 from ..runs.run import Run
@@ -66,6 +65,8 @@ def figures(
         raise NewkindsError(f"--images {images} does not fit into a figure: 1 to {MOST_IMAGES} do.")
     subject = _Subject(run, truth, device)
     host = None if against is None else _Subject(against, truth, device)
+    if host is not None and not set(host.paths) & set(subject.paths):
+        raise NewkindsError(f"{against} is a run on other images than {run}: compare runs on the same images.")
     folder = make_folder(Path(out) if out is not None else subject.run.path(FIGURES))
     return _Drawing(subject, host, folder, images).all()
 
@@ -92,11 +93,12 @@ class _Subject:
             self._table = error
         self.paths = [member["path"] for member in self.members]
         self.truth_of, self.no_truth = self._truth(truth)
-        # the true class if it is known, else the category
-        self.kind = [self.truth_of.get(member["path"], member["category"]) for member in self.members]
+        # true classes if all are known, else categories
+        self.by_truth = all(path in self.truth_of for path in self.paths)
+        self.kind = [self.truth_of[m["path"]] if self.by_truth else m["category"] for m in self.members]
         self.is_new = [
-            self.truth_of[member["path"]] not in self.model.known if self.truth_of else member["is_new"] == "true"
-            for member in self.members
+            kind not in self.model.known if self.by_truth else member["is_new"] == "true"
+            for kind, member in zip(self.kind, self.members, strict=True)
         ]
 
     @property
@@ -115,19 +117,15 @@ class _Subject:
         return self._table.files() if isinstance(self._table, Table) else []
 
     def _truth(self, truth: str | Path | None) -> tuple[dict[str, str], str]:
-        """Path → true class of all images, or none and why."""
+        """Path → true class, as far as it is known; and why it is not."""
         try:
             given = table_with_truth(self.config, truth)
         except NewkindsError as error:
             if truth is not None:
                 raise
             return {}, str(error)
-        known = true_classes(self.paths, given)
-        known |= {member["path"]: member["given_label"] for member in self.members if member["given_label"]}
-        missing = [path for path in self.paths if path not in known]
-        if missing:
-            return {}, f"the true class of {len(missing)} image(s) is not known, such as {missing[0]}."
-        return known, ""
+        labelled = {member["path"]: member["given_label"] for member in self.members if member["given_label"]}
+        return true_classes([path for path in self.paths if path not in labelled], given) | labelled, ""
 
     def rows(self, places: Sequence[int]) -> dict[int, int]:
         """Place among the members → row of the table, of those that are still there."""
@@ -218,19 +216,25 @@ class _Drawing:
         places = self.subject.typical(self.images)
         rows = list(self.subject.rows(places).values())
         table = self.subject.table
-        now = attention_of(self.encoder, table, rows, self.device)
+        now = attention_of(self.encoder.backbone, table, rows, self.device)
         seen = [(self.subject.name, now.weights, now.grid)]
         note = "Where the class token looks in the last block, mean of all heads; one scale per image."
-        if self.host is not None:
-            before = attention_of(self.host.model.encoder, table, rows, self.device)
-            seen.insert(0, (self.host.name, before.weights, before.grid))
-        elif not self.encoder.backbone.train_blocks or self.subject.model.frozen:
+        before = self.before()
+        if before is None:
             note += " The backbone is frozen: an organizer, which comes after it, cannot change this."
         else:
-            untrained = Encoder(build_backbone(**self.subject.config.backbone), self.encoder.organizer)
-            before = attention_of(untrained, table, rows, self.device)
-            seen.insert(0, ("before training", before.weights, before.grid))
+            name, backbone = before
+            other = attention_of(backbone, table, rows, self.device)
+            seen.insert(0, (name, other.weights, other.grid))
         return attention_figure(list(now.views), seen, [self.subject.caption(place) for place in places], note)
+
+    def before(self) -> tuple[str, Backbone] | None:
+        """What the backbone is compared with: the other run's, or itself before training; None if it never trained."""
+        if self.host is not None:
+            return self.host.name, self.host.model.encoder.backbone
+        if not self.encoder.backbone.train_blocks or self.subject.model.frozen:
+            return None
+        return "before training", build_backbone(**self.subject.config.backbone)
 
     def primitives(self) -> Picture:
         places = self.subject.typical(self.images)
@@ -312,18 +316,20 @@ class _Drawing:
             at, how = places_of(embedding.float().cpu().numpy(), self.seed)
             kinds, new = [subject.kind[place] for place in places], [subject.is_new[place] for place in places]
             maps.append(Scattered(subject.name, at, kinds, new))
-        of = "true class" if self.subject.truth_of else "category"
+        of = "true class" if self.subject.by_truth else "category"
         shown, every = len(maps[-1].category), len(self.subject.members)
         some = f"{shown:,} of {every:,} images" if shown < every else f"{every:,} images"
         return map_figure(maps, f"{some} by {how}; each is tied to the middle of its {of}.")
 
     def confusion(self) -> Picture:
         subject = self.subject
-        if not subject.truth_of:
-            raise NewkindsError(subject.no_truth)
-        judged = [member for member in subject.members if not member["given_label"]]
+        unlabelled = [member for member in subject.members if not member["given_label"]]
+        judged = [member for member in unlabelled if member["path"] in subject.truth_of]
         if not judged:
-            raise NewkindsError("all images of this run are labelled: there is nothing to confuse.")
+            reason = "no true class of the unlabelled images is known: give them with --truth."
+            raise NewkindsError(subject.no_truth or reason)
+        if len(judged) < len(unlabelled):
+            warn(f"{len(unlabelled) - len(judged)} unlabelled image(s) have no true class: they are left out.")
         true = [subject.truth_of[member["path"]] for member in judged]
         confusion = confusion_of(true, [member["category"] for member in judged], subject.model.known)
         cells = [(confusion.classes[r], confusion.categories[c], n) for (r, c), n in np.ndenumerate(confusion.counts)]
@@ -335,8 +341,14 @@ class _Drawing:
         return confusion_figure(confusion, note)
 
     def parts(self) -> Picture:
-        report = self.report = parts_of(self.subject.model, self.subject.config)
-        self.write("parts.json", json_text(report.as_json(), self.drawn.folder / "parts.json", indent=1) + "\n")
+        config = self.subject.config
+        report = self.report = parts_of(self.subject.model, config)
+        looks = [(self.subject.name, self.encoder.backbone), *filter(None, [self.before()])]
+        content = report.as_json()
+        if self.encoder.backbone.has_class_token:
+            found = {name: foreground_of(backbone, config, self.device) for name, backbone in looks}
+            content["attention"] = {name: asdict(foreground) for name, foreground in found.items()}
+        self.write("parts.json", json_text(content, self.drawn.folder / "parts.json", indent=1) + "\n")
         note = (
             f"How the patches of each group are spread over the true parts, in %; largest groups first. "
             f"{report.images:,} images, {report.patches:,} patches."

@@ -85,10 +85,12 @@ def confusion_figure(confusion: Confusion, note: str) -> "Figure":
     above = 0.4 + (0.062 * max(map(len, found)) if few else 0.25)
     wide, tall = max(cell * columns, 1.2), max(cell * rows, 1.2)
     largest = confusion.largest()
-    lines = [
-        f"{number}. {names[row]} → {found[column]}: {counts[row, column]} of {counts[row].sum()}"
-        for number, (row, column) in enumerate(largest, 1)
-    ]
+    lines = []
+    for number, (row, column) in enumerate(largest, 1):
+        into = found[column]
+        if confusion.classes[row] == confusion.categories[column]:  # more of its images are of another class
+            into = f"its own, matched with {names[column]}"
+        lines.append(f"{number}. {names[row]} → {into}: {counts[row, column]} of {counts[row].sum()}")
     beside = 0.4 + 0.06 * max(map(len, ["largest confusions (images)", *lines])) + 0.2
     width = margin + wide + beside
     words = textwrap.fill(note, int(15 * width))

@@ -196,7 +196,7 @@ def fields_figure(
             axes.imshow(pixels, interpolation="antialiased")
             axes.set_axis_off()
         _number_regions(row[1], overlay, 72 * cell / max(grid))
-    for row, caption in zip(cells, shown_names(captions, int(15 * cell)), strict=False):
+    for row, caption in zip(cells, shown_names(captions, int(28 * cell)), strict=False):
         row[0].text(0, -0.03, caption, fontsize=6.5, color=INK, va="top", transform=row[0].transAxes)
 
     # The key to the winners on the left; on the right the range of shares on a ruler from 0 to 1, which shows
