@@ -27,11 +27,13 @@ TRAINED: Settings = {
 FROZEN: Settings = {"backbone": {"train_blocks": 0}}  # the tokens stay the same: only CPF and the head train
 UNTRAINED: Settings = {"train": {"epochs": 0, "freeze_organizer": True}}
 APART: Settings = {"organizer": {"readout": "apart", "start": "tokens"}}
+FIXED: Settings = {"organizer": {"normalise": True, "train_field": False}}  # as the plan of `discover` tries it
 FORMS: dict[str, tuple[str, list[Settings]]] = {  # name → organizer and settings
     "paper-untrained": ("cpf", [UNTRAINED]),
     "paper-frozen": ("cpf", [TRAINED, FROZEN]),
     "apart-untrained": ("cpf", [APART, UNTRAINED]),
     "apart-frozen": ("cpf", [APART, TRAINED, FROZEN]),
+    "apart-fixed": ("cpf", [APART, FIXED, UNTRAINED]),  # its field never trains
     "host": ("none", [TRAINED]),
     "paper": ("cpf", [TRAINED]),
     "apart": ("cpf", [APART, TRAINED]),
