@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import repeat
 from statistics import median
+from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -36,11 +37,24 @@ def inference(encode: Callable[[], object]) -> Callable[[], object]:
     return torch.inference_mode()(encode)
 
 
+# what `newkinds discover` tries: primitives that are k-means parts, each read by a map of its own
+PARTS: dict[str, Any] = {"readout": "apart", "normalise": True, "train_field": False}
+FORMS: dict[str, dict[str, Any]] = {
+    "apart": {"readout": "apart"},
+    "apart, fixed field": PARTS,
+    "gated": {"readout": "gated"},
+}
+
+
 def print_parameters(backbone: Backbone, cpf: CPF) -> None:
     base, scalars = cpf.base.numel(), 3
     rest = sum(p.numel() for p in cpf.parameters()) - base - scalars
     print(f"parameters   backbone {sum(p.numel() for p in backbone.parameters()):,}")
     print(f"             CPF {rest:,} + M·D = {base:,} + {scalars} scalars = {rest + base + scalars:,}")
+    for name, form in FORMS.items():
+        parameters = list(CPF(backbone.dim, **form).parameters())
+        trained = sum(p.numel() for p in parameters if p.requires_grad)
+        print(f"             CPF, {name}: {sum(p.numel() for p in parameters):,}, of which {trained:,} train")
 
 
 def print_operations(backbone: Backbone, fast: CPF, plain: CPF) -> None:
@@ -55,6 +69,7 @@ def print_operations(backbone: Backbone, fast: CPF, plain: CPF) -> None:
         ("CPF, fast path, CLS* only", fast, False),
         ("CPF, fast path, with the field", fast, True),
         ("CPF, plain order", plain, False),
+        *((f"CPF, {name}, CLS* only", CPF(backbone.dim, **form), False) for name, form in FORMS.items()),
     ):
         flops = count_flops(partial(cpf.organize, tokens, details))
         print(f"             {name:32}{flops / 1e6:15,.1f}{flops / host:24.2%}")
@@ -74,6 +89,7 @@ def print_times(backbone: Backbone, fast: CPF, plain: CPF, count: int, repeats: 
         "host alone": Encoder(published, ORGANIZERS["none"](backbone.dim)),
         "host + CPF, plain order": Encoder(published, plain),
         "host + CPF, fast path": Encoder(published, fast),
+        **{f"host + CPF, {name}": Encoder(published, CPF(backbone.dim, **form)) for name, form in FORMS.items()},
     }
     head = simgcd_head(backbone.dim)
     alone = {"CPF by itself, plain order": plain, "CPF by itself, fast path": fast}
