@@ -313,7 +313,7 @@ def report(out: Path) -> None:
             for base in ("none", "adapter", "grid"):
                 of_base = OverSeeds({seed: cell["new"] for seed, cell in rows.get(base, {}).items()})
                 gain = OverSeeds({seed: cell["new"] for seed, cell in cells.items()}).minus(of_base)
-                if gain is not None and row != base:
+                if gain is not None and row != base and not data.endswith("-tune"):
                     gains[row, base].append(gain)
                 differences.append("" if gain is None or row == base else said(gain))
             print(f"| {data} | {host} | {row} | {len(cells)} | {' | '.join((*means, *differences))} |")
