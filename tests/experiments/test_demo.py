@@ -24,10 +24,11 @@ def small_creatures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_creatures")
 def test_demo_compares_the_host_with_and_without_cpf(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    text = module.demo(tmp_path / "demo", epochs=1)
-    assert re.search(r"^\| SimGCD +\|", text, re.MULTILINE)
-    assert re.search(r"^\| SimGCD \+ CPF +\|", text, re.MULTILINE)
+    text = module.demo(tmp_path / "demo", seeds=[0], epochs=1)
+    names = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
+    assert names == ["", "frozen + kmeans", "SimGCD", "SimGCD + ADAPTER", "Δ", "SimGCD + CPF apart tokens", "Δ"]
     assert re.search(r"^\| Δ +\| +[+−]", text, re.MULTILINE)
+    assert "One seed: no difference can be told from chance." in text
     assert "last epoch" in text
     page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
     assert "SimGCD + CPF" in page
@@ -35,23 +36,24 @@ def test_demo_compares_the_host_with_and_without_cpf(tmp_path: Path, capfd: pyte
     assert "://" not in page
     assert (tmp_path / "demo" / "fields.png").is_file()
     capfd.readouterr()
-    assert module.demo(tmp_path / "demo", epochs=1).splitlines()[2:4] == text.splitlines()[2:4]
-    assert capfd.readouterr().err.count("is finished already") == 2
+    assert module.demo(tmp_path / "demo", seeds=[0], epochs=1).splitlines()[2:4] == text.splitlines()[2:4]
+    assert capfd.readouterr().err.count("is finished already") == 4
 
 
 @pytest.mark.usefixtures("small_creatures")
 def test_demo_of_several_hosts_is_the_plug_in_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SEEDS_OF_SEVERAL", (0, 1))
     text = module.demo(tmp_path / "demo", hosts=["simgcd", "cms"], epochs=1)
-    for name in ("SimGCD", "SimGCD \\+ CPF", "CMS", "CMS \\+ CPF"):
-        assert re.search(rf"^\| {name} +\| +[\d.]+ ± [\d.]+ \|", text, re.MULTILINE), name
-    assert len(re.findall(r"^\| Δ", text, re.MULTILINE)) == 2
+    for name in ("SimGCD", "SimGCD + ADAPTER", "SimGCD + CPF apart tokens", "CMS", "CMS + CPF apart tokens"):
+        assert re.search(rf"^\| {re.escape(name)} +\| +[\d.]+ ± [\d.]+ \|", text, re.MULTILINE), name
+    assert len(re.findall(r"^\| Δ", text, re.MULTILINE)) == 4
     assert re.search(r"^seed +0; 1$", text, re.MULTILINE)
     page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
     assert "CMS + CPF" in page
-    assert page.count(">Difference<") == 2
-    assert 0 < page.count('class="interval"') <= 2 * 7  # none if a difference is the same for all seeds
-    assert len(re.findall(r"^\| 95 % +\| +\[[+−][\d.]+, [+−][\d.]+\]", text, re.MULTILINE)) == 2
+    assert page.count(">Difference<") == 4
+    assert 0 < page.count('class="interval"') <= 4 * 7  # none if a difference is the same for all seeds
+    assert re.search(r"^\| 95 % .* \[[+−][\d.]+, [+−][\d.]+\]", text, re.MULTILINE)
+    assert re.search(r"SimGCD \+ \S.*: (no difference from the host can be told from chance|\w+ (better|worse))", text)
 
 
 def test_a_misspelt_host_is_found_at_once(tmp_path: Path) -> None:

@@ -68,9 +68,9 @@ class LoadedRun:
             for row, c, p, unlike in zip(embedded.rows, category, confidence, unlike_of(assignment), strict=True)
         ], embedded.skipped
 
-    def discover(self, table: Table, cache: TokenCache | None = None) -> Discovery:
+    def discover(self, table: Table, cache: TokenCache | None = None, page: bool = True) -> Discovery:
         """Assign the images the run was trained on, and write all it shows: features, tables, page and card."""
-        return self.show(table, self.embed(table, cache))
+        return self.show(table, self.embed(table, cache), page)
 
     def embed(self, table: Table, cache: TokenCache | None = None) -> Embedded:
         """The features of all images, which are kept."""
@@ -80,15 +80,16 @@ class LoadedRun:
         self.run.write("features.safetensors", save({"features": embedded.features}))
         return embedded
 
-    def show(self, table: Table, embedded: Embedded) -> Discovery:
-        """Assign embedded images, and write tables, page and card."""
+    def show(self, table: Table, embedded: Embedded, page: bool = True) -> Discovery:
+        """Assign embedded images, and write tables, page and card; the page may be left out."""
         from .report import render
         from .report.build import page_of  # jinja2 is needed here only
 
         assignment = self.model.assign(embedded.features)
         found = gather(self.run, table, embedded, assignment, self.names, len(self.model.known))
         write(found, self.run)
-        self.run.write("report.html", render(page_of(found, self.model, table, self.run, embedded.features)))
+        if page:
+            self.run.write("report.html", render(page_of(found, self.model, table, self.run, embedded.features)))
         self.run.write("README.md", run_card(self.run, self.model.known, found))
         return found
 

@@ -1,29 +1,26 @@
 """Comparisons as pictures: differences from the host with their intervals, or primitives × heads as a map. Each is
 written as PNG and as SVG. Marks differ in shape and in being filled, maps in lightness: neither needs colour."""
 
-import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from matplotlib import rc_context
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from ..comparison import MINUS, Comparison, Entry, Row
+from ..discovery.figures.sheet import INK, PALE, new_figure, picture
 from ..files import write_whole
 from .grid import SIZES
 
-Picture = Literal["differences", "map"]
-INK, PALE, OURS, PAPER = "#222222", "#d9d9d9", "#0072b2", "#d55e00"
-FORMATS: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}}  # same input, same bytes
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+OURS, PAPER = "#0072b2", "#d55e00"
 CELL = re.compile(r"cpf-M(\d+)-H(\d+)")
 
 
-def draw(tables: Sequence[Comparison], folder: Path, picture: Picture) -> list[Path]:
+def draw(tables: Sequence[Comparison], folder: Path, kind: Literal["differences", "map"]) -> list[Path]:
     """One picture for each table and host of which something has been run; returns the files."""
     files = []
     for table in tables:
@@ -32,21 +29,25 @@ def draw(tables: Sequence[Comparison], folder: Path, picture: Picture) -> list[P
         for method in dict.fromkeys(row.parts["method"] for row in ran if row not in baselines):
             of_host = [row for row in ran if row.parts["method"] == method and row not in baselines]
             host = next((row for row in of_host if row.parts["organizer"] == table.parts.get("against", "none")), None)
-            if host is None:
-                continue  # nothing to compare with
-            figure = {"differences": _differences, "map": _map}[picture](table, host, [*baselines, *of_host])
-            if figure is not None:
-                of_test = ["test"] if table.parts["evaluated"] == "test" else []
-                name = "-".join([table.parts["table"], table.parts["data"], method, *of_test])
-                files += _write(figure, folder / name)
+            if host is None or (kind == "map" and not any(map(_sizes, of_host))):
+                continue  # nothing to compare with, or nothing for the map
+            drawn = {"differences": _differences, "map": _map}[kind](table, host, [*baselines, *of_host])
+            of_test = ["test"] if table.parts["evaluated"] == "test" else []
+            name = "-".join([table.parts["table"], table.parts["data"], method, *of_test])
+            for ending, content in (("png", drawn.png), ("svg", drawn.svg)):
+                files.append(folder / f"{name}.{ending}")
+                write_whole(files[-1], content)
     return files
 
 
-def _differences(table: Comparison, host: Row, rows: Sequence[Row]) -> Figure:
+@picture
+def _differences(table: Comparison, host: Row, rows: Sequence[Row]) -> "Figure":
     """A panel per accuracy, a line per row: the difference from the host, its 95 % interval, and what is reported."""
+    from matplotlib.lines import Line2D  # slow to import, and tables do without
+
     shares = [index for index, column in enumerate(table.columns) if column.unit == "%"]
     height = 0.3 * len(rows) + 1.5
-    figure = _figure(2.6 + 2.5 * len(shares), height)
+    figure = new_figure(2.6 + 2.5 * len(shares), height)
     panels = figure.subplots(1, len(shares), sharey=True, squeeze=False, gridspec_kw={"wspace": 0.08})[0]
     figure.subplots_adjust(left=2.3 / figure.get_figwidth(), right=0.98, top=1 - 0.5 / height, bottom=0.85 / height)
     for panel, index in zip(panels, shares, strict=True):
@@ -94,13 +95,12 @@ def _mark(panel: Any, line: int, entry: Entry, base: Entry, is_host: bool) -> No
         panel.plot(gain.mean, line, "o", color=OURS, markerfacecolor=OURS if entry.verdict else "white", markersize=6)
 
 
-def _map(table: Comparison, host: Row, rows: Sequence[Row]) -> Figure | None:
-    """A panel per accuracy: lightness and figures of each number of primitives and heads; none if none has been run."""
-    cells = {tuple(map(int, found.groups())): row for row in rows if (found := CELL.fullmatch(row.parts["organizer"]))}
-    if not cells:
-        return None
+@picture
+def _map(table: Comparison, host: Row, rows: Sequence[Row]) -> "Figure":
+    """A panel per accuracy: lightness and figures of each number of primitives and heads."""
+    cells = {sizes: row for row in rows if (sizes := _sizes(row))}
     shares = [index for index, column in enumerate(table.columns) if column.unit == "%"]
-    figure = _figure(3.1 * len(shares) + 0.7, 4.1)
+    figure = new_figure(3.1 * len(shares) + 0.7, 4.1)
     panels = figure.subplots(1, len(shares), sharey=True, squeeze=False, gridspec_kw={"wspace": 0.08})[0]
     figure.subplots_adjust(left=0.07, right=0.99, top=0.83, bottom=0.2)
     beside = [row for row in rows if row not in cells.values() and row.parts["assigner"] in ("own", "kmeans")]
@@ -133,24 +133,12 @@ def _map(table: Comparison, host: Row, rows: Sequence[Row]) -> Figure | None:
     return figure
 
 
+def _sizes(row: Row) -> tuple[int, int] | None:
+    """Primitives and heads of a row of the sensitivity."""
+    found = CELL.fullmatch(row.parts["organizer"])
+    return (int(found[1]), int(found[2])) if found else None
+
+
 def _short(row: Row, host: Row) -> str:
     """Its name without that of its host."""
     return row.name.removeprefix("frozen + ").removeprefix(f"{host.name.partition(' + ')[0]} + ")
-
-
-def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), dpi=160, facecolor="white")  # no pyplot: it has global state
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _write(figure: Figure, path: Path) -> list[Path]:
-    """The figure as PNG and as SVG, beside each other."""
-    files = []
-    for kind, metadata in FORMATS.items():
-        drawn = io.BytesIO()
-        with rc_context({"svg.hashsalt": "newkinds"}):
-            figure.savefig(drawn, format=kind, metadata=metadata)
-        files.append(path.with_name(f"{path.name}.{kind}"))
-        write_whole(files[-1], drawn.getvalue())
-    return files

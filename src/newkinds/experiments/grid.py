@@ -151,7 +151,7 @@ def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = CO
             chosen = {section: values for section, values in cell.variant.items() if section in ASSIGNING}
             assign(_frozen_features(cell, out, settings), out=folder, seed=cell.seed, settings=chosen)
         else:
-            discover(None, folder, settings=layers)
+            discover(None, folder, page=False, settings=layers)
         evaluate(folder)
     else:
         require_same_settings(None, folder, settings=layers)
@@ -175,7 +175,7 @@ def _frozen_features(cell: Cell, out: Path, settings: Settings) -> Path:
     if Run(folder).path("features.safetensors").is_file():
         require_same_settings(None, folder, settings=layers)
     else:
-        discover(None, folder, settings=layers)
+        discover(None, folder, page=False, settings=layers)
     return folder
 
 

@@ -25,7 +25,7 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def discover(
-    data: str | Path | None, out: str | Path | None = None, *, time: str | float | None = None,
+    data: str | Path | None, out: str | Path | None = None, *, time: str | float | None = None, page: bool = True,
     **choices: Unpack[Choices],
 ) -> Discovery:  # fmt: skip
     """Find the known and new categories of partly labelled images, and write tables and a page.
@@ -33,7 +33,8 @@ def discover(
     By default the way to do it is chosen by evidence: an answer from frozen features comes first, then trainings are
     tried and judged on labelled images alone, within `time` ("10m", "2h", or seconds; an hour by default). Naming a
     method, an organizer, a recipe or how to train switches the choosing of the training off. `out` is
-    `newkinds-NAME` by default, with the name of the data. To resume, make the same call again.
+    `newkinds-NAME` by default, with the name of the data. `page=False` writes no page if a training was named:
+    a grid of many runs needs none. To resume, make the same call again.
 
     >>> found = newkinds.discover("photos/", "runs/photos", time="10m")
     >>> len(found.new)
@@ -47,7 +48,7 @@ def discover(
             config = replace(config, k="auto")
         config, counted = with_k(config, table, run)
         loaded, cache = train_on(table, config, run, counted)
-        return loaded.discover(table, cache)
+        return loaded.discover(table, cache, page)
     plan = Plan(layers, run, budget)
     plan.look()
     plan.embed()
