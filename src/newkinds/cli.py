@@ -123,13 +123,14 @@ def _tune(data: str | None = None, **chosen: Any) -> None:
 @verb(
     argument("--out", "FOLDER", "where to write (default: newkinds-demo)"),
     argument("--hosts", "NAMES", "methods, separated by commas, or all (default: simgcd)", type=names),
-    argument("--seeds", "N", "one run each (default: 0; for several hosts 0 1 2)", type=int, nargs="+"),
+    argument("--seeds", "N", "one run each (default: 0 to 4; for several hosts 0 to 2)", type=int, nargs="+"),
     *choices("epochs"),
 )
 def _demo(**chosen: Any) -> None:
-    """Train hosts with and without CPF on drawn creatures and compare them in a table and on a web page.
+    """Train hosts alone, with an adapter and with CPF on drawn creatures, beside k-means without training, and compare
+    them in a table and on a web page: which differences can be told from chance?
 
-    newkinds demo                                     SimGCD with and without CPF on drawn creatures
+    newkinds demo                                     does CPF help SimGCD on drawn creatures?
     newkinds demo --out my-demo --seeds 1 --epochs 30
     newkinds demo --hosts all --out plug-in           every method, three seeds: the plug-in table
     newkinds demo --hosts cms,selex --seeds 0 1 2 3 4

@@ -153,7 +153,7 @@ class Row:
         if not any(entry.interval for entry in self.entries):
             return ""
         sure = [f"{entry.column.name} {entry.verdict} ({entry.change})" for entry in self.entries if entry.verdict]
-        return f"{self.name}: {', '.join(sure) or f'no difference from {base} can be told from chance'}."
+        return f"{self.name} against {base}: {', '.join(sure) or 'no difference can be told from chance'}."
 
 
 @dataclass

@@ -78,8 +78,10 @@ def demo(
     if not outcomes:
         raise NewkindsError(f"none of the {len(cells)} runs in {folder} could be finished: see the messages above.")
     (comparison,) = comparisons(table, outcomes)
-    said = [sentence for row in comparison.rows if (sentence := row.told_apart())]
-    comparison.note = " ".join(said or ["One seed: no difference can be told from chance."])
+    (with_adapter,) = comparisons(replace(table, against="adapter"), outcomes)
+    said = [row.told_apart() for row in comparison.rows]
+    said += [row.told_apart(with_adapter.base) for row in with_adapter.rows if row.parts["organizer"] == CPF]
+    comparison.note = " ".join(filter(None, said)) or "One seed: no difference can be told from chance."
     command = ["newkinds", "demo", "--out", str(folder), "--hosts", ",".join(methods), "--seeds", *map(str, seeds)]
     shown = next((cell for cell in outcomes if cell.organizer == CPF), next(iter(outcomes)))
     _write_page(folder, shown, comparison, shlex.join([*command, "--epochs", str(epochs)]))
