@@ -26,7 +26,7 @@ def small_creatures(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_demo_compares_the_host_with_and_without_cpf(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text = module.demo(tmp_path / "demo", seeds=[0], epochs=1)
     names = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
-    assert names == ["", "frozen + kmeans", "SimGCD", "SimGCD + ADAPTER", "Δ", "SimGCD + CPF apart tokens", "Δ"]
+    assert names == ["", "frozen + kmeans", "SimGCD", "SimGCD + ADAPTER", "Δ", "SimGCD + CPF parts", "Δ"]
     assert re.search(r"^\| Δ +\| +[+−]", text, re.MULTILINE)
     assert "One seed: no difference can be told from chance." in text
     assert "last epoch" in text
@@ -44,7 +44,7 @@ def test_demo_compares_the_host_with_and_without_cpf(tmp_path: Path, capfd: pyte
 def test_demo_of_several_hosts_is_the_plug_in_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SEEDS_OF_SEVERAL", (0, 1))
     text = module.demo(tmp_path / "demo", hosts=["simgcd", "cms"], epochs=1)
-    for name in ("SimGCD", "SimGCD + ADAPTER", "SimGCD + CPF apart tokens", "CMS", "CMS + CPF apart tokens"):
+    for name in ("SimGCD", "SimGCD + ADAPTER", "SimGCD + CPF parts", "CMS", "CMS + CPF parts"):
         assert re.search(rf"^\| {re.escape(name)} +\| +[\d.]+ ± [\d.]+ \|", text, re.MULTILINE), name
     assert len(re.findall(r"^\| Δ", text, re.MULTILINE)) == 4
     assert re.search(r"^seed +0; 1$", text, re.MULTILINE)

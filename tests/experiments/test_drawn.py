@@ -86,7 +86,7 @@ def test_rows_that_cannot_be_or_are_another_row_are_left_out_with_a_sentence(
     assert "SimGCD + CPF literal on creatures is left out: its settings are those of SimGCD + CPF." in told
     asked = [cell.organizer for cell in begun]
     assert "cpf-literal" not in asked
-    assert {"none", "patches", "adapter", "grid", "cpf", "cpf-gated", "cpf-apart-tokens", "cpf-frozen"} <= set(asked)
+    assert {"none", "patches", "adapter", "grid", "cpf", "cpf-gated", "cpf-parts", "cpf-frozen"} <= set(asked)
 
 
 def test_an_ablation_of_creatures_is_printed_and_drawn(run_cli: Cli, tmp_path: Path) -> None:

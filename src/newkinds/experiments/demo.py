@@ -23,7 +23,7 @@ DATA = "creatures"
 DATA_SEED = 101  # of creatures on which nothing was ever chosen, neither a setting nor this seed (RESULTS.md)
 EPOCHS = 15
 SEEDS, SEEDS_OF_SEVERAL = (0, 1, 2, 3, 4), (0, 1, 2)
-CPF = "cpf-apart-tokens"
+CPF = "cpf-parts"
 # The published settings are for data sets and backbones a hundred times as large. Here the backbone stays frozen: a run
 # takes seconds, and the organizer is all that can adapt. The rates were chosen once, with SimGCD on creatures of
 # another data seed, and are the same for all hosts (RESULTS.md says among which).

@@ -27,7 +27,8 @@ from ..verbs.train import require_same_settings
 
 Settings = Sequence[Mapping[str, Any]]
 READOUTS = get_args(Readout)
-APART = {"readout": "apart", "start": "tokens"}
+# primitives that begin as parts of the images and stay so: only what reads them trains
+PARTS = {"name": "cpf", "readout": "apart", "start": "tokens", "normalise": True, "train_field": False}
 SIZES = range(4, 25, 4)  # primitives and heads, as in the paper's figure
 COUNTED_BY = "ward"  # published for trained features, and the same in all tables
 
@@ -95,8 +96,9 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {  # organizers with settings t
     "cpf-without-prior": {"organizer": {"name": "cpf", "use_prior": False}},
     "cpf-without-data": {"organizer": {"name": "cpf", "use_data": False}},
     **{f"cpf-{readout}": {"organizer": {"name": "cpf", "readout": readout}} for readout in READOUTS},
-    "cpf-apart-tokens": {"organizer": {"name": "cpf", **APART}},
-    "cpf-apart-frozen": {"organizer": {"name": "cpf", **APART}, "train": {"freeze_organizer": True}},
+    "cpf-parts": {"organizer": PARTS},
+    "cpf-parts-trained": {"organizer": {**PARTS, "train_field": True}},
+    "cpf-random-parts": {"organizer": {**PARTS, "start": "random"}},
     "cpf-frozen": {"organizer": {"name": "cpf"}, "train": {"freeze_organizer": True}},
     "cpf-full-phi": {"organizer": {"name": "cpf", "phi_rank": None}},
     **{

@@ -15,8 +15,8 @@ FINE = ("cub", "aircraft", "cars")
 COUNTED = ("cifar100", "imagenet100", "cub", "cars")
 ABLATED = (
     "none", "patches", "adapter", "grid", "cpf", "cpf-without-alpha", "cpf-without-prior", "cpf-without-data",
-    *(f"cpf-{readout}" for readout in READOUTS), "cpf-apart-tokens", "cpf-full-phi", "cpf-frozen",
-    "cpf-apart-frozen",
+    *(f"cpf-{readout}" for readout in READOUTS), "cpf-full-phi", "cpf-frozen",
+    "cpf-parts", "cpf-parts-trained", "cpf-random-parts",
 )  # fmt: skip
 SWEPT = ("none", "adapter", *(f"cpf-M{primitives}-H{heads}" for primitives, heads in product(SIZES, SIZES)))
 SWEEP_REPORTED = "The paper shows this as a picture without figures; it says: best and stable for 12 to 16 primitives."
