@@ -169,19 +169,24 @@ def _of_frozen_features(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _possible(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> list[Cell]:
     """The cells without the rows that would be another row once more, or that the backbone has no room for."""
-    rows: dict[str, Cell] = {}  # settings → the first row that has them
+    rows: dict[str, Cell] = {}  # data and settings → the first row that has them
+    widths: dict[str, int] = {}  # backbone → its width
     left_out: dict[Cell, str] = {}
     for row in dict.fromkeys(cell.row for cell in cells):
+        layers = [*settings(row), *row.layers()]
         try:
-            config = settled([*settings(row), *row.layers()])
-            same = rows.setdefault(f"{row.data}: {config}", row)
-            heads, width = config.organizer.get("heads"), width_of(config.backbone["name"])
+            config = resolve(*layers)
+            heads, backbone = config.organizer.get("heads"), str(config.backbone)
+            if heads and backbone not in widths:
+                widths[backbone] = width_of(settled(layers).backbone["name"])
         except Exception:  # found again, and reported, where all settings are checked
             continue
+        same = rows.setdefault(f"{row.data}: {config}", row)
         if same != row:
             left_out[row] = f"{row.title} on {row.data} is left out: its settings are those of {same.title}."
-        elif heads and width % heads:
-            left_out[row] = f"{heads} heads are left out on {row.data}: they do not divide its {width} features."
+        elif heads and widths[backbone] % heads:
+            said = f"they do not divide its {widths[backbone]} features"
+            left_out[row] = f"{heads} heads are left out on {row.data}: {said}."
     for reason in dict.fromkeys(left_out.values()):
         say(reason)
     return [cell for cell in cells if cell.row not in left_out]
