@@ -1,5 +1,6 @@
 """The plan of discover: what is tried, by which evidence it is chosen, and what an interruption leaves behind."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,21 @@ def test_a_plan_ends_with_a_complete_run_and_says_what_was_compared(tmp_path: Pa
     assert not run.path("plan").exists(), "what was only tried is not kept"
     assert len(run.read_table("assignments.csv")) == 120
     assert newkinds.load(tmp_path / "run").model.k == 10
+
+
+def test_primitives_are_a_candidate_that_can_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = next(recipe for recipe in RECIPES if recipe.settings.get("organizer", {}).get("name") == "cpf")
+    monkeypatch.setattr(plan, "RECIPES", (replace(recipe, steps=25),))
+
+    def the_trained_one(tried: Sequence[Candidate]) -> tuple[Candidate, str]:
+        return next((c for c in tried if c.trains and c.state == JUDGED), tried[0]), "for this test"
+
+    monkeypatch.setattr(plan, "choose", the_trained_one)
+    record = planned(tmp_path / "run")
+    assert record["chosen"] == "adapter and primitives (CPF), own prototypes"
+    organizer = newkinds.load(tmp_path / "run").model.encoder.organizer
+    assert isinstance(organizer, newkinds.CPF)
+    assert organizer.apart.up.any()  # it was trained
 
 
 def with_noisy_truth(table: Table) -> Table:
