@@ -233,6 +233,9 @@ def _figures(run: str, **chosen: Any) -> int:
     argument("--against", "RUN", "show this run of the same images beside them, such as the host without CPF"),
     argument("--out", "FOLDER", "where to write (default: into each run)"),
     argument("--images", "N", "how many of a run's images to look at (default: 1000)", type=int),
+    switch(
+        "--features-only", "features_only", "only the features that runs kept: at once, and without figures of each"
+    ),
     *choices("device"),
 )
 def _diagnose(runs: list[str], **chosen: Any) -> None:
@@ -242,7 +245,7 @@ def _diagnose(runs: list[str], **chosen: Any) -> None:
 
     newkinds diagnose runs/cpf --against runs/host    what an organizer does to features and tokens
     newkinds diagnose runs/cpf --images 200 --out diagnosed
-    newkinds diagnose runs/*/ --out compared          rank correlation of entropy and accuracy over many runs
+    newkinds diagnose runs/*/ --features-only         rank correlation of entropy and accuracy over many runs
     """
     from .evaluation.diagnose import diagnose_runs
 

@@ -70,6 +70,7 @@ def test_a_run_against_its_host(run: Path, host: Path, run_cli: Cli) -> None:
     assert after["diagnose.md"].decode() in (out, out + "\n")
     assert after["diagnose_spectra.png"].startswith(b"\x89PNG")
     assert b"<svg" in after["diagnose_spectra.svg"]
+    assert b"mathdefault" not in after["diagnose_spectra.svg"]  # ticks are numbers, not the source of an equation
     assert {"diagnose.json", "diagnose.md", *PICTURES} <= {file.name for file in Run(run).own_files()}  # have checksums
     assert contents(host) == of_host
     assert set(json.loads(after["diagnose.json"])["about"]) >= {"contribution", "disagreement", "dead"}
@@ -174,6 +175,23 @@ def test_several_runs_end_with_a_table(
     }  # fmt: skip
     assert len(list((tmp_path / "all").glob("*/diagnose.json"))) == 6
     assert not (host / "diagnose.json").exists()
+
+
+def test_features_alone_need_no_images_and_change_no_run(
+    run: Path, host: Path, tmp_path: Path, run_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = [Path(shutil.copytree(host, tmp_path / f"copy{place}")) for place in range(4)]
+    before = contents(run)
+    with monkeypatch.context() as patched:
+        patched.setattr(runs, "details_of", None)
+        status, out, err = run_cli("diagnose", run, *copies, "--features-only")
+        found = newkinds.diagnose_runs(run, features_only=True).runs[0]
+    assert status == 0, err
+    assert "ρ with All" in out
+    features = load_file(run / "features.safetensors")["features"]
+    assert found.spectrum(result.FEATURE).entropy == pytest.approx(von_neumann_entropy(features))
+    assert found.spectrum(result.CENTRED).entropy == pytest.approx(von_neumann_entropy(features - features.mean(0)))
+    assert contents(run) == before
 
 
 def test_spearman_is_the_correlation_of_ranks() -> None:

@@ -77,13 +77,18 @@ def _on_unlabelled(run: Run, given: Table, by_own_truth: bool) -> tuple[Figures,
     return score(true, predicted, known), len(true)
 
 
-def known_accuracy(run: Run, table: Table) -> Figures | None:
-    """All, Old and New of a run, by what its own images (`table`) say; None if it has not assigned them, or if their
-    true classes are not known. Nothing is written."""
-    truth = zip(table.labels, table.truth or [], strict=False)
-    if not run.path("assignments.csv").is_file() or all(label or not true for label, true in truth):
+def known_accuracy(run: Run) -> Figures | None:
+    """All, Old and New of a run, as `evaluate` found them or by its images' own truth; None if it has not assigned its
+    images, or if their true classes are not known. Nothing is written."""
+    if not run.path("assignments.csv").is_file():
         return None
-    metrics, _ = _on_unlabelled(run, table, by_own_truth=True)
+    if run.path("evaluation.json").is_file():
+        metrics = run.read_json("evaluation.json")["metrics"]
+    else:
+        table = load_table(run.config().data)
+        if all(label or not true for label, true in zip(table.labels, table.truth or [], strict=False)):
+            return None
+        metrics, _ = _on_unlabelled(run, table, by_own_truth=True)
     return {part: metrics[f"acc_{part}"] for part in ("all", "old", "new")}
 
 

@@ -50,9 +50,9 @@ def panels(count: int, title: str, rows: int = 1) -> tuple["Figure", list["Axes"
     return figure, axes
 
 
-def _legend_below(axes: "Axes") -> None:
+def _legend_below(axes: "Axes", columns: int = 2) -> None:
     """Where no line can run through it."""
-    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=columns)
 
 
 def _name(found: Diagnosis) -> str:
@@ -76,8 +76,11 @@ def _spectra(found: Diagnosis, against: Diagnosis | None) -> "Figure":
             shown = f"{label}: H = {entry.entropy:.2f}, rank99 = {entry.rank99:.0f}"
             axes.plot(range(1, len(shares) + 1), shares, label=shown, **STYLES[line])
         axes.set(xscale="log", yscale="log", xlabel="eigenvalue, largest first", ylabel="share of the sum")
+        for axis in (axes.xaxis, axes.yaxis):  # powers of ten are equations to matplotlib, and text is text here
+            axis.set_major_formatter(lambda value, _: f"{value:g}")
+            axis.set_minor_formatter(lambda *_: "")
         axes.set_title(f"rows: {rows}", fontsize=10, color=INK)
-        _legend_below(axes)
+        _legend_below(axes, columns=1)
     return figure
 
 

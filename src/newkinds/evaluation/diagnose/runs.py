@@ -1,14 +1,15 @@
 """The verb: diagnose finished runs, and write what was found beside them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ...console import say, warn
 from ...data.loader import seed_for
-from ...discovery.finished import images_of, load
+from ...discovery.finished import images_of, load, read_features
 from ...encoders.organizers import ORGANIZERS
 from ...errors import NewkindsError
 from ...files import checksum, json_text, make_folder, write_whole
@@ -19,7 +20,7 @@ from ..judge import known_accuracy
 from . import several
 from .figures import entropy_and_accuracy, pictures
 from .result import ABOUT, Diagnosis, as_text
-from .seen import Seen
+from .seen import Seen, of_features
 
 RESULT, TABLES = "diagnose.json", "diagnose.md"
 IMAGES = 1000  # of the sample, by default
@@ -40,13 +41,14 @@ class Diagnosed:
 
 def diagnose_runs(
     runs: str | Path | Iterable[str | Path], against: str | Path | None = None, *, out: str | Path | None = None,
-    images: int = IMAGES, device: str = "auto",
+    images: int = IMAGES, features_only: bool = False, device: str = "auto",
 ) -> Diagnosed:  # fmt: skip
     """Measure what happens inside finished runs; tables, `diagnose.json` and figures are written into each of them.
 
     `against`: a run of the same images that is shown beside them, such as the host without CPF. `out`: another folder
     to write to; for several runs, one folder in it for each. `images`: how many of a run's images are looked at.
     Several runs end with a table of all of them: does lower or higher entropy go with better discovery?
+    `features_only`: look at the features that the runs kept alone. That takes no time, and nothing is written to them.
 
     >>> print(newkinds.diagnose_runs("runs/cpf", against="runs/host").text)
     """
@@ -57,21 +59,27 @@ def diagnose_runs(
     if other is not None:
         for run in opened:
             _require_same_images(run, other)
-    folders = _folders(opened, None if out is None else Path(out))
-    beside = None if other is None else _earlier(other.folder, other, images) or _measured(other, images, device)
-    found = []
-    for run, folder in zip(opened, folders, strict=True):
-        measured = _earlier(folder, run, images)
-        if measured is not None:
-            say(f"{run.folder} is diagnosed already: to measure it again, delete {folder / RESULT}")
-        measured = measured or _measured(run, images, device)
-        _write(measured, beside, run, folder)
-        found.append(measured)
+    beside: Diagnosis | None = None
+    if features_only:
+        found = [_of_kept_features(run) for run in opened]
+        beside = None if other is None else _of_kept_features(other)
+    else:
+        folders = _folders(opened, None if out is None else Path(out))
+        if other is not None:
+            beside = _earlier(other.folder, other, images) or _measured(other, images, device)
+        found = []
+        for run, folder in zip(opened, folders, strict=True):
+            measured = _earlier(folder, run, images)
+            if measured is not None:
+                say(f"{run.folder} is diagnosed already: to measure it again, delete {folder / RESULT}")
+            measured = measured or _measured(run, images, device)
+            _write(measured, beside, run, folder)
+            found.append(measured)
     if len(found) == 1:
         return Diagnosed(found, as_text(found[0], beside))
     if out is not None and any(run.accuracy for run in found):
         for name, content in entropy_and_accuracy(several.groups_of(found)).items():
-            write_whole(Path(out) / name, content)
+            write_whole(make_folder(Path(out)) / name, content)
     return Diagnosed(found, several.as_text(found if beside is None else [*found, beside]))
 
 
@@ -124,7 +132,9 @@ def _earlier(folder: Path, run: Run, images: int) -> Diagnosis | None:
     except (NewkindsError, KeyError, TypeError):
         warn(f"{folder / RESULT} is damaged or of another version: it is measured again.")
         return None
-    return found if (found.model, found.requested) == (checksum(run.model_file), images) else None
+    if (found.model, found.requested) != (checksum(run.model_file), images):
+        return None
+    return replace(found, accuracy=known_accuracy(run))  # the run may have been assigned since
 
 
 def _measured(run: Run, images: int, device: str) -> Diagnosis:
@@ -137,15 +147,28 @@ def _measured(run: Run, images: int, device: str) -> Diagnosis:
         seen.add(part.tokens, part.encoded)
     if seen.images < 2:
         raise NewkindsError(f"{run.folder} has {seen.images} readable image(s), and 2 are needed to diagnose a run.")
-    config = loaded.config
-    organizer = set_otherwise(config.organizer, ORGANIZERS[config.organizer["name"]])
+    return _described(
+        run, requested=images, images=seen.images, of=len(table), spectra=seen.spectra(), measures=seen.measures(),
+        drawn=seen.drawn(), note="" if seen.cpf else NEEDS_CPF,
+    )  # fmt: skip
+
+
+def _of_kept_features(run: Run) -> Diagnosis:
+    """The spectra of the features of all images, which a run keeps."""
+    features = read_features(run)
+    n = len(features)
+    return _described(run, requested=n, images=n, of=n, spectra=of_features(features), measures={}, drawn={})
+
+
+def _described(run: Run, **found: Any) -> Diagnosis:
+    """What was found, with what the run is."""
+    config = run.config()
     size = f", {config.backbone['image_size']} px" if config.backbone["image_size"] else ""
     return Diagnosis(
         run=str(run.folder), data=config.data["name"], split=run.read_json("protocol.json")["split"],
         backbone=f"{config.backbone['name']}{size}", method=config.method["name"],
-        organizer=organizer, seed=config.train.seed, model=checksum(run.model_file),
-        requested=images, images=seen.images, of=len(table), accuracy=known_accuracy(run, table),
-        spectra=seen.spectra(), measures=seen.measures(), drawn=seen.drawn(), note="" if seen.cpf else NEEDS_CPF,
+        organizer=set_otherwise(config.organizer, ORGANIZERS[config.organizer["name"]]), seed=config.train.seed,
+        model=checksum(run.model_file), accuracy=known_accuracy(run), **found,
     )  # fmt: skip
 
 

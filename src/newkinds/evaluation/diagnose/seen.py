@@ -1,6 +1,6 @@
 """What was seen while a sample of images went through an encoder: small things are kept, of tokens only sums."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -103,14 +103,10 @@ class Seen:
         """Of image features, of tokens before and after rewriting, of what CPF mixes and of its primitives."""
         cls, feature = self._all("cls"), self._all("feature")
         embedding = self.model.embedding(feature.to(self.model.device)).detach().float().cpu()
-        of_sample = {
-            CLS: cls, FEATURE: feature, CENTRED_CLS: cls - cls.mean(dim=0), CENTRED: feature - feature.mean(dim=0),
-            ADDED: feature - cls, EMBEDDING: embedding,
-        }  # fmt: skip
+        of_sample = {CLS: cls, CENTRED_CLS: cls - cls.mean(dim=0), ADDED: feature - cls, EMBEDDING: embedding}
         if embedding.shape == feature.shape and torch.allclose(embedding, F.normalize(feature, dim=1), atol=1e-5):
             del of_sample[EMBEDDING]  # the features themselves
-        directed = {name: rows[rows.any(dim=1)] for name, rows in of_sample.items()}
-        found = [_described(name, spectra(z[None]), z.shape, SAMPLE) for name, z in directed.items() if len(z)]
+        found = [*of_features(feature), *_of_rows(of_sample)]
         for name, pooled in self._pooled.items():
             dim = len(pooled.sum)
             found.append(_described(name, torch.cat(self._of_images[name]), (self.tokens_per_image, dim), IMAGE))
@@ -230,6 +226,17 @@ class _Energy:
     def shared(self) -> float | None:
         """The share of the energy that is in the mean row."""
         return _ratio(float((self.sum / self.rows).square().sum()), self.energy / self.rows)
+
+
+def of_features(feature: Tensor) -> list[Spectrum]:
+    """Of the features (n, D) of many images, with and without their mean."""
+    return _of_rows({FEATURE: feature, CENTRED: feature - feature.mean(dim=0)})
+
+
+def _of_rows(matrices: Mapping[str, Tensor]) -> list[Spectrum]:
+    """Of matrices with one row per image; rows of zeros, which have no direction, are left out."""
+    directed = {name: rows[rows.any(dim=1)] for name, rows in matrices.items()}
+    return [_described(name, spectra(rows[None]), rows.shape, SAMPLE) for name, rows in directed.items() if len(rows)]
 
 
 def _described(matrix: str, shares: Tensor, shape: Sequence[int], per: str) -> Spectrum:
