@@ -52,7 +52,7 @@ def panels(count: int, title: str, rows: int = 1) -> tuple["Figure", list["Axes"
 
 def _legend_below(axes: "Axes", columns: int = 2) -> None:
     """Where no line can run through it."""
-    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=columns)
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=columns)
 
 
 def _name(found: Diagnosis) -> str:
