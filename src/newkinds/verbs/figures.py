@@ -191,7 +191,7 @@ class _Drawing:
         for name, draw in figures.items():
             try:
                 picture = draw()
-            except NewkindsError as error:
+            except (NewkindsError, BadImage) as error:  # an image may vanish at any moment
                 self.drawn.skipped[name] = str(error)
                 warn(f"{name} skipped: {error}")
                 continue
