@@ -147,17 +147,12 @@ class CPF(Organizer):
         super().__init__()
         if phi_rank == "auto":
             phi_rank = max(1, dim // 8)
-        given: dict[str, object] = {
-            "primitives": primitives,
-            "phi_rank": phi_rank,
-            "readout": readout,
-            "start": start,
-            "rank": rank,
-        }
-        given |= {"data_temperature": data_temperature, "prior_temperature": prior_temperature}
-        section_of(
-            "organizer", CPF, {**given, "reconstruction": reconstruction, "dropout": dropout}
-        )  # refuses what is out of range
+        given = {
+            "primitives": primitives, "phi_rank": phi_rank, "readout": readout, "start": start, "rank": rank,
+            "data_temperature": data_temperature, "prior_temperature": prior_temperature,
+            "reconstruction": reconstruction, "dropout": dropout,
+        }  # fmt: skip
+        section_of("organizer", CPF, given)  # refuses what is out of range
         if heads < 1 or dim % heads:
             divisors = ", ".join(str(count) for count in range(1, min(dim, 32) + 1) if dim % count == 0)
             raise NewkindsError(f"CPF cannot share {dim} features among {heads} heads; heads can be {divisors}.")
