@@ -22,7 +22,7 @@ from newkinds.data.batch import Batch, Pixels
 from newkinds.encoders.backbones import Backbone, build_backbone
 from newkinds.encoders.encoder import Encoder
 from newkinds.encoders.organizers import ORGANIZERS
-from newkinds.encoders.organizers.cpf import CPF
+from newkinds.encoders.organizers.cpf import CPF, PARTS
 from plain_cpf import PlainCPF
 from side_by_side import AsPublished, TrainingStep, forward_and_backward, machine, ratio, simgcd_head, times_in_turns
 
@@ -37,8 +37,6 @@ def inference(encode: Callable[[], object]) -> Callable[[], object]:
     return torch.inference_mode()(encode)
 
 
-# what `newkinds discover` tries: primitives that are k-means parts, each read by a map of its own
-PARTS: dict[str, Any] = {"readout": "apart", "normalise": True, "train_field": False}
 FORMS: dict[str, dict[str, Any]] = {
     "apart": {"readout": "apart"},
     "apart, fixed field": PARTS,

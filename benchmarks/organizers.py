@@ -33,7 +33,7 @@ from newkinds.data.splits import for_tuning
 from newkinds.data.table import Table, readable
 from newkinds.encoders.backbones import Backbone, build_backbone
 from newkinds.encoders.organizers.apart import Grid
-from newkinds.encoders.organizers.cpf import CPF
+from newkinds.encoders.organizers.cpf import CPF, PARTS
 from newkinds.encoders.tokens import Tokens
 from newkinds.files import csv_text, write_whole
 from newkinds.methods import METHODS
@@ -45,7 +45,6 @@ from newkinds.training.model import Model, build_model
 from newkinds.training.optimizers import build_optimizer, parameter_groups
 from newkinds.training.slots import SlotStore
 
-PARTS: dict[str, Any] = {"name": "cpf", "readout": "apart", "start": "tokens", "normalise": True, "train_field": False}
 ROWS: dict[str, dict[str, Any]] = {
     "none": {"name": "none"},
     "patches": {"name": "patches"},
@@ -53,9 +52,9 @@ ROWS: dict[str, dict[str, Any]] = {
     "grid": {"name": "grid"},
     "cpf": {"name": "cpf", "readout": "literal"},
     "cpf-gated": {"name": "cpf", "readout": "gated"},
-    "cpf-parts": PARTS,
-    "cpf-parts-trained": {**PARTS, "train_field": True},
-    "cpf-random-parts": {**PARTS, "start": "random"},
+    "cpf-parts": {"name": "cpf", **PARTS},
+    "cpf-parts-trained": {"name": "cpf", **PARTS, "train_field": True},
+    "cpf-random-parts": {"name": "cpf", **PARTS, "start": "random"},
 }
 # chosen on labelled images (--tune), the same for all rows: see RESULTS.md
 RATES = {
@@ -246,7 +245,7 @@ def information(kind: str, table: Table, tokens: torch.Tensor, backbone: Backbon
     cls_of_all, patches = torch.cat([part.cls for part in found]), torch.cat([part.patches for part in found])
     sample = Tokens(cls_of_all, patches, found[0].grid)
     torch.manual_seed(0)
-    cpf = CPF(backbone.dim, **{name: value for name, value in PARTS.items() if name != "name"})
+    cpf = CPF(backbone.dim, **PARTS)
     cpf.start(Tokens(sample.cls[:512], sample.patches[:512], sample.grid))
     cls = centred(sample.cls[:, None])  # (n, 1, D)
     beside = {

@@ -12,7 +12,7 @@ from ..assigners import ASSIGNERS
 from ..cluster.count import Count
 from ..comparison import Column
 from ..console import say, warn
-from ..encoders.organizers.cpf import Readout
+from ..encoders.organizers.cpf import PARTS, Readout
 from ..errors import NewkindsError, reason_of
 from ..evaluation.judge import evaluate
 from ..methods import METHODS
@@ -28,7 +28,6 @@ from ..verbs.train import require_same_settings
 Settings = Sequence[Mapping[str, Any]]
 READOUTS = get_args(Readout)
 # primitives that begin as parts of the images and stay so: only what reads them trains
-PARTS = {"name": "cpf", "readout": "apart", "start": "tokens", "normalise": True, "train_field": False}
 SIZES = range(4, 25, 4)  # primitives and heads, as in the paper's figure
 COUNTED_BY = "ward"  # published for trained features, and the same in all tables
 
@@ -96,9 +95,9 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {  # organizers with settings t
     "cpf-without-prior": {"organizer": {"name": "cpf", "use_prior": False}},
     "cpf-without-data": {"organizer": {"name": "cpf", "use_data": False}},
     **{f"cpf-{readout}": {"organizer": {"name": "cpf", "readout": readout}} for readout in READOUTS},
-    "cpf-parts": {"organizer": PARTS},
-    "cpf-parts-trained": {"organizer": {**PARTS, "train_field": True}},
-    "cpf-random-parts": {"organizer": {**PARTS, "start": "random"}},
+    "cpf-parts": {"organizer": {"name": "cpf", **PARTS}},
+    "cpf-parts-trained": {"organizer": {"name": "cpf", **PARTS, "train_field": True}},
+    "cpf-random-parts": {"organizer": {"name": "cpf", **PARTS, "start": "random"}},
     "cpf-frozen": {"organizer": {"name": "cpf"}, "train": {"freeze_organizer": True}},
     "cpf-full-phi": {"organizer": {"name": "cpf", "phi_rank": None}},
     **{

@@ -16,6 +16,7 @@ from ..assigners.whitening import whitened, whitening_of
 from ..cluster.metrics import Accuracy, clustering_accuracy
 from ..data.loader import seed_for
 from ..data.table import Table
+from ..encoders.organizers.cpf import PARTS
 from ..errors import NewkindsError
 from ..runs.config import OWN
 from ..text import percent, text_table
@@ -234,13 +235,7 @@ ADAPTER = {
     "backbone": {"train_blocks": 0},
     "train": {"lr": 0.1, "cache_views": 1, "cache_precision": "float32"},
 }
-# CPF whose primitives are k-means parts, each read by a map of its own, on top of the adapter
-PRIMITIVES = {
-    **ADAPTER,
-    "organizer": {
-        "name": "cpf", "readout": "apart", "start": "tokens", "normalise": True, "train_field": False, "dropout": 0.1,
-    },
-}  # fmt: skip
+PRIMITIVES = {**ADAPTER, "organizer": {"name": "cpf", **PARTS, "dropout": 0.1}}  # on top of the adapter
 RECIPES = (
     Recipe("adapter on class tokens", ADAPTER, steps=600, passes=0),
     Recipe("adapter and primitives (CPF)", PRIMITIVES, steps=600, passes=1),

@@ -22,7 +22,7 @@ and D, so products keep M in them, and no token meets a D × D matrix: the formu
 
 import math
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -41,6 +41,10 @@ TOKENS_AT_START = 20_000  # on which `start` clusters
 
 Readout = Literal["literal", "delta", "gated", "apart"]
 Start = Literal["random", "hypergraph", "tokens"]
+
+# settings of the form that tables call cpf-parts and `newkinds discover` tries: primitives are k-means parts of the
+# images, do not train, and are read one by one
+PARTS: dict[str, Any] = {"readout": "apart", "start": "tokens", "normalise": True, "train_field": False}
 
 
 class Field(NamedTuple):
