@@ -23,7 +23,9 @@ import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from newkinds.cluster.metrics import clustering_accuracy
+from newkinds.assigners import ASSIGNERS
+from newkinds.assigners.whitening import whitened, whitening_of
+from newkinds.cluster.metrics import Accuracy, clustering_accuracy
 from newkinds.comparison import OverSeeds
 from newkinds.data import load_table
 from newkinds.data.batch import CachedTokens
@@ -101,7 +103,7 @@ def main() -> None:
     parser.add_argument("--ratio", type=float, help="organizer's learning rate over the head's")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--tune", action="store_true", help="labelled images alone, split again")
-    parser.add_argument("--information", action="store_true", help="train nothing: what do patches know beyond CLS?")
+    parser.add_argument("--information", action="store_true", help="train nothing: baselines, what patches know")
     parser.add_argument("--collect", action="store_true", help="run nothing: print what is finished")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
@@ -264,6 +266,35 @@ def information(kind: str, table: Table, tokens: torch.Tensor, backbone: Backbon
         probe = LogisticRegression(max_iter=200).fit(scaled[half], classes[half]).score(scaled[~half], classes[~half])
         print(f"| {name} | {100 * (classes[nearest] == classes).mean():.1f} | {100 * probe:.1f} |", flush=True)
 
+    print("| without training | All | Old | New |\n|---|--:|--:|--:|")
+    raw = torch.nn.functional.normalize(sample.cls, dim=1)
+    labels = torch.from_numpy(table.targets)
+    for name in ("kmeans", "sskmeans", "ward", "balanced"):
+        for shrinkage in (None, 0.5):
+            embedding = raw
+            if shrinkage:
+                embedding = whitened(raw, *whitening_of(raw, labels, shrinkage))
+            assigner = ASSIGNERS[name](backbone.dim, len(table.known), len(set(classes)))
+            torch.manual_seed(0)
+            assigner.fit(embedding, labels)
+            score = accuracy(table, assigner(embedding).argmax(1).numpy())
+            print(
+                f"| {name}{', whitened' if shrinkage else ''} | {' | '.join(f'{100 * x:.1f}' for x in score)} |",
+                flush=True,
+            )
+
+
+def accuracy(table: Table, found: np.ndarray) -> Accuracy:
+    """All, Old and New of the unlabelled images."""
+    truth, unlabelled = truth_of(table), table.targets < 0
+    return clustering_accuracy(truth[unlabelled], found[unlabelled], range(len(table.known)))
+
+
+def truth_of(table: Table) -> np.ndarray:
+    """Class numbers (n,), known ones first."""
+    classes = [*table.known, *sorted({str(name) for name in table.truth or []} - set(table.known))]
+    return np.array([classes.index(str(name)) for name in table.truth or []])
+
 
 def centred(slots: torch.Tensor) -> torch.Tensor:
     """Layer-normalised slots (n, S, D) without their mean over images, of unit length all together."""
@@ -285,10 +316,8 @@ def judged(model: Model, table: Table, store: InMemory | SlotStore, seed: int) -
     features = torch.cat([model.encoder(store.inputs(some, np.zeros_like(some))).feature for some in chunks])
     model.find_categories(features, torch.from_numpy(table.targets), seed)
     found = model.assign(features).category.numpy()
-    classes = [*table.known, *sorted({str(name) for name in table.truth or []} - set(table.known))]
-    truth = np.array([classes.index(str(name)) for name in table.truth or []])
-    unlabelled, new = table.targets < 0, truth >= len(table.known)
-    score = clustering_accuracy(truth[unlabelled], found[unlabelled], range(len(table.known)))
+    score, truth = accuracy(table, found), truth_of(table)
+    new = truth >= len(table.known)
     unit = torch.nn.functional.normalize(features, dim=1)
     nearest = (unit @ unit.T).fill_diagonal_(-math.inf).argmax(1).numpy()
     neighbours = (truth[nearest] == truth)[new].mean()
