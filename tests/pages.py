@@ -8,7 +8,7 @@ import numpy as np
 from newkinds.cluster.count import Count
 from newkinds.comparison import Column, Comparison, Entry, OverSeeds, Row
 from newkinds.data.table import table_of_pixels
-from newkinds.discovery.figures import field_overlays
+from newkinds.discovery.figures.fields import field_overlays
 from newkinds.discovery.marks import MEANINGS
 from newkinds.discovery.report import CategoryRow, FieldPictures, MaybeOne, Page, Shown
 from newkinds.discovery.report.charts import curve, dots
