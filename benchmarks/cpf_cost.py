@@ -91,6 +91,7 @@ def print_times(backbone: Backbone, fast: CPF, plain: CPF, count: int, repeats: 
     }
     head = simgcd_head(backbone.dim)
     alone = {"CPF by itself, plain order": plain, "CPF by itself, fast path": fast}
+    alone |= {f"CPF by itself, {name}": CPF(backbone.dim, **form) for name, form in FORMS.items()}
     measured: dict[str, dict[str, Callable[[], object]]] = {
         "forward, inference": {
             **{name: inference(partial(encoder, views[:count])) for name, encoder in encoders.items()},
@@ -101,14 +102,14 @@ def print_times(backbone: Backbone, fast: CPF, plain: CPF, count: int, repeats: 
             **{name: forward_and_backward(cpf, tokens_of_views) for name, cpf in alone.items()},
         },
     }
-    print(f"\ntime         {f'median of {repeats} rounds':32}    ms an image   against the host alone")
+    print(f"\ntime         {f'median of {repeats} rounds':36}    ms an image   against the host alone")
     for title, runs in measured.items():
         print(f"             {title}")
         times = times_in_turns(runs, repeats)
         for name, seconds in times.items():
             part = ratio(seconds, times["host alone"])
             share = f"{part:.1%}" if name in alone else f"{part - 1:+.1%}"
-            print(f"               {name:30}{1e3 * median(seconds) / count:15,.1f}{share:>25}")
+            print(f"               {name:34}{1e3 * median(seconds) / count:15,.1f}{share:>25}")
 
 
 def main() -> None:

@@ -67,8 +67,9 @@ def forward_and_backward(cpf: CPF, tokens: Tokens) -> Callable[[], object]:
     """CPF's own part of a training step; tokens of a backbone that trains want their gradient too."""
     cls, patches = tokens.cls.clone().requires_grad_(), tokens.patches.clone().requires_grad_()
 
-    leaves = [cls, patches, *cpf.parameters()]
-    return lambda: torch.autograd.grad(cpf(cls, patches).sum(), leaves)
+    leaves = [cls, patches, *(parameter for parameter in cpf.parameters() if parameter.requires_grad)]
+    # what is read out apart does not use the weights of the fusion
+    return lambda: torch.autograd.grad(cpf(cls, patches).sum(), leaves, allow_unused=True)
 
 
 def times_in_turns(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
