@@ -17,8 +17,7 @@ class SlotStore:
 
     def __init__(self, encoder: Encoder, cache: ViewStore, table: Table) -> None:
         self.cache, self.random_views = cache, cache.random_views
-        rows = np.unique(cache.rows_of(table))
-        self._place = {int(row): place for place, row in enumerate(rows)}
+        self._rows = rows = np.unique(cache.rows_of(table))  # of the cache, in order
         views = [np.full(len(rows), number) for number in range(self.random_views + 1)]
         every = np.stack([np.tile(rows, len(views)), np.concatenate(views)])  # (2, views · n)
         chunks = [every[:, start : start + BATCH] for start in range(0, every.shape[1], BATCH)]
@@ -27,18 +26,20 @@ class SlotStore:
 
     @torch.inference_mode()
     def _compute(self, encoder: Encoder, rows: np.ndarray, numbers: np.ndarray) -> Tensor:
-        tokens = encoder.tokens(self.cache.inputs(rows, numbers))
-        return torch.cat([tokens.cls[:, None], encoder.organizer.slots(tokens)], dim=1).half()
+        inputs = self.cache.inputs(rows, numbers)
+        device = next(encoder.parameters()).device
+        tokens = encoder.tokens(type(inputs)(inputs.values.to(device)))
+        return torch.cat([tokens.cls[:, None], encoder.organizer.slots(tokens)], dim=1).half().cpu()
 
     def rows_of(self, table: Table) -> np.ndarray:
         return self.cache.rows_of(table)
 
     def holds(self, table: Table) -> bool:
-        return self.cache.holds(table) and all(int(row) in self._place for row in self.cache.rows_of(table))
+        return self.cache.holds(table) and bool(np.isin(self.cache.rows_of(table), self._rows).all())
 
     def inputs(self, rows: np.ndarray, numbers: np.ndarray) -> CachedSlots:
-        places = [self._place[int(row)] for row in rows]
-        return CachedSlots(self._slots[torch.as_tensor(numbers), torch.as_tensor(places)])
+        places = torch.as_tensor(np.searchsorted(self._rows, rows))
+        return CachedSlots(self._slots[torch.as_tensor(numbers), places])
 
 
 def with_slots(encoder: Encoder, cache: TokenCache | None, table: Table) -> TokenCache | SlotStore | None:

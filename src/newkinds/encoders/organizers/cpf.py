@@ -263,7 +263,7 @@ class CPF(Organizer):
         if self.readout == "apart":
             decoded = self.apart(p2)  # (B, M, D)
             message = assignment @ decoded  # (B, N, D) = X_refined − X
-            feature = self.read_slots(cls, p2)  # (B, D)
+            feature = self.norm(self.adapter(cls) + decoded.sum(dim=1))  # (B, D)
         else:
             decoded = F.gelu(self.mlp1(p2)) @ self.mlp2.weight.T  # (B, M, D): MLP₂'s matrix meets M rows, not N
             message = F.gelu(assignment @ decoded + self.mlp2.bias)  # (B, N, D)
