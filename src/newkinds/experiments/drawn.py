@@ -34,8 +34,8 @@ def draw(tables: Sequence[Comparison], folder: Path, kind: Literal["differences"
             drawn = {"differences": _differences, "map": _map}[kind](table, host, [*baselines, *of_host])
             of_test = ["test"] if table.parts["evaluated"] == "test" else []
             name = "-".join([table.parts["table"], table.parts["data"], method, *of_test])
-            for ending, content in (("png", drawn.png), ("svg", drawn.svg)):
-                files.append(folder / f"{name}.{ending}")
+            for file, content in drawn.files(name).items():
+                files.append(folder / file)
                 write_whole(files[-1], content)
     return files
 

@@ -9,15 +9,13 @@ from torch import Tensor
 
 from ..console import track
 from ..data.batch import CachedSlots, CachedTokens, Pixels
-from ..data.loader import evaluation_batches, no_longer_readable
+from ..data.loader import ViewStore, evaluation_batches, no_longer_readable
 from ..data.table import Skipped, Table
 from ..encoders.attention import class_attention
 from ..encoders.backbones import Backbone
 from ..encoders.encoder import Encoder
 from ..encoders.tokens import Encoded, Tokens
-from .cache import TokenCache
 from .device import choose_workers
-from .slots import SlotStore
 
 SAMPLE = 512  # images whose tokens an organizer sees before it starts
 
@@ -65,7 +63,7 @@ def embed(
     device: torch.device,
     batch_size: int = 64,
     workers: int = -1,
-    cache: TokenCache | SlotStore | None = None,
+    cache: ViewStore | None = None,
 ) -> Embedded:
     """The feature of every image of a table, trained encoder or not; unreadable images are skipped and listed.
 
@@ -84,7 +82,7 @@ def embed(
 
 @torch.inference_mode()
 def sample_of_tokens(
-    encoder: Encoder, table: Table, device: torch.device, seed: int, workers: int = -1, cache: TokenCache | None = None
+    encoder: Encoder, table: Table, device: torch.device, seed: int, workers: int = -1, cache: ViewStore | None = None
 ) -> Tokens:
     """Tokens of the evaluation views of up to SAMPLE images, of which none is skipped silently."""
     encoder.to(device).eval()
@@ -99,7 +97,7 @@ def sample_of_tokens(
 
 def _evaluation_views(
     encoder: Encoder, table: Table, device: torch.device, batch_size: int, workers: int,
-    cache: TokenCache | SlotStore | None, rows: list[int], skipped: list[Skipped],
+    cache: ViewStore | None, rows: list[int], skipped: list[Skipped],
 ) -> tuple[Iterator[Pixels | CachedTokens | CachedSlots], int]:  # fmt: skip
     """The images in batches, from a cache that holds them or read again, and how many batches there are.
 

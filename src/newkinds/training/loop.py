@@ -11,7 +11,7 @@ from torch import nn
 
 from ..console import console, progress_bar, say
 from ..data.batch import Batch
-from ..data.loader import StoredBatches, TrainingBatches, no_longer_readable, seed_for
+from ..data.loader import StoredBatches, TrainingBatches, ViewStore, no_longer_readable, seed_for
 from ..data.table import Table
 from ..errors import NewkindsError
 from ..methods.base import Embed, Progress
@@ -23,7 +23,7 @@ from .device import MixedPrecision, choose_device, choose_workers
 from .embedding import embed, sample_of_tokens
 from .model import Model
 from .optimizers import Optimizers, build_optimizer, describe_groups, parameter_groups
-from .slots import SlotStore, with_slots
+from .slots import with_slots
 
 Evaluator = Callable[[Model], dict[str, float | None]]
 
@@ -99,7 +99,7 @@ def fit(
     return _finished(model, table, config, run, store)
 
 
-def _finished(model: Model, table: Table, config: TrainConfig, run: Run, store: TokenCache | SlotStore | None) -> Model:
+def _finished(model: Model, table: Table, config: TrainConfig, run: Run, store: ViewStore | None) -> Model:
     find_categories(model, table, config, store, calibrate=True)
     for part, note in model.found().items():
         say(f"{part}: {note}")
@@ -109,7 +109,7 @@ def _finished(model: Model, table: Table, config: TrainConfig, run: Run, store: 
 
 
 def batches_of(
-    model: Model, table: Table, config: TrainConfig, device: torch.device, store: TokenCache | SlotStore | None
+    model: Model, table: Table, config: TrainConfig, device: torch.device, store: ViewStore | None
 ) -> TrainingBatches | StoredBatches:
     """Views of the images: from the cache, if there is one, else made again at every step."""
     if store is not None:
@@ -120,7 +120,7 @@ def batches_of(
 
 
 def find_categories(
-    model: Model, table: Table, config: TrainConfig, store: TokenCache | SlotStore | None, calibrate: bool = False
+    model: Model, table: Table, config: TrainConfig, store: ViewStore | None, calibrate: bool = False
 ) -> None:
     """Let whitening and assigner be fitted to the training images as they are now, and their confidence calibrated."""
     if not calibrate and model.whitening is None and model.chosen_assigner.learnt:

@@ -42,7 +42,7 @@ class SlotStore:
         return CachedSlots(self._slots[torch.as_tensor(numbers), places])
 
 
-def with_slots(encoder: Encoder, cache: TokenCache | None, table: Table) -> TokenCache | SlotStore | None:
+def with_slots(encoder: Encoder, cache: TokenCache | None, table: Table) -> ViewStore | None:
     """The slots of a cache's tokens, if nothing trains before them, else the cache."""
     if cache is None or not encoder.organizer.fixed_slots or encoder.backbone.train_blocks:
         return cache

@@ -195,8 +195,8 @@ class _Drawing:
                 self.drawn.skipped[name] = str(error)
                 warn(f"{name} skipped: {error}")
                 continue
-            for format, content in (("png", picture.png), ("svg", picture.svg)):
-                self.write(f"{name}.{format}", content)
+            for file, content in picture.files(name).items():
+                self.write(file, content)
             say(f"drawn: {self.drawn.folder / name}.png and .svg")
         return Drawn(self.drawn.folder, self.drawn.files, self.drawn.skipped, self.report)
 

@@ -32,6 +32,10 @@ class Picture:
     png: bytes
     svg: bytes
 
+    def files(self, name: str) -> dict[str, bytes]:
+        """What to write: file name → content."""
+        return {f"{name}.png": self.png, f"{name}.svg": self.svg}
+
 
 def picture(draw: "Callable[P, Figure]") -> Callable[P, Picture]:
     """Make a function that draws a matplotlib figure return it as files; the same arguments give the same bytes.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...discovery.figures.sheet import GRID, INK, Picture, new_figure, picture
+from ...discovery.figures.sheet import GRID, INK, new_figure, picture
 from .result import ADDED, CENTRED, CLS, DECODED, FEATURE, MIXTURE, REFINED, SAMPLE, Diagnosis, X
 
 if TYPE_CHECKING:  # imported where it is used: most of this package does without matplotlib. No pyplot: global state
@@ -25,16 +25,12 @@ MARKERS = "os^DvPX*<>"
 
 def pictures(found: Diagnosis, against: Diagnosis | None = None) -> dict[str, bytes]:
     """File name → content: spectra, fields (if there are any) and contribution (if there is one)."""
-    made = _files("diagnose_spectra", _spectra(found, against))
+    made = _spectra(found, against).files("diagnose_spectra")
     if "entropy of A" in found.drawn:
-        made |= _files("diagnose_fields", _fields(found, against))
+        made |= _fields(found, against).files("diagnose_fields")
     if found.spectrum(ADDED) is not None:
-        made |= _files("diagnose_contribution", _contribution(found, against))
+        made |= _contribution(found, against).files("diagnose_contribution")
     return made
-
-
-def _files(name: str, drawn: Picture) -> dict[str, bytes]:
-    return {f"{name}.png": drawn.png, f"{name}.svg": drawn.svg}
 
 
 def panels(count: int, title: str, rows: int = 1) -> tuple["Figure", list["Axes"]]:
@@ -141,7 +137,7 @@ def _contribution(found: Diagnosis, against: Diagnosis | None) -> "Figure":
 
 def entropy_and_accuracy(groups: Mapping[str, Sequence[Diagnosis]]) -> dict[str, bytes]:
     """File name → content: entropy of features and accuracy of many runs, by data set."""
-    return _files("diagnose_runs", _entropy_and_accuracy(groups))
+    return _entropy_and_accuracy(groups).files("diagnose_runs")
 
 
 @picture
