@@ -23,4 +23,6 @@ class Encoded:
     tokens: Tensor | None = None  # (B, N, D) refined patch tokens, with details
     field: Tensor | None = None  # (B, N, M) share of each primitive (part, slot) in each token, with details
     grid: tuple[int, int] | None = None  # how the N tokens lie on the image, with details
-    losses: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # an organizer's own, added to the host's
+    slots: Tensor | None = None  # (B, M, D) one vector per primitive, part or slot; in training and with details
+    filled: Tensor | None = None  # (B, M) whether a slot holds anything; None: all do
+    losses: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # found on the way: see `Organizer.loss`

@@ -26,6 +26,8 @@ class Progress:
 
     epoch: int  # 0-based
     epochs: int
+    step: int = 0  # of the epoch, 0-based
+    steps: int = 1  # in each epoch
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,9 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def loss(self, step: Step) -> dict[str, Tensor]:
         """Losses of a step: "loss" is minimised, the rest is logged."""
+
+    def begin(self, labels: Tensor) -> None:
+        """Once, before training is started or resumed: the labels (n,; -1: none) of all training images."""
 
     def on_epoch_start(self, epoch: int, embed: Embed) -> None:
         """Before an epoch: gather what its losses need of the whole training set.

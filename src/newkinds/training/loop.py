@@ -57,6 +57,7 @@ def fit(
         say("nothing is trained (train.epochs=0): categories are found in the backbone's features")
         run.write_metrics([])
         return _finished(model, table, config, run, store)
+    model.method.begin(torch.from_numpy(table.targets))
     optimizer = build_optimizer(groups, config)
     first_epoch = _restore(model, optimizer, run)
     batches = batches_of(model, table, config, device, store)
@@ -71,11 +72,12 @@ def fit(
             model.method.on_epoch_start(epoch, gatherer(model, table, batches, epoch))
             model.train()
             sums: dict[str, torch.Tensor] = defaultdict(lambda: torch.zeros((), device=device))
-            for number, batch in enumerate(batches(epoch), start=epoch * len(batches) + 1):
+            for number, batch in enumerate(batches(epoch)):
                 on_device = batch.to(device)
-                if number <= warmup:
-                    optimizer.set_lr(lr, organizer=number / warmup)
-                for name, value in step(model, on_device, Progress(epoch, config.epochs), optimizer).items():
+                if (taken := epoch * len(batches) + number + 1) <= warmup:
+                    optimizer.set_lr(lr, organizer=taken / warmup)
+                progress = Progress(epoch, config.epochs, number, len(batches))
+                for name, value in step(model, on_device, progress, optimizer).items():
                     sums[name] += value
                 bar.advance(note=f"epoch {epoch + 1}/{config.epochs}")
             means = {name: value.item() / len(batches) for name, value in sums.items()}

@@ -59,8 +59,9 @@ class Model(nn.Module):
             encoded = self.encoder(batch.inputs)
         encoded = replace(encoded, feature=encoded.feature.float())
         losses = self.method.loss(Step(batch, encoded, progress))
-        total = losses["loss"] + sum(value.float() for value in encoded.losses.values())
-        return {**losses, **encoded.losses, "loss": total}
+        own = self.encoder.organizer.loss(encoded, batch.labels, progress.epoch)
+        total = losses["loss"] + sum(value.float() for value in own.values())
+        return {**losses, **{f"organizer/{name}": value for name, value in own.items()}, "loss": total}
 
     def embedding(self, features: Tensor) -> Tensor:
         """Unit rows (n, P) of features (n, D): the space in which categories are found and counted."""

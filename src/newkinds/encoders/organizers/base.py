@@ -27,6 +27,13 @@ class Organizer(nn.Module, ABC):
     def start(self, tokens: Tokens) -> None:
         """Once, before training, with tokens of a sample of the training images: a start that fits them."""
 
+    def loss(self, encoded: Encoded, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+        """Losses of its own, weighted, which are added to the method's in training and logged as `organizer/NAME`.
+
+        `encoded` holds V views of B images, view-major; `labels` (B,; -1: none). By default those that `organize` found.
+        """
+        return encoded.losses
+
     @abstractmethod
     def organize(self, tokens: Tokens, details: bool = False) -> Encoded:
         """The image feature; with `details` also the refined tokens and the field, which cost extra."""
