@@ -17,7 +17,7 @@ from newkinds.encoders.tokens import Encoded
 from newkinds.errors import NewkindsError
 from newkinds.methods import METHODS, Progress, Step
 from newkinds.methods import selex as module
-from newkinds.methods.selex import smoothed_info_nce
+from newkinds.methods.losses import smoothed_info_nce
 from newkinds.runs.config import resolve
 
 DATA = Path(__file__).parents[1] / "numbers"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ..assigners.centres import LabelledKMeans
+from ..assigners.centres import BalancedKMeans, LabelledKMeans
 from ..settings import Count, Positive, Share
 from . import losses
 from .base import METHODS, Method, Step
@@ -42,6 +42,22 @@ class KMeansMethod(Method):
         config = self.config
         settings = (config.kmeans_restarts, config.kmeans_iterations, config.as_published)
         return LabelledKMeans(dim, self.known, self.categories, *settings)
+
+
+class BalancedMethod(KMeansMethod):
+    """The same with k-means that is steered towards categories of one size, as SelEx and InfoSieve do."""
+
+    @dataclass
+    class Config(KMeansMethod.Config):
+        balanced: bool = True  # steer k-means towards categories of the same size
+        kmeans_iterations: Count = 10  # with balancing, then as many without
+
+    config: Config
+
+    def kmeans(self, dim: int) -> BalancedKMeans:
+        config = self.config
+        settings = (config.kmeans_restarts, config.kmeans_iterations, config.balanced, config.as_published)
+        return BalancedKMeans(dim, self.known, self.categories, *settings)
 
 
 @METHODS.register("gcd")

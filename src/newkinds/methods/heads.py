@@ -1,18 +1,27 @@
 """Heads on image features: projections for contrastive losses."""
 
+from itertools import pairwise
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..assigners.prototypes import PrototypeClassifier
 
 
-class ProjectionHead(nn.Sequential):
+class Perceptron(nn.Sequential):
+    """Linear layers with GELU between, which start as PyTorch's do: `hidden_layers` of the same width, then `out`."""
+
+    def __init__(self, dim: int, hidden: int, out: int, hidden_layers: int) -> None:
+        widths = pairwise([dim, *[hidden] * hidden_layers, out])
+        layers = [layer for width, next_width in widths for layer in (nn.Linear(width, next_width), nn.GELU())]
+        super().__init__(*layers[:-1])
+
+
+class ProjectionHead(Perceptron):
     """Feature → embedding for contrastive losses: three linear layers with GELU between, no normalisation."""
 
     def __init__(self, dim: int, hidden: int = 2048, out: int = 256) -> None:
-        super().__init__(
-            nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, out)
-        )
+        super().__init__(dim, hidden, out, hidden_layers=2)
         for layer in self:
             if isinstance(layer, nn.Linear):
                 nn.init.trunc_normal_(layer.weight, std=0.02)

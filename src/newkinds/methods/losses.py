@@ -60,13 +60,34 @@ def labelled_cross_entropy(logits: Tensor, y: Tensor, temperature: float = 0.1) 
 
 def self_distillation(logits: Tensor, teacher_temp: float, student_temp: float = 0.1) -> Tensor:
     """Each view predicts the sharper, detached class distribution of the other view of its image: logits (2B, K)."""
+    with full_precision(logits) as logits:
+        return swapped_cross_entropy(logits, (logits.detach() / teacher_temp).softmax(dim=1), student_temp)
+
+
+def swapped_cross_entropy(logits: Tensor, targets: Tensor, temperature: float = 0.1) -> Tensor:
+    """Each view predicts what was made of the other view of its image: logits and targets (2B, K), rows of sum 1."""
     n = len(logits)
     if n == 0:
         return logits.sum() * 0.0
     with full_precision(logits) as logits:
-        teacher = (logits.detach() / teacher_temp).softmax(dim=1)[_partner(n, logits.device)]  # (2B, K)
-        student = (logits / student_temp).log_softmax(dim=1)  # (2B, K)
-        return -(teacher * student).sum(dim=1).mean()
+        student = (logits / temperature).log_softmax(dim=1)  # (2B, K)
+        return -(targets[_partner(n, logits.device)] * student).sum(dim=1).mean()
+
+
+@torch.no_grad()
+def sinkhorn(logits: Tensor, iterations: int = 3, epsilon: float = 0.05) -> Tensor:
+    """Soft assignments (n, K) of rows by their logits that use all categories about equally (Cuturi, NeurIPS 2013).
+
+    Shares are scaled to equal totals of the categories and, last, of the rows, so that these sum to exactly 1; the more
+    iterations, the more equal the categories. A small `epsilon` keeps each row near its largest logit.
+
+    >>> targets = sinkhorn(classifier(features))
+    """
+    with full_precision(logits) as logits:
+        shares = logits / epsilon  # (n, K), logarithms: the exponential of 1 / epsilon may be too large
+        for _ in range(iterations if len(logits) else 0):
+            shares = shares.log_softmax(dim=0).log_softmax(dim=1)
+        return shares.exp()
 
 
 def mean_entropy_gap(logits: Tensor, student_temp: float = 0.1) -> Tensor:
@@ -80,6 +101,20 @@ def mean_entropy_gap(logits: Tensor, student_temp: float = 0.1) -> Tensor:
         log_rows = (logits / student_temp).log_softmax(dim=1)  # (n, K)
         log_mean = log_rows.logsumexp(dim=0) - math.log(n)  # (K,)
         return math.log(categories) + (log_mean.exp() * log_mean).sum()
+
+
+def smoothed_info_nce(distance: Tensor, smooth: Tensor, share: float, temperature: float = 1.0) -> Tensor:
+    """InfoNCE by distance (2B, 2B), with a share of the target spread over other rows as `smooth` (2B, 2B) says.
+
+    One number in its place spreads it evenly.
+    """
+    n = len(distance)
+    itself = torch.eye(n, dtype=torch.bool, device=distance.device)
+    logits = (-distance / temperature).masked_fill(itself, float("-inf"))
+    log_share = logits.log_softmax(dim=1).masked_fill(itself, 0.0)  # (2B, 2B)
+    partner = itself.roll(n // 2, dims=0).to(distance.dtype)
+    target = (1 - share) * partner + share * smooth.to(distance.dtype)
+    return -(target * log_share).sum(dim=1).mean()
 
 
 def prefix_distances(z: Tensor, widths: Sequence[int]) -> list[Tensor]:

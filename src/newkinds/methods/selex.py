@@ -12,18 +12,17 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-from ..assigners.centres import BalancedKMeans
 from ..precision import full_precision
-from ..settings import Count, Share
+from ..settings import Share
 from . import losses
 from .base import METHODS, Embed, Step
-from .gcd import KMeansMethod
+from .gcd import BalancedMethod
 
 Level = tuple[NDArray[np.int64], NDArray]  # cluster of each training image (n,), centres (K_j, D)
 
 
 @METHODS.register("selex")
-class SelEx(KMeansMethod):
+class SelEx(BalancedMethod):
     """Self-expertise on a hierarchy of categories (Rastegar et al., ECCV 2024).
 
     Before each epoch k-means sorts all training images into the categories, and again into half as many, until one
@@ -35,11 +34,9 @@ class SelEx(KMeansMethod):
     """
 
     @dataclass
-    class Config(KMeansMethod.Config):
+    class Config(BalancedMethod.Config):
         smoothing: Share = 0.1  # share of the target that goes to far-away images
         far: Literal["zero_one", "pair_dist", "pair_cluster"] = "zero_one"  # see `far_away`
-        balanced: bool = True  # steer k-means towards categories of the same size
-        kmeans_iterations: Count = 10  # with balancing, then as many without
         # most unlabelled images get the coarse cluster of another, smoothing targets are divided by the sum of the
         # wrong row, raw features are compared with radii of unit ones, and k-means as in KMeansMethod
         as_published: bool = False
@@ -89,11 +86,6 @@ class SelEx(KMeansMethod):
         centres = [torch.from_numpy(centres).to(device) for _, centres in levels]
         self.centres, self.radius = torch.cat(centres), torch.cat([_radius(c) for c in centres])
 
-    def kmeans(self, dim: int) -> BalancedKMeans:
-        config = self.config
-        settings = (config.kmeans_restarts, config.kmeans_iterations, config.balanced, config.as_published)
-        return BalancedKMeans(dim, self.known, self.categories, *settings)
-
     def loss(self, step: Step) -> dict[str, Tensor]:
         features = step.encoded.feature  # (2B, D)
         cluster = self.cluster[:, step.batch.index].repeat(1, 2)  # (L, 2B), both views
@@ -113,7 +105,7 @@ class SelEx(KMeansMethod):
             for share, of_part, of_level in zip(shares, of_parts, cluster, strict=True):
                 hierarchical = hierarchical + share * losses.class_contrast(-of_part / config.sup_con_temp, of_level)
             smooth = self.far_away(features, cluster)
-            unsupervised = smoothed_info_nce(distance, smooth, config.smoothing, config.info_nce_temp)
+            unsupervised = losses.smoothed_info_nce(distance, smooth, config.smoothing, config.info_nce_temp)
         loss = config.sup_weight * (supervised + hierarchical) / 2 + (1 - config.sup_weight) * unsupervised
         terms = {"supervised_contrastive": supervised, "hierarchical_contrastive": hierarchical}
         return {"loss": loss, **terms, "smoothed_info_nce": unsupervised}
@@ -142,17 +134,6 @@ class SelEx(KMeansMethod):
             total = far.sum(dim=1, keepdim=True)  # (2B, 1)
             total = total.where(total > 0, 1)  # nothing is far from this row
             return far / (total.T if config.as_published else total)
-
-
-def smoothed_info_nce(distance: Tensor, smooth: Tensor, share: float, temperature: float = 1.0) -> Tensor:
-    """InfoNCE by distance (2B, 2B), with a share of the target spread over other rows as `smooth` (2B, 2B) says."""
-    n = len(distance)
-    itself = torch.eye(n, dtype=torch.bool, device=distance.device)
-    logits = (-distance / temperature).masked_fill(itself, float("-inf"))
-    log_share = logits.log_softmax(dim=1).masked_fill(itself, 0.0)  # (2B, 2B)
-    partner = itself.roll(n // 2, dims=0).to(distance.dtype)
-    target = (1 - share) * partner + share * smooth.to(distance.dtype)
-    return -(target * log_share).sum(dim=1).mean()
 
 
 def _distances(a: Tensor, b: Tensor) -> Tensor:  # (n, m), without a matrix product: exact where small too
