@@ -52,8 +52,6 @@ class SimGCD(Method):
     def loss_of(self, logits: Tensor, projections: Tensor, labels: Tensor, progress: Progress) -> dict[str, Tensor]:
         """The loss and its terms from cosine logits (2B, K), projections (2B, P), labels (B,; -1: none)."""
         config = self.config
-        warmup = (config.warmup_teacher_temp, config.teacher_temp, config.warmup_teacher_epochs)
-        teacher_temp = linear_then_constant(progress.epoch, *warmup)
         labels = labels.repeat(2)  # (2B,), both views
         with full_precision(projections) as h:
             unit = F.normalize(h, dim=1)  # (2B, P)
@@ -61,11 +59,26 @@ class SimGCD(Method):
             "labelled_cross_entropy": losses.labelled_cross_entropy(logits, labels, config.student_temp),
             "supervised_contrastive": losses.supervised_contrastive(unit, labels, config.sup_con_temp),
             # The unsupervised terms see every image, labelled ones too.
-            "self_distillation": losses.self_distillation(logits, teacher_temp, config.student_temp),
+            "self_distillation": self.self_distillation(logits, progress),
             "mean_entropy_gap": losses.mean_entropy_gap(logits, config.student_temp),
-            "info_nce": losses.info_nce(projections, config.info_nce_temp),
+            "info_nce": self.info_nce(projections),
         }
         supervised = terms["labelled_cross_entropy"] + terms["supervised_contrastive"]
         unsupervised = terms["self_distillation"] + config.memax_weight * terms["mean_entropy_gap"] + terms["info_nce"]
         loss = config.sup_weight * supervised + (1 - config.sup_weight) * unsupervised
         return {"loss": loss, **terms}
+
+    def teacher_temp(self, progress: Progress) -> float:
+        config = self.config
+        warmup = (config.warmup_teacher_temp, config.teacher_temp, config.warmup_teacher_epochs)
+        return linear_then_constant(progress.epoch, *warmup)
+
+    # Methods that differ from SimGCD in one term put their own in its place.
+
+    def self_distillation(self, logits: Tensor, progress: Progress) -> Tensor:
+        """What each view learns from the prediction of the other: cosine logits (2B, K)."""
+        return losses.self_distillation(logits, self.teacher_temp(progress), self.config.student_temp)
+
+    def info_nce(self, projections: Tensor) -> Tensor:
+        """The contrast that needs no labels: projections (2B, P)."""
+        return losses.info_nce(projections, self.config.info_nce_temp)
