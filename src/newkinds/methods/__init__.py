@@ -1,6 +1,17 @@
 """Discovery methods, one file each."""
 
-from . import cms, frozen, gcd, infosieve, legogcd, selex, simgcd  # noqa: F401  (registers the methods)
+from . import (  # noqa: F401  (registers the methods)
+    amend,
+    cms,
+    frozen,
+    gcd,
+    infosieve,
+    legogcd,
+    protogcd,
+    selex,
+    simgcd,
+    uno,
+)
 from .base import METHODS, Assignment, Batch, Method, Progress, Step
 
 __all__ = ["METHODS", "Assignment", "Batch", "Method", "Progress", "Step"]

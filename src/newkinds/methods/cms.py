@@ -13,9 +13,7 @@ from ..precision import full_precision
 from ..settings import Count, Positive, Share
 from . import losses
 from .base import METHODS, Embed, Method, Step
-from .heads import UnitProjectionHead
-
-ROWS_AT_ONCE = 4096  # whose hidden activations are held when the whole training set is embedded
+from .heads import UnitProjectionHead, project
 
 
 @METHODS.register("cms")
@@ -92,11 +90,9 @@ class CMS(Method):
         loss = config.sup_weight * supervised + (1 - config.sup_weight) * unsupervised
         return {"loss": loss, "supervised_contrastive": supervised, "shifted_contrastive": unsupervised}
 
-    @torch.no_grad()
     def embedding(self, features: Tensor) -> Tensor:
-        """The projections (n, P) of any number of features (n, D), wherever these are kept."""
-        device = self.classifier.rows.device
-        return torch.cat([self.head(rows.to(device).float()) for rows in features.split(ROWS_AT_ONCE)])
+        """The projections (n, P) of any number of features (n, D)."""
+        return project(self.head, features)
 
 
 def decoupled_contrastive(z: Tensor, temperature: float) -> Tensor:

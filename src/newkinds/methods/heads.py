@@ -2,10 +2,13 @@
 
 from itertools import pairwise
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..assigners.prototypes import PrototypeClassifier
+
+ROWS_AT_ONCE = 4096  # whose hidden activations are held when the whole training set is embedded
 
 
 class Perceptron(nn.Sequential):
@@ -38,3 +41,10 @@ class UnitProjectionHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         return F.normalize(self.directions(self.projection(features)), dim=1)  # (n, out)
+
+
+@torch.no_grad()
+def project(head: nn.Module, features: Tensor) -> Tensor:
+    """What a head makes of any number of features (n, D), wherever these are kept."""
+    device = next(head.parameters()).device
+    return torch.cat([head(rows.to(device).float()) for rows in features.split(ROWS_AT_ONCE)])
