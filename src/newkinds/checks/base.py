@@ -7,10 +7,9 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from ..cluster.neighbours import most_similar
+from ..cluster.neighbours import nearest_others
 from ..data.facts import Facts
 from ..data.table import Table
 from ..registry import Registry
@@ -42,10 +41,7 @@ class Evidence:
         """(n, k) cosines with the nearest other images, best first; k is 10, or less if there are fewer."""
         rows = self.embedding
         assert rows is not None, "needs_embedding"
-        every = torch.arange(len(rows))
-        near = most_similar(rows, rows, min(NEIGHBOURS, len(rows) - 1), itself=every)  # (n, k)
-        cosines = [torch.einsum("nd,nkd->nk", rows[some], rows[near[some]]) for some in every.split(1024)]
-        return torch.cat(cosines).numpy()
+        return nearest_others(rows, min(NEIGHBOURS, len(rows) - 1))[1].numpy()
 
     @cached_property
     def _to_keep(self) -> np.ndarray:

@@ -40,6 +40,14 @@ def most_similar(queries: Tensor, bank: Tensor, k: int, itself: Tensor | None = 
     return torch.cat(found)
 
 
+def nearest_others(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k rows most similar to each of `rows` (n, D) other than itself, best first, and their products: (n, k)."""
+    every = torch.arange(len(rows), device=rows.device)
+    near = most_similar(rows, rows, k, itself=every)  # (n, k)
+    parts = every.split(GATHERED_AT_ONCE)
+    return near, torch.cat([torch.einsum("nd,nkd->nk", rows[some], rows[near[some]]) for some in parts])
+
+
 def mean_shift_step(
     X: ArrayOrTensor, k: int = 8, alpha: float = 0.5, *, overwrite_every: int | None = None
 ) -> ArrayOrTensor:
