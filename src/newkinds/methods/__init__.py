@@ -3,6 +3,7 @@
 from . import (  # noqa: F401  (registers the methods)
     amend,
     cms,
+    dccl,
     frozen,
     gcd,
     infosieve,
