@@ -13,7 +13,7 @@ from .base import ASSIGNERS, Assigner
 
 @ASSIGNERS.register("prototypes")
 class PrototypeClassifier(Assigner):
-    """The nearest of the prototypes that a method's loss has learnt, one per category (simgcd, legogcd).
+    """The nearest of the prototypes that a method's loss has learnt, one per category (simgcd, uno, …).
 
     Logits are cosines, as of a bias-free linear layer under weight normalisation with its magnitude fixed at one.
     """
@@ -29,7 +29,7 @@ class PrototypeClassifier(Assigner):
 
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
         raise NewkindsError(
-            "prototypes are learnt by the loss of a method (simgcd, legogcd) and cannot be fitted to features: "
+            "prototypes are learnt by the loss of a method (simgcd, uno, …) and cannot be fitted to features: "
             "choose another assigner, such as sskmeans."
         )
 

@@ -39,6 +39,7 @@ class SimGCD(Method):
         projection_dim: Count = 256
 
     config: Config
+    classifier: PrototypeClassifier
 
     def __init__(self, config: Config, dim: int, known: int, categories: int) -> None:
         super().__init__(config, dim, known, categories)
