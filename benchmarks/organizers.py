@@ -33,6 +33,7 @@ from newkinds.data.folder import files_below
 from newkinds.data.loader import FixedViews, StoredBatches, seed_for
 from newkinds.data.splits import for_tuning
 from newkinds.data.table import Table, readable
+from newkinds.data.views import TWO_CROPS
 from newkinds.encoders.backbones import Backbone, build_backbone
 from newkinds.encoders.organizers.apart import Grid
 from newkinds.encoders.organizers.cpf import CPF, PARTS
@@ -75,6 +76,8 @@ COLUMNS = ("all", "old", "new")
 
 class InMemory:
     """Tokens of all views of a table's images, (views, n, T, D): a store for `StoredBatches`."""
+
+    kinds = TWO_CROPS.kinds
 
     def __init__(self, tokens: torch.Tensor) -> None:
         self.tokens, self.random_views = tokens, len(tokens) - 1

@@ -30,6 +30,7 @@ from timm.layers import LayerScale
 from newkinds.data.batch import Batch, Pixels
 from newkinds.data.loader import FixedViews, StoredBatches, ViewStore
 from newkinds.data.table import Table, readable
+from newkinds.data.views import TWO_CROPS
 from newkinds.encoders.backbones import Backbone, build_backbone
 from newkinds.encoders.encoder import Encoder
 from newkinds.encoders.organizers import ORGANIZERS
@@ -103,7 +104,7 @@ def noise_images(images: int, side: int) -> Table:
 class PixelsInMemory:
     """The views a token cache is made of, as pixels: a store for `StoredBatches` like the cache."""
 
-    random_views = RANDOM_VIEWS
+    random_views, kinds = RANDOM_VIEWS, TWO_CROPS.kinds
 
     def __init__(self, table: Table, backbone: Backbone) -> None:
         numbers = range(RANDOM_VIEWS + 1)

@@ -17,7 +17,7 @@ from .errors import NewkindsError, nearest
 from .registry import Registry
 
 RECIPES = Path(__file__).with_name("recipes")  # METHOD/DATASET.yaml
-SECTIONS = ("data", "backbone", "organizer", "method", "embedding", "assigner", "train")
+SECTIONS = ("data", "backbone", "tuning", "organizer", "method", "embedding", "assigner", "train")
 
 
 @dataclass(frozen=True)

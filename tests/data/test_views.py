@@ -36,7 +36,7 @@ def test_random_views_are_windows_of_the_image(image: Image.Image) -> None:
     resized = preprocessing.resize(image)
     assert resized.shape[1] == 73
     windows = resized.unfold(1, 64, 1).unfold(2, 64, 1)  # (3, tops, lefts, 64, 64)
-    views = preprocessing.random_views(resized, 12, np.random.default_rng(0))
+    views = preprocessing.random_views(resized, ["weak"] * 12, np.random.default_rng(0))
     mirrored = 0
     for view in views:
         as_is = (windows == view[:, None, None]).flatten(3).all(3).all(0).any()
@@ -51,5 +51,5 @@ def test_every_window_can_be_drawn() -> None:
     preprocessing = Preprocessing(7, crop_ratio=7 / 8)
     resized = torch.arange(8 * 8, dtype=torch.uint8).reshape(1, 8, 8).repeat(3, 1, 1)
     rng = np.random.default_rng(0)
-    corners = {int(v[0].min()) for v in preprocessing.random_views(resized, 100, rng)}
+    corners = {int(v[0].min()) for v in preprocessing.random_views(resized, ["weak"] * 100, rng)}
     assert corners == {0, 1, 8, 9}

@@ -66,7 +66,8 @@ def test_tokens_are_those_of_the_views_they_stand_for(table: Table, backbone: Ba
     row = (table.contents or []).index(max(table.contents or []))  # in the second batch
     resized = preprocessing.resize(table.open(row))
     rng = np.random.default_rng((0, 2, int((table.contents or [])[row], 16)))
-    for number, view in ((0, preprocessing.centre_view(resized)), (2, preprocessing.random_views(resized, 1, rng)[0])):
+    random_view = preprocessing.random_views(resized, ["weak"], rng)[0]
+    for number, view in ((0, preprocessing.centre_view(resized)), (2, random_view)):
         tokens = cache.take(cache.rows_of(table)[[row]], np.array([number]))
         with torch.inference_mode():
             expected = backbone.frozen_part(preprocessing.normalise(view[None]))

@@ -40,6 +40,7 @@ class FromPixels:
     """The same fixed views as a cache has, computed anew each time: what training without a cache would see."""
 
     random_views = 4
+    kinds = ("weak",)
 
     def __init__(self, table: Table, backbone: Backbone) -> None:
         self.table = table
@@ -125,6 +126,7 @@ def test_an_organizer_starts_once(table: Table, caches: Path, tmp_path: Path, ki
 def test_a_step_sees_two_different_views_that_depend_on_seed_and_epoch_alone(table: Table) -> None:
     class Numbers:
         random_views = 3
+        kinds = ("weak",)
 
         def rows_of(self, table: Table) -> np.ndarray:
             return np.arange(len(table))

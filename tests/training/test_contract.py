@@ -54,6 +54,7 @@ def loss_on(model: Model, config: Config) -> torch.Tensor:
     model.method.on_epoch_start(0, gatherer(model, table, batches, epoch=0))
     (batch,) = batches.of_all_rows(epoch=1, views=2)
     model.method.eval()
+    model.encoder.organizer.train()  # with the losses of its own
     return model(batch, Progress(0, 2))["loss"]
 
 

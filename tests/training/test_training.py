@@ -130,7 +130,7 @@ def test_auxiliary_losses_of_an_organizer_are_added() -> None:
     optimizer = Optimizers([SGD([weight], lr=0.0)])
     batch = some_batch([0, -1])
     losses = step(model, batch, Progress(0, 10), optimizer)
-    assert losses["tidiness"] == 6
+    assert losses["organizer/tidiness"] == 6
     assert weight.grad == 3
     terms = model.method.loss(Step(batch, model.encoder(batch.inputs), Progress(0, 10)))
     torch.testing.assert_close(losses["loss"], terms["loss"] + 6)

@@ -27,14 +27,30 @@ class CachedSlots:
     values: Tensor  # (n, 1 + S, D) float16
 
 
+Inputs = Pixels | CachedTokens | CachedSlots
+
+
 @dataclass(frozen=True)
 class Batch:
     """B images in V random views. Rows of `inputs` are view-major: partner of row i is (i + B) mod 2B."""
 
-    inputs: Pixels | CachedTokens | CachedSlots  # n = V·B
+    inputs: Inputs  # n = V·B
     labels: Tensor  # (B,) known class 0..C-1, or -1 if there is no label
     index: Tensor  # (B,) row of the table, for methods that remember images between steps
+    for_teacher: Inputs | None = None  # the views of the averaged model, if it has its own (see `ViewPlan`)
 
     def to(self, device: torch.device) -> "Batch":
-        inputs = type(self.inputs)(self.inputs.values.to(device))
-        return Batch(inputs, self.labels.to(device), self.index.to(device))
+        inputs, for_teacher = _to(self.inputs, device), self.for_teacher and _to(self.for_teacher, device)
+        return Batch(inputs, self.labels.to(device), self.index.to(device), for_teacher)
+
+
+def split_views(inputs: Inputs, views: int, others: int) -> tuple[Inputs, Inputs | None]:
+    """View-major rows of `views` views and of `others` more, apart."""
+    if not others:
+        return inputs, None
+    first = len(inputs.values) // (views + others) * views
+    return type(inputs)(inputs.values[:first]), type(inputs)(inputs.values[first:])
+
+
+def _to(inputs: Inputs, device: torch.device) -> Inputs:
+    return type(inputs)(inputs.values.to(device))

@@ -12,17 +12,17 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..errors import NewkindsError
-from .batch import Batch, CachedSlots, CachedTokens, Pixels
+from .batch import Batch, Inputs, Pixels, split_views
 from .images import BadImage, content_digest
 from .table import Skipped, Table
-from .views import Preprocessing
+from .views import TWO_CROPS, Preprocessing, View, ViewPlan
 
 Key = tuple[int, int, int]  # row of the table, epoch, position in the epoch
 Sample = tuple[Tensor | str, int]  # views or why there are none, row of the table
 
 PURPOSES = (
     "rows of an epoch", "organizer", "head", "training", "categories", "cached views", "cached views of all",
-    "whitening", "plan", "calibration", "start of the organizer", "diagnosis",
+    "whitening", "plan", "calibration", "start of the organizer", "diagnosis", "tuning",
 )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ class RandomViews(Dataset[Sample]):
     table: Table
     preprocessing: Preprocessing
     seed: int
-    views: int
+    views: Sequence[View]
 
     def __getitem__(self, key: Key) -> Sample:
         row, epoch, position = key
@@ -106,38 +106,44 @@ class TrainingBatches:
         workers: int,
         draw: str = "half_labelled",
         epoch_size: int | None = None,
+        plan: ViewPlan = TWO_CROPS,
     ) -> None:
-        self.paths = table.paths
+        self.paths, self.plan = table.paths, plan
         self.targets = torch.from_numpy(table.targets)
         self.sampler = BalancedBatches(table.targets >= 0, batch_size, seed, draw, epoch_size)
         self._views = partial(RandomViews, table, preprocessing, seed)
         self._loader = partial(DataLoader, collate_fn=_view_major, num_workers=workers)
-        self._steps = self._loader(self._views(2), batch_sampler=self.sampler, persistent_workers=workers > 0)
+        self._steps = self._loader(
+            self._views(plan.student + plan.teacher), batch_sampler=self.sampler, persistent_workers=workers > 0
+        )
 
     def __len__(self) -> int:
         return len(self.sampler)
 
     def __call__(self, epoch: int) -> Iterator[Batch]:
         self.sampler.epoch = epoch
-        yield from self._checked(self._steps)
+        yield from self._checked(self._steps, self.plan)
 
     def of_all_rows(self, epoch: int, views: int) -> Iterator[Batch]:
-        """Every row once, in order, in other random views than the epoch's steps see."""
+        """Every row once, in order, in other random views (weak ones) than the epoch's steps see."""
         n, size = len(self.paths), self.sampler.batch_size
         keys = [(row, epoch, self.sampler.draws + row) for row in range(n)]  # steps take the positions before
         chunks = [keys[start : start + size] for start in range(0, n, size)]
-        yield from self._checked(self._loader(self._views(views), batch_sampler=chunks))
+        plan = ViewPlan(("weak",) * views)
+        yield from self._checked(self._loader(self._views(plan.student), batch_sampler=chunks), plan)
 
-    def _checked(self, loader: DataLoader) -> Iterator[Batch]:
+    def _checked(self, loader: DataLoader, plan: ViewPlan) -> Iterator[Batch]:
         for views, rows in loader:
             if isinstance(views, str):
                 raise no_longer_readable(Skipped(self.paths[rows], views))
-            yield Batch(Pixels(views), labels=self.targets[rows], index=torch.tensor(rows))
+            seen, for_teacher = split_views(Pixels(views), len(plan.student), len(plan.teacher))
+            yield Batch(seen, self.targets[rows], torch.tensor(rows), for_teacher)
 
 
 @dataclass(eq=False)
 class FixedViews(Dataset[Tensor | str]):
-    """Numbered views of an image: 0 is the evaluation view, each other number a random view that is always the same.
+    """Numbered views of an image: 0 is the evaluation view, each other number a random view that is always the same,
+    of one of the `kinds` in turn.
 
     Item i is (len(numbers[i]), 3, size, size) uint8: the views `numbers[i]` of the image in row `rows[i]`, or the
     reason why there are none. A random view is drawn from the seed, its number and the image's pixels.
@@ -148,6 +154,7 @@ class FixedViews(Dataset[Tensor | str]):
     seed: int
     rows: Sequence[int]
     numbers: Sequence[Sequence[int]]
+    kinds: tuple[View, ...] = ("weak",)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -168,7 +175,12 @@ class FixedViews(Dataset[Tensor | str]):
         if number == 0:
             return self.preprocessing.centre_view(resized)
         rng = np.random.default_rng((self.seed, number, int(content, 16)))
-        return self.preprocessing.random_views(resized, 1, rng)[0]
+        return self.preprocessing.random_views(resized, [kind_of(number, self.kinds)], rng)[0]
+
+
+def kind_of(number: int, kinds: Sequence[View]) -> View:
+    """Of a random view with this number."""
+    return kinds[(number - 1) % len(kinds)]
 
 
 class ViewStore(Protocol):
@@ -177,11 +189,14 @@ class ViewStore(Protocol):
     @property
     def random_views(self) -> int: ...
 
+    @property
+    def kinds(self) -> tuple[View, ...]: ...  # of the random views, in turn
+
     def holds(self, table: Table) -> bool: ...
 
     def rows_of(self, table: Table) -> np.ndarray: ...
 
-    def inputs(self, rows: np.ndarray, numbers: np.ndarray) -> Pixels | CachedTokens | CachedSlots: ...
+    def inputs(self, rows: np.ndarray, numbers: np.ndarray) -> Inputs: ...
 
 
 class StoredBatches:
@@ -195,9 +210,10 @@ class StoredBatches:
         seed: int,
         draw: str = "half_labelled",
         epoch_size: int | None = None,
+        plan: ViewPlan = TWO_CROPS,
     ) -> None:
         self.targets, self.rows = table.targets, store.rows_of(table)
-        self.store, self.seed = store, seed
+        self.store, self.seed, self.plan = store, seed, plan
         self.sampler = BalancedBatches(self.targets >= 0, batch_size, seed, draw, epoch_size)
 
     def __len__(self) -> int:
@@ -205,36 +221,43 @@ class StoredBatches:
 
     def __call__(self, epoch: int) -> Iterator[Batch]:
         self.sampler.epoch = epoch
-        numbers = self._numbers("cached views", epoch, self.sampler.draws, 2)
+        numbers = self._numbers("cached views", epoch, self.sampler.draws, self.plan)
         for keys in self.sampler:
-            yield self._batch(np.array([row for row, _, _ in keys]), numbers[[position for _, _, position in keys]])
+            rows, positions = np.array([row for row, _, _ in keys]), [position for _, _, position in keys]
+            yield self._batch(rows, numbers[positions], self.plan)
 
     def of_all_rows(self, epoch: int, views: int) -> Iterator[Batch]:
         """Every row once, in order, in random views that are drawn apart from those of the epoch's steps."""
-        numbers = self._numbers("cached views of all", epoch, len(self.rows), views)
+        plan = ViewPlan(("weak",) * views)
+        numbers = self._numbers("cached views of all", epoch, len(self.rows), plan)
         for start in range(0, len(self.rows), self.sampler.batch_size):
             some = np.arange(start, min(start + self.sampler.batch_size, len(self.rows)))
-            yield self._batch(some, numbers[some])
+            yield self._batch(some, numbers[some], plan)
 
-    def _numbers(self, purpose: str, epoch: int, positions: int, views: int) -> np.ndarray:
-        """For each position of an epoch, `views` different ones of the random views: (positions, views).
+    def _numbers(self, purpose: str, epoch: int, positions: int, plan: ViewPlan) -> np.ndarray:
+        """For each position of an epoch, a random view for each of the plan: (positions, V), different as far as there
+        are enough of its kind.
 
         If there are none, it is the evaluation view each time, and only dropout makes them differ.
         """
-        if not self.store.random_views:
-            return np.zeros((positions, views), dtype=np.int64)
+        wanted = np.array(plan.student + plan.teacher)  # (V,)
+        numbers = np.zeros((positions, len(wanted)), dtype=np.int64)
         rng = np.random.default_rng(seed_for(purpose, self.seed, epoch))
-        every = np.tile(np.arange(1, self.store.random_views + 1), (positions, 1))
-        return rng.permuted(every, axis=1)[:, :views]
+        kinds = np.array([kind_of(number, self.store.kinds) for number in range(1, self.store.random_views + 1)])
+        for kind in dict.fromkeys(wanted) if len(kinds) else ():
+            places = np.flatnonzero(wanted == kind)
+            of_kind = np.tile(np.flatnonzero(kinds == kind) + 1, (positions, 1))
+            if not of_kind.shape[1]:
+                needed = self.store.kinds.index(kind) + 1
+                raise NewkindsError(f"a cache of {len(kinds)} view(s) has no {kind} one: give --cache-views {needed}.")
+            numbers[:, places] = rng.permuted(of_kind, axis=1)[:, np.arange(len(places)) % of_kind.shape[1]]
+        return numbers
 
-    def _batch(self, rows: np.ndarray, numbers: np.ndarray) -> Batch:
+    def _batch(self, rows: np.ndarray, numbers: np.ndarray, plan: ViewPlan) -> Batch:
         """Rows (B,) of the table, each in the views (B, V) of its line."""
-        view_major = numbers.T.ravel()  # (V·B,)
-        return Batch(
-            self.store.inputs(np.tile(self.rows[rows], numbers.shape[1]), view_major),
-            labels=torch.from_numpy(self.targets[rows]),
-            index=torch.from_numpy(rows),
-        )
+        stored = self.store.inputs(np.tile(self.rows[rows], numbers.shape[1]), numbers.T.ravel())  # V·B, view-major
+        seen, for_teacher = split_views(stored, len(plan.student), len(plan.teacher))
+        return Batch(seen, torch.from_numpy(self.targets[rows]), torch.from_numpy(rows), for_teacher)
 
 
 def no_longer_readable(image: Skipped) -> NewkindsError:

@@ -22,7 +22,7 @@ def class_attention(backbone: Backbone) -> Iterator[list[Tensor]]:
     ...     encoder(images)
     >>> seen[0].mean(dim=1)                       # (B, N): the mean of all heads
     """
-    attention, prefix = _last_attention(backbone), backbone.network.num_prefix_tokens
+    attention, prefix = _last_attention(backbone), backbone.network.num_prefix_tokens + backbone.tuning.extra
     weights: list[Tensor] = []
 
     def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:

@@ -2,6 +2,8 @@
 
 import importlib.resources
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +21,7 @@ from ..data.views import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from ..errors import NewkindsError, nearest
 from .blocks import all_tokens, first_token
 from .tokens import Tokens
+from .tunings import TUNINGS, Anatomy, LastBlocks, Tuning
 from .weights import load_weights as load_weight_file
 from .weights import pretrained_file
 
@@ -49,6 +52,7 @@ class Backbone(nn.Module):
         self.dim: int = network.num_features
         self.has_class_token = any(name.endswith("cls_token") for name, _ in network.named_parameters())
         train_last_blocks(network, train_blocks)
+        self.tuning: Tuning = LastBlocks(self.anatomy)
         self.eval()
 
     @property
@@ -56,17 +60,38 @@ class Backbone(nn.Module):
         """Whether its blocks can be computed one by one."""
         return type(self.network).forward_features is VisionTransformer.forward_features
 
+    @property
+    def anatomy(self) -> Anatomy:
+        """What a tuning must know of it."""
+        blocks = len(self._blocks) if self.is_plain_vit else 0
+        prefix = getattr(self.network, "num_prefix_tokens", 0)
+        return Anatomy(self.name, self.dim, self.preprocessing.size, blocks, prefix, _patch_size(self.network))
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether nothing of it trains."""
+        return not self.train_blocks and not any(True for _ in self.tuning.parameters())
+
     def has_frozen_part(self, patches: bool = True) -> bool:
         """Whether what never changes in training can be computed by itself, once, and kept.
 
         The class token alone (`patches=False`) of a network that does not train can be kept, whatever the network is.
         """
-        return self.is_plain_vit or not (patches or self.train_blocks)
+        return (self.is_plain_vit and self.tuning.first > 0) or (self.is_fixed and not patches)
+
+    @property
+    def why_not_cached(self) -> str:
+        """The reason, if there is no frozen part."""
+        if self.is_plain_vit:
+            return "what trains changes the image or the first block, so nothing of the backbone can be cached"
+        kind = type(self.network).__name__
+        return f"the frozen part of {kind} cannot be computed apart from its trained one, so it cannot be cached"
 
     def forward(self, images: Tensor, patches: bool = True) -> Tokens:
         """Normalised images (B, 3, H, W) → tokens; with `patches=False` patch tokens may be missing (N = 0)."""
+        images = self.tuning.images(images)
         if self.is_plain_vit:
-            return self._through(self._blocks, self._first_tokens(images), patches)
+            return self._through(0, self._first_tokens(images), patches)
         features = self.network.forward_features(images)
         if isinstance(features, Tensor) and features.ndim == 4:
             return self._tokens_of_map(features)
@@ -82,22 +107,22 @@ class Backbone(nn.Module):
 
         If no block trains and nobody reads patches, that is the class token after the final norm (B, 1, D).
         """
-        if not (patches or self.train_blocks):
+        if self.is_fixed and not patches:
             return self(images, patches=False).cls[:, None]
         sequence = self._first_tokens(images)
-        for block in self._blocks[: self._frozen_blocks]:
+        for block in self._blocks[: self.frozen_blocks]:
             sequence = block(sequence)
         return sequence
 
     def trained_part(self, sequence: Tensor, patches: bool = True) -> Tokens:
         """What `forward` gives, from the tokens (B, T, D) that `frozen_part` gave."""
-        if sequence.shape[1] == 1 and not self.train_blocks:  # the class token, after the final norm
+        if sequence.shape[1] == 1 and self.is_fixed:  # the class token, after the final norm
             return Tokens(sequence[:, 0], sequence[:, 1:], (0, 0))
-        return self._through(self._blocks[self._frozen_blocks :], sequence, patches)
+        return self._through(self.frozen_blocks, sequence, patches)
 
     def sequence_shape(self, patches: bool = True) -> tuple[int, int]:
         """T, D of what `frozen_part` gives."""
-        if not (patches or self.train_blocks):
+        if self.is_fixed and not patches:
             return 1, self.dim
         rows, columns = self.network.patch_embed.grid_size
         return self.network.num_prefix_tokens + rows * columns, self.network.embed_dim
@@ -117,20 +142,38 @@ class Backbone(nn.Module):
         return list(self.network.blocks)
 
     @property
-    def _frozen_blocks(self) -> int:
-        return len(self._blocks) - self.train_blocks
+    def changing_blocks(self) -> int:
+        """How many of the last blocks depend on something that trains; of a network that is no plain ViT, train."""
+        return len(self._blocks) - self.frozen_blocks if self.is_plain_vit else self.train_blocks
+
+    @property
+    def frozen_blocks(self) -> int:
+        """How many of the first blocks depend on nothing that trains."""
+        return min(len(self._blocks) - self.train_blocks, self.tuning.first)
 
     def _first_tokens(self, images: Tensor) -> Tensor:
         network = self.network
         return network.norm_pre(network.patch_drop(network._pos_embed(network.patch_embed(images))))
 
-    def _through(self, blocks: list[nn.Module], sequence: Tensor, patches: bool) -> Tokens:
-        """The rest of `network.forward_features`, from what enters `blocks`; the first token alone if that will do."""
+    def _through(self, start: int, sequence: Tensor, patches: bool) -> Tokens:
+        """The rest of `network.forward_features`, from what enters block `start`; the first token alone if that does."""
         whole = patches or not self.has_class_token
-        for block in blocks:
-            compute = all_tokens if whole or block is not blocks[-1] else first_token
-            sequence = compute(block, sequence)
-        return self._tokens_of_sequence(self.network.norm(sequence if whole else sequence[:, :1]))
+        blocks, tuning = self._blocks, self.tuning
+        for number in range(start, len(blocks)):
+            compute = all_tokens if whole or number + 1 < len(blocks) else first_token
+            if number < tuning.first:
+                sequence = compute(blocks[number], sequence)
+            else:
+                sequence = tuning.through(number, blocks[number], compute, tuning.enter(number, sequence))
+        if not whole:
+            return self._tokens_of_sequence(self.network.norm(sequence[:, :1]))
+        sequence = self.network.norm(sequence)
+        if not tuning.extra:
+            return self._tokens_of_sequence(sequence)
+        behind = self.network.num_prefix_tokens
+        prompts = sequence[:, behind : behind + tuning.extra]  # (B, P, D)
+        image = torch.cat([sequence[:, :behind], sequence[:, behind + tuning.extra :]], dim=1)
+        return replace(self._tokens_of_sequence(image), prompts=prompts)
 
     def _tokens_of_sequence(self, sequence: Tensor) -> Tokens:
         """(B, P + N, D): class token and registers, if any, then the patches row by row."""
@@ -158,6 +201,7 @@ def build_backbone(
     train_blocks: int = 1,
     image_size: int | None = None,
     *,
+    tuning: Mapping[str, Any] | None = None,
     load_weights: bool = True,
 ) -> Backbone:
     """A backbone by name: "tiny" (bundled) or any of timm's, with a tag after the dot (`vit_base_patch16_224.dino`).
@@ -165,6 +209,7 @@ def build_backbone(
     weights: a .safetensors or .pth file; without one, those of the name's tag, which also decides the normalisation.
     train_blocks: how many of the last blocks (ViT) or stages (CNN) train; 0 freezes all.
     image_size: pixels along one side; without it the native size, but 224 for ViTs with a larger one.
+    tuning: the name and settings of what else trains, such as {"name": "prompts"}; by default nothing.
     load_weights: False builds the architecture alone, for weights that are put in afterwards.
 
     >>> build_backbone("vit_small_patch14_dinov2", weights="dinov2_vits14_pretrain.pth", train_blocks=2)
@@ -173,6 +218,9 @@ def build_backbone(
         raise NewkindsError(f"image_size={image_size} is not a size in pixels; give e.g. {USUAL_SIZE}.")
     network, preprocessing = _tiny(image_size) if name == TINY else _from_timm(name, image_size)
     backbone = Backbone(network, preprocessing, train_blocks, name)
+    if tuning is not None:
+        settings = {setting: value for setting, value in tuning.items() if setting != "name"}
+        backbone.tuning = TUNINGS[tuning["name"]](backbone.anatomy, **settings)
     if load_weights:
         load_weight_file(network, weights_file(name, weights))
     return backbone

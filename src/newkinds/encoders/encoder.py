@@ -1,5 +1,7 @@
 """The seam between backbone and head. The encoder owns the organizer, so that no method knows whether there is one."""
 
+from dataclasses import replace
+
 from torch import Tensor, nn
 
 from ..data.batch import CachedSlots, CachedTokens, Pixels
@@ -24,12 +26,19 @@ class Encoder(nn.Module):
     def dim(self) -> int:
         return self.backbone.dim
 
-    def forward(self, inputs: Tensor | Pixels | CachedTokens | CachedSlots, details: bool = False) -> Encoded:
-        """Of normalised images (B, 3, H, W), or of what a batch holds: pixels, cached tokens or cached slots."""
+    def forward(
+        self, inputs: Tensor | Pixels | CachedTokens | CachedSlots, details: bool = False, prompts: bool = False
+    ) -> Encoded:
+        """Of normalised images (B, 3, H, W), or of what a batch holds: pixels, cached tokens or cached slots.
+
+        `prompts`: also what a tuning's extra tokens became.
+        """
         if isinstance(inputs, CachedSlots):
             values = inputs.values.float()  # (B, 1 + S, D)
             return Encoded(self.organizer.read_slots(values[:, 0], values[:, 1:]))
-        return self.organizer.organize(self.tokens(inputs, details or self.organizer.reads_patches), details)
+        tokens = self.tokens(inputs, details or prompts or self.organizer.reads_patches)
+        encoded = self.organizer.organize(tokens, details)
+        return replace(encoded, prompts=tokens.prompts) if prompts else encoded
 
     def tokens(self, inputs: Tensor | Pixels | CachedTokens | CachedSlots, patches: bool = True) -> Tokens:
         """What the organizer is given; `patches`: False if it reads the class token alone."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..assigners.base import Assigner
 from ..assigners.base import Assignment as Assignment
 from ..data.batch import Batch
+from ..data.views import TWO_CROPS, ViewPlan
 from ..encoders.tokens import Encoded
 from ..registry import Registry
 from ..settings import section_of
@@ -37,6 +38,7 @@ class Step:
     batch: Batch  # labels and index of B images
     encoded: Encoded  # feature (V·B, D) float32, view-major
     progress: Progress
+    taught: Any = None  # what `Method.teach` made of the same views, with averaged weights and without gradients
 
 
 class Method(nn.Module, ABC):
@@ -54,6 +56,11 @@ class Method(nn.Module, ABC):
     # What the method's authors train with, if it differs from TrainConfig's defaults.
     train_defaults: ClassVar[dict[str, Any]] = {}
     backbone_defaults: ClassVar[dict[str, Any]] = {}  # likewise, the backbone's
+    tuning_defaults: ClassVar[dict[str, Any]] = {}  # likewise, what else trains in the backbone: its name and settings
+    starts_from: ClassVar[str | None] = None  # the method of its first stage: a run of that comes before (train.start)
+    views: ViewPlan = TWO_CROPS  # of each image in a step
+    teacher_answers: bool = False  # whether the trained model is the averaged one
+    reads_prompts: ClassVar[bool] = False  # whether losses need `encoded.prompts`
     classifier: Assigner  # assigns embedded images to categories
 
     def __init__(self, config: Any, dim: int, known: int, categories: int) -> None:
@@ -68,6 +75,14 @@ class Method(nn.Module, ABC):
 
     def begin(self, labels: Tensor) -> None:
         """Once, before training is started or resumed: the labels (n,; -1: none) of all training images."""
+
+    def teacher_momentum(self, progress: Progress) -> float | None:
+        """How much of the average of all that trains stays when a step's weights are mixed in; None: no average."""
+        return None
+
+    def teach(self, encoded: Encoded) -> Any:
+        """What the averaged encoder and head say of V·B views, for `Step.taught`."""
+        raise NotImplementedError(f"{type(self).__name__} has no teacher")
 
     def on_epoch_start(self, epoch: int, embed: Embed) -> None:
         """Before an epoch: gather what its losses need of the whole training set.

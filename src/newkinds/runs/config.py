@@ -14,14 +14,19 @@ from ..encoders.auto import AUTO
 from ..encoders.backbones import TINY, build_backbone
 from ..encoders.families import family_of
 from ..encoders.organizers import ORGANIZERS
+from ..encoders.tunings import TUNINGS
 from ..errors import NewkindsError
 from ..files import checksum
 from ..methods import METHODS
 from ..registry import Registry
 from ..settings import Count, NonNegative, Range, WholeNumber, chosen, coerced, merged, name_of, section_of
 
-REGISTRIES: dict[str, Registry] = {"data": DATASETS, "organizer": ORGANIZERS, "method": METHODS, "assigner": ASSIGNERS}
+REGISTRIES: dict[str, Registry] = {
+    "data": DATASETS, "tuning": TUNINGS, "organizer": ORGANIZERS, "method": METHODS, "assigner": ASSIGNERS,
+}  # fmt: skip
 OWN = "own"  # the method's own assigner
+LAST_BLOCKS = "blocks"  # the tuning that adds nothing
+NO_START = "none"  # the value of train.start for a second stage without its first
 DRAWN = ("creatures", "creatures-large")  # the data sets for which a backbone is bundled
 MOST_VIEWS = 10_000  # of an image in a cache; more is a slip of the keyboard
 
@@ -40,6 +45,8 @@ class TrainConfig:
     draw: Literal["half_labelled", "by_total"] = "half_labelled"  # weight of an unlabelled image: n_l/n_u or n_l/n
     decay_biases: bool = False  # also decay biases and other one-dimensional parameters
     backbone_lr_ratio: NonNegative = 1.0  # the learning rate of the backbone's trained blocks over lr, the head's
+    tuning_lr_ratio: NonNegative = 1.0  # the tuning's learning rate over the head's
+    tuning_decay: NonNegative | None = None  # of the tuning's parameters; by default weight_decay
     organizer_lr_ratio: NonNegative = 1.0  # the organizer's learning rate over the head's
     organizer_optimizer: Literal["sgd", "adamw"] = "sgd"  # adamw wants a far smaller rate, e.g. 4e-4 in all
     organizer_decay: NonNegative | None = None  # of its matrices; by default weight_decay, for adamw 0.05
@@ -51,6 +58,7 @@ class TrainConfig:
     device: str = "auto"
     workers: Annotated[int, Range(-1)] = -1  # processes that read images; -1 = by the machine
     seed: WholeNumber = 0
+    start: str | None = None  # a finished run whose weights training begins with; none: those of the backbone's file
     # fixed random views of each image whose tokens are computed once (a step takes two of them); 0 = fresh views at
     # every step, from the pixels; 1 = the evaluation view alone, which a step takes twice (dropout makes them differ)
     cache_views: Annotated[int, Range(1, MOST_VIEWS)] | Literal[0, "auto"] = "auto"
@@ -72,6 +80,7 @@ class Config:
 
     data: dict[str, Any]
     backbone: dict[str, Any]
+    tuning: dict[str, Any]  # what trains in the backbone besides its last blocks
     organizer: dict[str, Any]
     method: dict[str, Any]
     embedding: dict[str, Any]
@@ -124,14 +133,23 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     backbone = section_of("backbone", build_backbone, backbone)
     if backbone["weights"] is not None:
         backbone["weights"] = str(Path(backbone["weights"]).expanduser().resolve())
+    settings = TrainConfig(**section_of("train", TrainConfig, train))
+    if settings.start not in (None, NO_START):
+        settings.start = str(Path(settings.start).expanduser().resolve())
+    tuning_name = name_of(given, "tuning", method.tuning_defaults.get("name", LAST_BLOCKS))
+    of_method = method.tuning_defaults if tuning_name == method.tuning_defaults.get("name") else {}
+    tuning = {**{setting: value for setting, value in of_method.items() if setting != "name"}, **given["tuning"]}
+    if not settings.epochs:  # nothing trains, and a tuning that has learnt nothing would only disturb
+        tuning_name, tuning = LAST_BLOCKS, {}
     return Config(
         data=data,
         backbone=backbone,
+        tuning={"name": tuning_name, **chosen("tuning", TUNINGS, tuning_name, tuning)},
         organizer={"name": organizer_name, **chosen("organizer", ORGANIZERS, organizer_name, organizer)},
         method={"name": method_name, **section_of("method", method.Config, given["method"])},
         embedding=section_of("embedding", EmbeddingConfig, given["embedding"]),
         assigner={"name": assigner_name, **_assigner_settings(assigner_name, given["assigner"])},
-        train=TrainConfig(**section_of("train", TrainConfig, train)),
+        train=settings,
         k=k,
     )
 

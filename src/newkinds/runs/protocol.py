@@ -21,7 +21,7 @@ from ..errors import NewkindsError
 from ..files import checksum
 from ..methods import METHODS
 from ..settings import settings_of
-from .config import OWN, Config, TrainConfig
+from .config import LAST_BLOCKS, NO_START, OWN, Config, TrainConfig
 from .run import Run
 
 PACKAGES = ("torch", "timm", "scikit-learn", "numpy")
@@ -47,6 +47,11 @@ def record_protocol(
                 f"the backbone's weight file changed since {run.folder} was started (it was {record['weights']}): "
                 "restore it or choose another --out."
             )
+        if not run.model_file.is_file() and record.get("started_from") != _started_from(config):
+            raise NewkindsError(
+                f"the run {config.train.start}, from which {run.folder} starts, changed since: restore it or choose "
+                "another --out."
+            )
         if record.get("outside", {}) != config.outside_parts():
             warn(f"plugins or packages changed since {run.folder} was started ({_outside(record) or 'without any'}).")
         return
@@ -69,6 +74,7 @@ def record_protocol(
             "caveat": table.caveat,
             "class_list": table.class_list,
             "weights": _weights(config),
+            "started_from": _started_from(config),
             "outside": config.outside_parts(),
             "versions": package_versions(),
             "device": describe_device(device),
@@ -129,9 +135,11 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
         ("selection", SELECTION),
         ("method", set_otherwise(config.method, METHODS[config.method["name"]].Config)),
         *_replaced(run, config),
+        ("tuning", "" if config.tuning["name"] == LAST_BLOCKS else _named(config.tuning)),
         ("organizer", _named(config.organizer)),
         ("backbone", f"{config.backbone['name']}, {size}last {config.backbone['train_blocks']} block(s) trained"),
         ("weights", record["weights"]),
+        ("started from", record.get("started_from")),
         ("from outside", _outside(record)),
         ("training", f"{how}{others}" if train.epochs else "none"),
         ("trains", "; ".join(record.get("trains", []))),
@@ -197,3 +205,11 @@ def describe_device(device: torch.device) -> str:
 def _weights(config: Config) -> str:
     file = weights_file(config.backbone["name"], config.backbone["weights"])
     return f"{config.backbone['name']}: {file.name}, sha256 {checksum(file)}"
+
+
+def _started_from(config: Config) -> str | None:
+    """The run whose weights training began with, and what its model was."""
+    if config.train.start in (None, NO_START) or not config.train.epochs:
+        return None
+    start = Run(str(config.train.start))
+    return f"{start.folder.name}: {start.model_file.name}, sha256 {checksum(start.model_file)}"

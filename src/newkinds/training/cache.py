@@ -18,6 +18,7 @@ from ..console import say, track, warn
 from ..data.batch import CachedTokens
 from ..data.loader import FixedViews, no_longer_readable
 from ..data.table import Skipped, Table
+from ..data.views import View
 from ..encoders.backbones import Backbone, blocks_of
 from ..errors import NewkindsError
 from .device import choose_workers
@@ -39,22 +40,20 @@ def cached_tokens(
     device: torch.device | None = None,
     workers: int = -1,
     patches: bool = True,
+    kinds: tuple[View, ...] = ("weak",),
     build: bool = True,
 ) -> "TokenCache | None":
     """The tokens of a table's images; missing ones are computed first, or None is returned if `build` is false.
 
     `views`: how many random ones besides the evaluation view. `table` must come from `readable(…, contents=True)`.
     `about`: a few words for `newkinds cache list`. `patches`: False if only the class token is read, which needs little
-    space if no block trains.
+    space if no block trains. `kinds`: of the random views, in turn.
     """
     if not backbone.has_frozen_part(patches):
-        raise NewkindsError(
-            f"the frozen part of {type(backbone.network).__name__} cannot be computed apart from its trained one, so "
-            "its tokens cannot be cached: leave out --cache-views, or choose a plain ViT."
-        )
-    origin, shape = _origin(backbone, seed, precision, patches), backbone.sequence_shape(patches)
+        raise NewkindsError(f"{backbone.why_not_cached}: leave out --cache-views.")
+    origin, shape = _origin(backbone, seed, precision, patches, kinds), backbone.sequence_shape(patches)
     store = Store(origin, shape, np.dtype(precision), about)
-    cache = TokenCache(backbone, table, store, views, seed, device or torch.device("cpu"), workers, patches)
+    cache = TokenCache(backbone, table, store, views, seed, device or torch.device("cpu"), workers, patches, kinds)
     if not cache.is_whole():
         if not build:
             return None
@@ -63,20 +62,23 @@ def cached_tokens(
     return cache
 
 
-def _origin(backbone: Backbone, seed: int, precision: StoredAs, patches: bool) -> dict[str, Any]:
+def _origin(
+    backbone: Backbone, seed: int, precision: StoredAs, patches: bool, kinds: tuple[View, ...]
+) -> dict[str, Any]:
     """All that the tokens depend on. A default that changes needs another FORMAT."""
     # settings at their default are left out: one that is added later leaves old caches valid
     preprocessing = backbone.preprocessing
     settings = {field.name: (getattr(preprocessing, field.name), field.default) for field in fields(preprocessing)}
-    alone = not (patches or backbone.train_blocks)
+    alone = backbone.is_fixed and not patches
     settings |= {"view_seed": (seed, 0), "precision": (precision, "float16"), "class_token_alone": (alone, False)}
+    settings |= {"kinds_of_views": (list(kinds), ["weak"])}
     return {
         "timm": timm.__version__,
         "backbone": backbone.name,
         "network": sha256(repr(backbone.network).encode()).hexdigest(),
         "heads": [getattr(getattr(block, "attn", None), "num_heads", 0) for block in blocks_of(backbone.network)],
         "frozen_weights": backbone.frozen_digest(),
-        "train_blocks": backbone.train_blocks,
+        "train_blocks": backbone.changing_blocks,
         "settings": {name: value for name, (value, default) in settings.items() if value != default},
     }
 
@@ -97,6 +99,7 @@ class TokenCache:
     device: torch.device
     workers: int
     patches: bool = True
+    kinds: tuple[View, ...] = ("weak",)
 
     def __post_init__(self) -> None:
         assert self.table.contents is not None, "readable(table, contents=True)"
@@ -153,7 +156,7 @@ class TokenCache:
         row_of = {content: row for row, content in enumerate(self.table.contents or [])}
         rows = [row_of[content] for content in self._contents]
         loader = DataLoader(
-            FixedViews(self.table, self.backbone.preprocessing, self.seed, rows, numbers_of),
+            FixedViews(self.table, self.backbone.preprocessing, self.seed, rows, numbers_of, self.kinds),
             batch_sampler=batches,
             num_workers=choose_workers(self.workers, self.device),
             collate_fn=list,

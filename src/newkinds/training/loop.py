@@ -3,7 +3,8 @@
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -22,8 +23,9 @@ from .cache import TokenCache
 from .device import MixedPrecision, choose_device, choose_workers
 from .embedding import embed, sample_of_tokens
 from .model import Model
-from .optimizers import Optimizers, build_optimizer, describe_groups, parameter_groups
+from .optimizers import Optimizers, build_optimizer, describe_groups, has_gradients, parameter_groups
 from .slots import with_slots
+from .teacher import Teacher
 
 Evaluator = Callable[[Model], dict[str, float | None]]
 
@@ -58,6 +60,8 @@ def fit(
         run.write_metrics([])
         return _finished(model, table, config, run, store)
     model.method.begin(torch.from_numpy(table.targets))
+    if model.method.teacher_momentum(Progress(0, config.epochs)) is not None:
+        model.teacher = Teacher(model.encoder, model.method)
     optimizer = build_optimizer(groups, config)
     first_epoch = _restore(model, optimizer, run)
     batches = batches_of(model, table, config, device, store)
@@ -102,6 +106,10 @@ def fit(
 
 
 def _finished(model: Model, table: Table, config: TrainConfig, run: Run, store: ViewStore | None) -> Model:
+    if model.teacher is not None:
+        if model.method.teacher_answers:
+            model.teacher.hand_over()
+        model.teacher = None
     find_categories(model, table, config, store, calibrate=True)
     for part, note in model.found().items():
         say(f"{part}: {note}")
@@ -114,10 +122,10 @@ def batches_of(
     model: Model, table: Table, config: TrainConfig, device: torch.device, store: ViewStore | None
 ) -> TrainingBatches | StoredBatches:
     """Views of the images: from the cache, if there is one, else made again at every step."""
+    of_epoch = (config.draw, config.epoch_size, model.method.views)
     if store is not None:
-        return StoredBatches(table, store, config.batch_size, config.seed, config.draw, config.epoch_size)
+        return StoredBatches(table, store, config.batch_size, config.seed, *of_epoch)
     preprocessing, workers = model.encoder.backbone.preprocessing, choose_workers(config.workers, device)
-    of_epoch = (config.draw, config.epoch_size)
     return TrainingBatches(table, preprocessing, config.batch_size, config.seed, workers, *of_epoch)
 
 
@@ -154,19 +162,44 @@ def gatherer(model: Model, table: Table, batches: TrainingBatches | StoredBatche
 
 def step(model: Model, batch: Batch, progress: Progress, optimizer: Optimizers) -> dict[str, torch.Tensor]:
     """One update; the losses, detached."""
-    losses = model(batch, progress)
     scaler = model.precision.scaler
     for part in optimizer.parts:
         part.zero_grad(set_to_none=True)
-    scaler.scale(losses["loss"]).backward()
+    with taking_turns(model, progress):
+        losses = model(batch, progress)
+        scaler.scale(losses["loss"]).backward()
+    parts = [part for part in optimizer.parts if has_gradients(part)]  # the others wait for their turn
     if optimizer.clip:
-        for part in optimizer.parts:
+        for part in parts:
             scaler.unscale_(part)
         nn.utils.clip_grad_norm_(model.encoder.organizer.parameters(), optimizer.clip)
-    for part in optimizer.parts:
+    for part in parts:
         scaler.step(part)
     scaler.update()
+    if model.teacher is not None and (momentum := model.method.teacher_momentum(progress)) is not None:
+        model.teacher.follow(momentum)
     return {name: value.detach() for name, value in losses.items()}
+
+
+@contextmanager
+def taking_turns(model: Model, progress: Progress) -> Iterator[None]:
+    """While it is open, only what this step trains wants gradients: some tunings alternate with all else."""
+    tuning = model.encoder.backbone.tuning
+    tuning.now = tuning.turn(progress.epoch * progress.steps + progress.step, progress.step)
+    of_tuning = set(tuning.parameters())
+    waiting = [
+        parameter
+        for parameter in (model.parameters() if tuning.now != "all" else ())
+        if parameter.requires_grad and (parameter in of_tuning) == (tuning.now == "rest")
+    ]
+    for parameter in waiting:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in waiting:
+            parameter.requires_grad_(True)
+        tuning.now = "all"
 
 
 @torch.no_grad()

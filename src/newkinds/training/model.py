@@ -25,6 +25,7 @@ from ..errors import NewkindsError
 from ..methods import METHODS, Method, Progress, Step
 from ..runs.config import OWN, Config
 from .device import MixedPrecision
+from .teacher import Teacher
 
 CALIBRATION = "calibration."  # what is missing in runs of earlier versions
 REPLACED = ("assigner.", "whitening.", CALIBRATION)  # what `newkinds assign` replaces in a finished run
@@ -39,6 +40,7 @@ class Model(nn.Module):
         self.method = method
         self.assigner: Assigner | None = None  # in the place of the method's own
         self.whitening: Whitening | None = None
+        self.teacher: Teacher | None = None  # in training, if the method wants one
         self.frozen = False  # nothing is trained: the method's head is not used
         self.calibration = Calibration()
         self.known = known
@@ -51,14 +53,16 @@ class Model(nn.Module):
 
     def components(self) -> dict[str, nn.Module]:
         """The parts whose parameters are counted and trained separately."""
-        return {"backbone": self.encoder.backbone, "organizer": self.encoder.organizer, "head": self.method}
+        backbone, organizer = self.encoder.backbone, self.encoder.organizer
+        return {"backbone": backbone.network, "tuning": backbone.tuning, "organizer": organizer, "head": self.method}
 
     def forward(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
         """The losses of a batch: "loss" is the sum that is minimised, the organizer's own included."""
         with self.precision.autocast():
-            encoded = self.encoder(batch.inputs)
+            encoded = self.encoder(batch.inputs, prompts=self.method.reads_prompts)
+            taught = self.teacher(batch.for_teacher or batch.inputs) if self.teacher is not None else None
         encoded = replace(encoded, feature=encoded.feature.float())
-        losses = self.method.loss(Step(batch, encoded, progress))
+        losses = self.method.loss(Step(batch, encoded, progress, taught))
         own = self.encoder.organizer.loss(encoded, batch.labels, progress.epoch)
         total = losses["loss"] + sum(value.float() for value in own.values())
         return {**losses, **{f"organizer/{name}": value for name, value in own.items()}, "loss": total}
@@ -144,12 +148,18 @@ def build_model(config: Config, known: list[str], k: int, load_weights: bool = T
     """
     seed = config.train.seed
     with torch.random.fork_rng(devices=[]):
-        backbone = build_backbone(**config.backbone, load_weights=load_weights)
+        torch.default_generator.manual_seed(seed_for("tuning", seed))
+        backbone = build_backbone(**config.backbone, tuning=config.tuning, load_weights=load_weights)
         torch.default_generator.manual_seed(seed_for("organizer", seed))
         organizer = ORGANIZERS[config.organizer["name"]](backbone.dim, **_settings(config.organizer))
         torch.default_generator.manual_seed(seed_for("head", seed))
         method_class = METHODS[config.method["name"]]
         method = method_class(method_class.Config(**_settings(config.method)), backbone.dim, len(known), k)
+    if method.reads_prompts and not backbone.tuning.extra and config.train.epochs:
+        raise NewkindsError(
+            f"{config.method['name']} reads prompts, which the tuning '{config.tuning['name']}' does not have: "
+            "leave out --tuning."
+        )
     model = Model(Encoder(backbone, organizer), method, known, k)
     if not config.train.epochs:
         model.frozen = True

@@ -35,7 +35,10 @@ def parameter_groups(model: Model, config: TrainConfig) -> list[dict[str, Any]]:
                 # an organizer's scalars are gates, never decayed, whatever the host does with its biases
                 decayed = parameter.ndim > 1 or (config.decay_biases and part != "organizer")
                 groups[part, decayed].append(parameter)
-    ratios = {"backbone": config.backbone_lr_ratio, "organizer": config.organizer_lr_ratio, "head": 1.0}
+    ratios = {
+        "backbone": config.backbone_lr_ratio, "tuning": config.tuning_lr_ratio, "organizer": config.organizer_lr_ratio,
+        "head": 1.0,
+    }  # fmt: skip
     return [
         {
             "name": part if decayed else f"{part} (biases and other vectors)",
@@ -48,6 +51,8 @@ def parameter_groups(model: Model, config: TrainConfig) -> list[dict[str, Any]]:
 
 
 def _decay(part: str, config: TrainConfig) -> float:
+    if part == "tuning" and config.tuning_decay is not None:
+        return config.tuning_decay
     if part != "organizer":
         return config.weight_decay
     usual = ADAMW_DECAY if config.organizer_optimizer == "adamw" else config.weight_decay
@@ -85,6 +90,10 @@ class Optimizers:
         rest = state.pop("organizer", None)
         for part, part_state in zip(self.parts, [state, *([rest] if rest else [])], strict=True):
             part.load_state_dict(part_state)
+
+
+def has_gradients(optimizer: Optimizer) -> bool:
+    return any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"])
 
 
 def build_optimizer(groups: Sequence[Mapping[str, Any]], config: TrainConfig) -> Optimizers:

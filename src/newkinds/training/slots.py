@@ -16,7 +16,7 @@ class SlotStore:
     """Class token and slots of every view of a cache, in memory."""
 
     def __init__(self, encoder: Encoder, cache: ViewStore, table: Table) -> None:
-        self.cache, self.random_views = cache, cache.random_views
+        self.cache, self.random_views, self.kinds = cache, cache.random_views, cache.kinds
         self._rows = rows = np.unique(cache.rows_of(table))  # of the cache, in order
         views = [np.full(len(rows), number) for number in range(self.random_views + 1)]
         every = np.stack([np.tile(rows, len(views)), np.concatenate(views)])  # (2, views · n)
@@ -44,6 +44,6 @@ class SlotStore:
 
 def with_slots(encoder: Encoder, cache: TokenCache | None, table: Table) -> ViewStore | None:
     """The slots of a cache's tokens, if nothing trains before them, else the cache."""
-    if cache is None or not encoder.organizer.fixed_slots or encoder.backbone.train_blocks:
+    if cache is None or not encoder.organizer.fixed_slots or not encoder.backbone.is_fixed:
         return cache
     return SlotStore(encoder.eval(), cache, table)

@@ -232,7 +232,7 @@ class _Drawing:
         """What the backbone is compared with: the other run's, or itself before training; None if it never trained."""
         if self.host is not None:
             return self.host.name, self.host.model.encoder.backbone
-        if not self.encoder.backbone.train_blocks or self.subject.model.frozen:
+        if self.encoder.backbone.is_fixed or self.subject.model.frozen:
             return None
         return "before training", build_backbone(**self.subject.config.backbone)
 

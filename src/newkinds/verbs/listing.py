@@ -10,6 +10,7 @@ from ..cluster.count import COUNTERS
 from ..data import DATASETS
 from ..encoders.backbones import known_backbones
 from ..encoders.organizers import ORGANIZERS
+from ..encoders.tunings import TUNINGS
 from ..methods import METHODS
 from ..registry import Registry
 from ..settings import recipe_names
@@ -20,6 +21,7 @@ def listing(kind: str | None = None) -> str:
     sections = {
         "methods": _described(METHODS),
         "organizers": _described(ORGANIZERS),
+        "tunings": _described(TUNINGS),
         "assigners": _described(ASSIGNERS),
         "backbones": known_backbones(),
         "datasets": _described(DATASETS),

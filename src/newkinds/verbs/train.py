@@ -25,6 +25,7 @@ from ..training.device import choose_device
 from ..training.loop import Evaluator, fit
 from ..training.model import Model, build_model, load_model
 from ..training.optimizers import describe_groups, parameter_groups
+from ..training.start import require_first_stage, start_from
 from ..training.store import CacheUnavailable
 from .choices import Choices, layers_of
 from .count import COUNT_BY, backbone_features
@@ -78,7 +79,12 @@ def train_on(
     model_file = run.verified("model.safetensors")
     trained = model_file.is_file()
     # before the folder is made: what cannot be built must not leave a run that other settings would not fit
-    model = load_model(config, model_file, device) if trained else build_model(config, table.known, config.k)
+    if trained:
+        model = load_model(config, model_file, device)
+    else:
+        require_first_stage(config)
+        model = build_model(config, table.known, config.k)
+        start_from(model, config)
     if cache is None:
         cache, config = _cached(model, table, config, device, build=not trained)
     with run.claimed():
@@ -167,7 +173,8 @@ def _cached(
     try:
         tokens = cached_tokens(
             backbone, table, about=cache_of(config), views=needed, seed=train.cache_seed,
-            precision=train.cache_precision, device=device, workers=train.workers, patches=patches, build=build,
+            precision=train.cache_precision, device=device, workers=train.workers, patches=patches,
+            kinds=model.method.views.kinds, build=build,
         )  # fmt: skip
         return tokens, with_cache_views(config, views)
     except NewkindsError as error:

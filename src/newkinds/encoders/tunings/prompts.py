@@ -1,0 +1,30 @@
+"""Deep visual prompts. Jia, Tang, Chen, Cardie, Belongie, Hariharan, Lim: Visual Prompt Tuning. ECCV 2022."""
+
+import torch
+from torch import Tensor, nn
+
+from ...settings import Count
+from .base import TUNINGS, Anatomy, Tuning, last_blocks, require_vit
+
+
+@TUNINGS.register("prompts")
+class Prompts(Tuning):
+    """A few learnable tokens enter every block beside the image's own, and are replaced before the next (deep prompts).
+
+    They stand behind class and register tokens and have no position. What leaves the last block in their place is given
+    to methods that read it (promptcal). `blocks`: only the last so many blocks have prompts, and all before them can be
+    cached; by default every block has some, and nothing can.
+    """
+
+    def __init__(self, anatomy: Anatomy, /, count: Count = 5, blocks: Count | None = None) -> None:
+        super().__init__(anatomy)
+        require_vit("prompts", anatomy)
+        self.first, self.extra, self.prefix = last_blocks(anatomy, blocks), count, anatomy.prefix
+        self.values = nn.Parameter(torch.empty(anatomy.blocks - self.first, count, anatomy.dim))  # (L, P, D)
+        bound = (6 / (3 * (anatomy.patch or 1) ** 2 + anatomy.dim)) ** 0.5  # as the patch embedding would be started
+        nn.init.uniform_(self.values, -bound, bound)
+
+    def enter(self, number: int, sequence: Tensor) -> Tensor:
+        prompts = self.values[number - self.first].to(sequence.dtype).expand(len(sequence), -1, -1)  # (n, P, D)
+        behind = self.prefix + (0 if number == self.first else self.extra)  # earlier prompts are dropped
+        return torch.cat([sequence[:, : self.prefix], prompts, sequence[:, behind:]], dim=1)

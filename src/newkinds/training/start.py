@@ -1,0 +1,56 @@
+"""Training that begins with the weights of a finished run: the first of two stages, or any run on the same classes."""
+
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from ..console import say
+from ..errors import NewkindsError
+from ..methods import METHODS
+from ..runs.config import NO_START, Config
+from ..runs.run import Run
+from .model import Model
+
+FOUND_AFTERWARDS = ("assigner.", "whitening.", "calibration.")  # not what was trained
+
+
+def require_first_stage(config: Config) -> None:
+    """Refuse a second stage that does not say what it starts from."""
+    method = config.method["name"]
+    first = METHODS[method].starts_from
+    if first is not None and config.train.epochs and config.train.start is None:
+        raise NewkindsError(
+            f"{method} is a second stage, which starts from a run of {first}: train that first (the same command with "
+            f"--method {first} and another --out FIRST), then add --start FIRST. --start {NO_START} begins with the "
+            "backbone's own weights instead."
+        )
+
+
+def start_from(model: Model, config: Config) -> None:
+    """Put the weights of the run `train.start` into a model: those that have a place of the same name and shape."""
+    if config.train.start in (None, NO_START) or not config.train.epochs:
+        return
+    run = Run(Path(str(config.train.start)))
+    before = run.config()
+    if before.backbone["name"] != config.backbone["name"]:
+        raise NewkindsError(
+            f"{run.folder} was trained with the backbone {before.backbone['name']}, not {config.backbone['name']}: "
+            "start from a run with the same one."
+        )
+    about = run.about_model()
+    if not about:
+        raise NewkindsError(f"{run.folder} is not finished: finish it first (rerun its command), then start from it.")
+    if list(about["known"]) != model.known:
+        raise NewkindsError(f"{run.folder} knows other classes: start from a run on the same labelled images.")
+    there = load_file(run.verified("model.safetensors"))
+    here = model.state_dict()
+    taken = {
+        name: value
+        for name, value in there.items()
+        if name in here and here[name].shape == value.shape and not name.startswith(FOUND_AFTERWARDS)
+    }
+    model.load_state_dict(taken, strict=False)
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    afresh = sorted({".".join(name.split(".")[:2]) for name in trained - taken.keys()})
+    said = f"; without a start there: {', '.join(afresh)}" if afresh else ""
+    say(f"starting from {run.folder}: {len(trained & taken.keys())} of {len(trained)} trained tensors{said}")
