@@ -15,7 +15,7 @@ from ..errors import NewkindsError
 from .batch import Batch, Inputs, Pixels, split_views
 from .images import BadImage, content_digest
 from .table import Skipped, Table
-from .views import TWO_CROPS, Preprocessing, View, ViewPlan
+from .views import TWO_CROPS, Preprocessing, View, ViewPlan, weak_views
 
 Key = tuple[int, int, int]  # row of the table, epoch, position in the epoch
 Sample = tuple[Tensor | str, int]  # views or why there are none, row of the table
@@ -129,7 +129,7 @@ class TrainingBatches:
         n, size = len(self.paths), self.sampler.batch_size
         keys = [(row, epoch, self.sampler.draws + row) for row in range(n)]  # steps take the positions before
         chunks = [keys[start : start + size] for start in range(0, n, size)]
-        plan = ViewPlan(("weak",) * views)
+        plan = weak_views(views)
         yield from self._checked(self._loader(self._views(plan.student), batch_sampler=chunks), plan)
 
     def _checked(self, loader: DataLoader, plan: ViewPlan) -> Iterator[Batch]:
@@ -228,7 +228,7 @@ class StoredBatches:
 
     def of_all_rows(self, epoch: int, views: int) -> Iterator[Batch]:
         """Every row once, in order, in random views that are drawn apart from those of the epoch's steps."""
-        plan = ViewPlan(("weak",) * views)
+        plan = weak_views(views)
         numbers = self._numbers("cached views of all", epoch, len(self.rows), plan)
         for start in range(0, len(self.rows), self.sampler.batch_size):
             some = np.arange(start, min(start + self.sampler.batch_size, len(self.rows)))

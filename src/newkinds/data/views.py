@@ -31,7 +31,11 @@ class ViewPlan(NamedTuple):
         return tuple(dict.fromkeys(("weak", *self.student, *self.teacher)))
 
 
-TWO_CROPS = ViewPlan()
+def weak_views(count: int) -> ViewPlan:
+    return ViewPlan(("weak",) * count)
+
+
+TWO_CROPS = weak_views(2)
 
 
 @dataclass(frozen=True)
