@@ -32,7 +32,8 @@ class ViewPlan(NamedTuple):
 
 
 def weak_views(count: int) -> ViewPlan:
-    return ViewPlan(("weak",) * count)
+    weak: View = "weak"
+    return ViewPlan((weak,) * count)
 
 
 TWO_CROPS = weak_views(2)
