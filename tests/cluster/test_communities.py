@@ -13,11 +13,12 @@ import torch
 import torch.nn.functional as F
 from scipy.sparse import coo_array, csr_array, kron
 from sklearn.metrics import adjusted_mutual_info_score
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from blobs import blobs, same_partition
 from newkinds.cluster import communities as module
 from newkinds.cluster.communities import communities, neighbour_graph
-from newkinds.cluster.neighbours import nearest_others
+from newkinds.cluster.neighbours import most_similar, nearest_others
 from newkinds.errors import NewkindsError
 
 DATA = Path(__file__).parents[1] / "numbers"
@@ -87,6 +88,30 @@ def test_nearest_others_come_with_their_products(monkeypatch):
     near, similarity = nearest_others(rows, 4)
     assert torch.equal(near, products.indices)
     torch.testing.assert_close(similarity, products.values)
+
+
+class Products(TorchDispatchMode):
+    """Keeps all results of matrix products, so that none can be where another was."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **kwargs or {})
+        if "mm" in str(function):
+            self.kept.append(result)
+        return result
+
+
+def test_products_of_many_points_share_one_block_of_memory(monkeypatch):
+    """Else small results between them keep the allocator from giving memory back: 10 GB for 50,000 points."""
+    monkeypatch.setattr("newkinds.cluster.neighbours.ENTRIES_AT_ONCE", 50 * 200)
+    rows = torch.randn(190, 8)
+    with Products() as products:
+        most_similar(rows, torch.randn(200, 8), 14)
+    assert [len(product) for product in products.kept] == [50, 50, 50, 40]
+    assert len({product.data_ptr() for product in products.kept}) == 1
 
 
 # --- the map equation ------------------------------------------------------------------------------------

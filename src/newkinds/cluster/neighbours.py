@@ -28,12 +28,16 @@ def nearest_centre(points: Tensor, centres: Tensor, squares: Tensor | None = Non
     return labels, squared.clamp_(min=0)  # rounding may have gone below
 
 
+@torch.no_grad()
 def most_similar(queries: Tensor, bank: Tensor, k: int, itself: Tensor | None = None) -> Tensor:
     """Rows (q, k) of `bank` (n, D) with the largest products with `queries` (q, D), best first, none `itself` (q,)."""
     found = []
     rows = max(1, ENTRIES_AT_ONCE // len(bank))
+    # One block of memory for all: small results between large blocks keep the allocator from using these again.
+    block = queries.new_empty(min(rows, len(queries)), len(bank))
     for start in range(0, len(queries), rows):
-        similarities = queries[start : start + rows] @ bank.T  # (rows, n)
+        some = queries[start : start + rows]
+        similarities = torch.mm(some, bank.T, out=block[: len(some)])  # (rows, n)
         if itself is not None:
             similarities.scatter_(1, itself[start : start + rows, None], -torch.inf)
         found.append(similarities.topk(k, dim=1).indices)
