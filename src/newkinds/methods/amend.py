@@ -39,11 +39,9 @@ class AMEND(SimGCD):
         expansion_weight: NonNegative = 0.1  # of each of these; the other positives have weight 1
         bank: Count = 2048  # earlier images, beside those of the batch
         regulariser_weight: NonNegative = 1.0  # besides the supervised and unsupervised shares
-        # As released, the margin has no effect. A hinge on it is our reading of what it is for, and no published
-        # figure was made with one: so it is not the default.
+        # Not the default: the margin as released has no effect, and a hinge on it is only our guess at what is meant.
         hinge: bool = False
-        # the released loss, mended only so that it does not crash: see `neighbourhood_nce`
-        as_published: bool = False
+        as_published: bool = False  # the released loss, mended only so that it runs: see `neighbourhood_nce`
 
     config: Config
 
