@@ -85,7 +85,7 @@ DATA = argument("data", "DATA", "folder, CSV file (path,label) or name of a data
 TIME = argument("--time", "TIME", "how long it may take: 90s, 10m, 2h (default: 1h)")
 PLANNED = choices("k", "assigner", "whiten", "seed", "backbone", "weights", "data_root", "device", "settings")
 CHOSEN = (
-    *choices("k", "method", "organizer", "assigner", "whiten", "seed", "epochs", "cache_views"),
+    *choices("k", "method", "organizer", "tuning", "start", "assigner", "whiten", "seed", "epochs", "cache_views"),
     *choices("backbone", "weights", "data_root", "recipe", "device", "settings"),
 )
 TRAINING = (DATA, argument("--out", "RUN", "run directory to write", required=True), *CHOSEN)

@@ -20,7 +20,7 @@ from .settled import Layers, settled
 from .train import images_of, train_on, with_k
 
 # settings that say how to train: whoever names one has chosen the training
-OF_TRAINING = ("method", "organizer", "train")
+OF_TRAINING = ("method", "tuning", "organizer", "train")
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
