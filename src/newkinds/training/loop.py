@@ -93,8 +93,9 @@ def fit(
                 )
             row: dict[str, Any] = {"epoch": epoch, "lr": lr, **means}
             if evaluate is not None and config.eval_every and (epoch + 1) % config.eval_every == 0:
-                find_categories(model, table, config, store)
-                row |= evaluate(model)
+                with as_it_answers(model):
+                    find_categories(model, table, config, store)
+                    row |= evaluate(model)
             row["seconds"] = round(time.perf_counter() - started, 3)
             rows.append(row)
             _report(row, config.epochs)
@@ -106,10 +107,9 @@ def fit(
 
 
 def _finished(model: Model, table: Table, config: TrainConfig, run: Run, store: ViewStore | None) -> Model:
-    if model.teacher is not None:
-        if model.method.teacher_answers:
-            model.teacher.hand_over()
-        model.teacher = None
+    if model.teacher is not None and model.method.teacher_answers:
+        model.teacher.change_places()
+    model.teacher = None
     find_categories(model, table, config, store, calibrate=True)
     for part, note in model.found().items():
         say(f"{part}: {note}")
@@ -200,6 +200,19 @@ def taking_turns(model: Model, progress: Progress) -> Iterator[None]:
         for parameter in waiting:
             parameter.requires_grad_(True)
         tuning.now = "all"
+
+
+@contextmanager
+def as_it_answers(model: Model) -> Iterator[None]:
+    """While it is open, the model is the one that would be kept now: some methods keep the averaged one."""
+    teacher = model.teacher if model.method.teacher_answers else None
+    if teacher is not None:
+        teacher.change_places()
+    try:
+        yield
+    finally:
+        if teacher is not None:
+            teacher.change_places()
 
 
 @torch.no_grad()

@@ -160,6 +160,12 @@ def build_model(config: Config, known: list[str], k: int, load_weights: bool = T
             f"{config.method['name']} reads prompts, which the tuning '{config.tuning['name']}' does not have: "
             "leave out --tuning."
         )
+    views = (len(method.views.student), len(method.views.teacher) or 2)
+    if backbone.tuning.pairs_views and views != (2, 2) and config.train.epochs:
+        raise NewkindsError(
+            f"the tuning '{config.tuning['name']}' needs two views of every image in a step, which "
+            f"{config.method['name']} does not have: choose another --tuning (pixels: or --set tuning.alternate=0)."
+        )
     model = Model(Encoder(backbone, organizer), method, known, k)
     if not config.train.epochs:
         model.frozen = True

@@ -51,6 +51,11 @@ def start_from(model: Model, config: Config) -> None:
     }
     model.load_state_dict(taken, strict=False)
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    afresh = sorted({".".join(name.split(".")[:2]) for name in trained - taken.keys()})
+    afresh = sorted({_part(name) for name in trained - taken.keys()})
     said = f"; without a start there: {', '.join(afresh)}" if afresh else ""
     say(f"starting from {run.folder}: {len(trained & taken.keys())} of {len(trained)} trained tensors{said}")
+
+
+def _part(name: str) -> str:
+    """Of the model, to which a tensor belongs: `method.classifier`, `encoder.backbone.tuning`."""
+    return ".".join(name.split(".")[: 3 if name.startswith("encoder.backbone.") else 2])

@@ -42,11 +42,13 @@ class Teacher(nn.Module):
             average.lerp_(student[name], 1 - momentum)
 
     @torch.no_grad()
-    def hand_over(self) -> None:
-        """The student gets the averaged weights."""
+    def change_places(self) -> None:
+        """The student gets the averaged weights, and the average the student's: a second time, all is as before."""
         student = dict(self._student[0].named_parameters())
         for name, average in self._averaged().items():
+            latest = student[name].clone()
             student[name].copy_(average)
+            average.copy_(latest)
 
 
 class _Taught(nn.Module):

@@ -34,6 +34,7 @@ class Tuning(nn.Module):
 
     first: int  # the first block that depends on what trains here; 0: nothing of the backbone can be cached
     extra: int = 0  # tokens it adds to the sequence, behind class and register tokens
+    pairs_views: bool = False  # whether in training it wants two views of every image, view-major
     now: Turn = "all"  # whose turn it is; set for the time of a training step
 
     def __init__(self, anatomy: Anatomy, /) -> None:
@@ -45,7 +46,7 @@ class Tuning(nn.Module):
         return "all"
 
     def images(self, images: Tensor) -> Tensor:
-        """Normalised images (n, 3, H, W) as the backbone sees them; in training, two views of each, view-major."""
+        """Normalised images (n, 3, H, W) as the backbone sees them."""
         return images
 
     def enter(self, number: int, sequence: Tensor) -> Tensor:

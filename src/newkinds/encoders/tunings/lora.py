@@ -7,7 +7,7 @@ from torch.func import functional_call
 from ...settings import Count, Positive
 from .base import TUNINGS, Anatomy, Compute, Tuning, last_blocks, require_vit
 
-QKV = "attn.qkv.weight"
+QKV = "attn.qkv"
 
 
 @TUNINGS.register("lora")
@@ -30,8 +30,8 @@ class LoRA(Tuning):
 
     def through(self, number: int, block: nn.Module, compute: Compute, sequence: Tensor) -> Tensor:
         change = self.scale * self.up[number - self.first] @ self.down[number - self.first]  # (3D, D)
-        weight = block.get_parameter(QKV)
-        return functional_call(_Computed(block, compute), {f"block.{QKV}": weight + change}, (sequence,))
+        weight = block.get_submodule(QKV).weight  # of an averaged teacher it is no parameter
+        return functional_call(_Computed(block, compute), {f"block.{QKV}.weight": weight + change}, (sequence,))
 
 
 class _Computed(nn.Module):

@@ -37,6 +37,7 @@ class PixelPrompts(Tuning):
     ) -> None:
         super().__init__(anatomy)
         self.first, self.alternate, self.as_published = 0, alternate, as_published
+        self.pairs_views = alternate > 0
         size, patch = anatomy.size, anatomy.patch
         pixel = torch.arange(size)
         self.patches: nn.Parameter | None = None
