@@ -8,9 +8,11 @@ from . import (  # noqa: F401  (registers the methods)
     gcd,
     infosieve,
     legogcd,
+    mugcd,
     protogcd,
     selex,
     simgcd,
+    sptnet,
     uno,
 )
 from .base import METHODS, Assignment, Batch, Method, Progress, Step

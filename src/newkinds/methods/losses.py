@@ -14,17 +14,19 @@ from torch import Tensor
 from ..precision import full_precision
 
 
-def supervised_contrastive(z: Tensor, y: Tensor, temperature: float = 0.07) -> Tensor:
+def supervised_contrastive(z: Tensor, y: Tensor, temperature: float = 0.07, against: Tensor | None = None) -> Tensor:
     """Pull rows of one class together and away from all others (SupCon, Khosla et al., NeurIPS 2020).
 
-    `z` (n, d) are unit rows, both views of each image; `y` (n,) their classes. Rows with -1 are left out.
+    `z` (n, d) are unit rows, both views of each image; `y` (n,) their classes. Rows with -1 are left out. `against`
+    (n, d): what they are compared with, if not with each other; a row and the one in its place there are never compared.
 
     >>> h = F.normalize(torch.randn(8, 16), dim=1)                  # two views of four images
     >>> supervised_contrastive(h, torch.tensor([0, 1, 0, 2]).repeat(2))
     """
     labelled = y >= 0
     with full_precision(z[labelled]) as z:
-        return class_contrast(z @ z.T / temperature, y[labelled])
+        others = z if against is None else against[labelled].to(z.dtype)
+        return class_contrast(z @ others.T / temperature, y[labelled])
 
 
 def class_contrast(logits: Tensor, y: Tensor) -> Tensor:
@@ -41,13 +43,17 @@ def class_contrast(logits: Tensor, y: Tensor) -> Tensor:
     return per_row.sum() / (positives > 0).sum().clamp(min=1)
 
 
-def info_nce(z: Tensor, temperature: float = 1.0) -> Tensor:
-    """Find the other view of an image among rows `z` (2B, d) by cosine (InfoNCE; SimCLR, Chen et al., ICML 2020)."""
+def info_nce(z: Tensor, temperature: float = 1.0, against: Tensor | None = None) -> Tensor:
+    """Find the other view of an image among rows `z` (2B, d) by cosine (InfoNCE; SimCLR, Chen et al., ICML 2020).
+
+    `against` (2B, d): look for it among these rows, except the one in the same place.
+    """
     if len(z) == 0:
         return z.sum() * 0.0
     with full_precision(z) as z:
         unit = F.normalize(z, dim=1)
-        logits = (unit @ unit.T / temperature).fill_diagonal_(-torch.inf)  # (2B, 2B)
+        others = unit if against is None else F.normalize(against.to(z.dtype), dim=1)
+        logits = (unit @ others.T / temperature).fill_diagonal_(-torch.inf)  # (2B, 2B)
         return F.cross_entropy(logits, _partner(len(z), z.device))
 
 
@@ -66,12 +72,15 @@ def self_distillation(logits: Tensor, teacher_temp: float, student_temp: float =
 
 def swapped_cross_entropy(logits: Tensor, targets: Tensor, temperature: float = 0.1) -> Tensor:
     """Each view predicts what was made of the other view of its image: logits and targets (2B, K), rows of sum 1."""
-    n = len(logits)
-    if n == 0:
+    return soft_cross_entropy(logits, targets[_partner(len(logits), logits.device)], temperature)
+
+
+def soft_cross_entropy(logits: Tensor, targets: Tensor, temperature: float = 0.1) -> Tensor:
+    """Cross-entropy of softmax(logits / temperature) with targets of its own for each row: (n, K) both, of sum 1."""
+    if len(logits) == 0:
         return logits.sum() * 0.0
     with full_precision(logits) as logits:
-        student = (logits / temperature).log_softmax(dim=1)  # (2B, K)
-        return -(targets[_partner(n, logits.device)] * student).sum(dim=1).mean()
+        return -(targets * (logits / temperature).log_softmax(dim=1)).sum(dim=1).mean()
 
 
 @torch.no_grad()

@@ -3,10 +3,14 @@
 import math
 
 
+def cosine(epoch: float, epochs: int, start: float, end: float) -> float:
+    """Half a cosine from `start` to `end`, reached after the last epoch."""
+    return end + (start - end) * (1 + math.cos(math.pi * epoch / epochs)) / 2
+
+
 def cosine_lr(epoch: int, epochs: int, lr: float, min_ratio: float = 1e-3) -> float:
-    """Learning rate of an epoch: half a cosine from `lr` down to `min_ratio * lr`, reached after the last."""
-    lowest = lr * min_ratio
-    return lowest + (lr - lowest) * (1 + math.cos(math.pi * epoch / epochs)) / 2
+    """Learning rate of an epoch, from `lr` down to `min_ratio * lr`."""
+    return cosine(epoch, epochs, lr, lr * min_ratio)
 
 
 def linear_then_constant(epoch: int, start: float, end: float, warmup: int) -> float:

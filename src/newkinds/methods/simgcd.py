@@ -16,8 +16,29 @@ from .heads import ProjectionHead
 from .schedules import linear_then_constant
 
 
+class PrototypeMethod(Method):
+    """A classifier of one prototype per category, which learns from predictions that are sharper than its own."""
+
+    @dataclass
+    class Config(Method.Config):
+        sup_weight: Share = 0.35  # share of the supervised terms; the unsupervised ones get the rest
+        memax_weight: NonNegative = 1.0  # of the mean-entropy term; SimGCD's authors take 2 on CUB, 4 on CIFAR-100
+        student_temp: Positive = 0.1
+        teacher_temp: Positive = 0.04
+        warmup_teacher_temp: Positive = 0.07  # at epoch 0, from where it falls linearly to teacher_temp
+        warmup_teacher_epochs: WholeNumber = 30  # also when fewer are trained: the temperature then stays higher
+
+    config: Config
+    classifier: PrototypeClassifier
+
+    def teacher_temp(self, progress: Progress) -> float:
+        config = self.config
+        warmup = (config.warmup_teacher_temp, config.teacher_temp, config.warmup_teacher_epochs)
+        return linear_then_constant(progress.epoch, *warmup)
+
+
 @METHODS.register("simgcd")
-class SimGCD(Method):
+class SimGCD(PrototypeMethod):
     """Parametric prototypes with self-distillation (Wen et al., ICCV 2023).
 
     The classifier holds one prototype per category, known classes first: it learns the labels, and from every image
@@ -26,20 +47,13 @@ class SimGCD(Method):
     """
 
     @dataclass
-    class Config(Method.Config):
-        sup_weight: Share = 0.35  # share of the two supervised terms; the unsupervised ones get the rest
-        memax_weight: NonNegative = 1.0  # of the mean-entropy term; the authors take 2 on CUB, 4 on CIFAR-100
-        student_temp: Positive = 0.1
-        teacher_temp: Positive = 0.04
-        warmup_teacher_temp: Positive = 0.07  # at epoch 0, from where it falls linearly to teacher_temp
-        warmup_teacher_epochs: WholeNumber = 30  # also when fewer are trained: the temperature then stays higher
+    class Config(PrototypeMethod.Config):
         info_nce_temp: Positive = 1.0
         sup_con_temp: Positive = 0.07
         projection_hidden: Count = 2048
         projection_dim: Count = 256
 
     config: Config
-    classifier: PrototypeClassifier
 
     def __init__(self, config: Config, dim: int, known: int, categories: int) -> None:
         super().__init__(config, dim, known, categories)
@@ -68,11 +82,6 @@ class SimGCD(Method):
         unsupervised = terms["self_distillation"] + config.memax_weight * terms["mean_entropy_gap"] + terms["info_nce"]
         loss = config.sup_weight * supervised + (1 - config.sup_weight) * unsupervised
         return {"loss": loss, **terms}
-
-    def teacher_temp(self, progress: Progress) -> float:
-        config = self.config
-        warmup = (config.warmup_teacher_temp, config.teacher_temp, config.warmup_teacher_epochs)
-        return linear_then_constant(progress.epoch, *warmup)
 
     # Methods that differ from SimGCD in one term put their own in its place.
 
