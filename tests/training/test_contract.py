@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from copy import deepcopy
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +17,42 @@ from safetensors.torch import load_file, save_file
 import newkinds
 from conftest import TINY_TRAINING, save_image
 from newkinds.data import load_table
-from newkinds.data.batch import Batch, Pixels
+from newkinds.data.batch import Batch
 from newkinds.data.loader import TrainingBatches
+from newkinds.data.table import Table
 from newkinds.encoders.organizers import ORGANIZERS
-from newkinds.encoders.tokens import Encoded
-from newkinds.files import make_folder
+from newkinds.encoders.tunings import TUNINGS
+from newkinds.errors import NewkindsError
 from newkinds.methods import METHODS, Progress, Step
 from newkinds.methods.simgcd import SimGCD
-from newkinds.runs.config import Config, TrainConfig, resolve
+from newkinds.runs.config import Config, resolve
 from newkinds.runs.run import Run
-from newkinds.training.loop import fit, gatherer
+from newkinds.settings import settings_of
+from newkinds.training.loop import gatherer
 from newkinds.training.model import Model, build_model
+from newkinds.training.teacher import Teacher
 
 methods = pytest.mark.parametrize("method", [name for name in METHODS if METHODS[name].trains])
 organizers = pytest.mark.parametrize("organizer", list(ORGANIZERS))
 
 
 def settings_for(method: str) -> list[dict[str, Any]]:
-    """A small training; heads that are made for millions of images are made smaller."""
-    small = {"output_dim": 1024}
+    """A small and slow training with small heads; second stages without their first, turns of one step."""
+    smaller = {"output_dim": 1024, "projection_hidden": 128}
     have = {field.name for field in fields(METHODS[method].Config)}
-    return [TINY_TRAINING, {"method": {name: value for name, value in small.items() if name in have}}]
+    small = {
+        "method": {name: value for name, value in smaller.items() if name in have},
+        "train": {"lr": 0.005, "tuning_lr_ratio": 1.0},
+    }
+    start = {"train": {"start": "none"}} if METHODS[method].starts_from else {}
+    return [TINY_TRAINING, small, start, in_tuning(method, alternate=1)]
+
+
+def in_tuning(method: str, **settings: Any) -> dict[str, Any]:
+    """Those of the settings that the method's own tuning has."""
+    name = METHODS[method].tuning_defaults.get("name", "blocks")
+    have = settings_of(TUNINGS[name])
+    return {"tuning": {setting: value for setting, value in settings.items() if setting in have}}
 
 
 def config_for(method: str, organizer: str) -> Config:
@@ -45,14 +60,20 @@ def config_for(method: str, organizer: str) -> Config:
     return resolve(names, *settings_for(method))
 
 
-def loss_on(model: Model, config: Config) -> torch.Tensor:
-    """The loss of the first epoch on all images in fixed views: batches differ more than two epochs achieve."""
-    table = load_table(config.data)
-    preprocessing = model.encoder.backbone.preprocessing
-    batches = TrainingBatches(table, preprocessing, len(table), seed=7, workers=0)
+def all_at_once(model: Model, table: Table) -> Batch:
+    """As many images as there are, in the method's views; the same each time. What the method gathers is gathered."""
+    preprocessing, size = model.encoder.backbone.preprocessing, len(table)
+    batches = TrainingBatches(table, preprocessing, size, seed=7, workers=0, plan=model.method.views)
     torch.manual_seed(0)
     model.method.on_epoch_start(0, gatherer(model, table, batches, epoch=0))
-    (batch,) = batches.of_all_rows(epoch=1, views=2)
+    (batch,) = batches(1)
+    return batch
+
+
+def loss_on(model: Model, batch: Batch) -> torch.Tensor:
+    """Of the first epoch."""
+    if model.teacher is None and model.method.teacher_momentum(Progress(0, 2)) is not None:
+        model.teacher = Teacher(model.encoder, model.method)
     model.method.eval()
     model.encoder.organizer.train()  # with the losses of its own
     return model(batch, Progress(0, 2))["loss"]
@@ -60,60 +81,47 @@ def loss_on(model: Model, config: Config) -> torch.Tensor:
 
 @organizers
 @methods
-def test_gradients_reach_all_that_trains_and_two_epochs_lower_the_loss(
-    method: str, organizer: str, tmp_path: Path
+def test_a_run_keeps_all_promises(
+    method: str, organizer: str, tmp_path: Path, killed_after_an_epoch: Callable[[], AbstractContextManager[None]]
 ) -> None:
+    """One test, because they share their trainings."""
     config = config_for(method, organizer)
     table = load_table(config.data)
+
+    # gradients reach all that trains
     model = build_model(config, table.known, 4)
-    before = loss_on(model, config)
+    before = loss_on(model, all_at_once(model, table))
     for parameter in model.encoder.organizer.parameters():
         if not parameter.any():  # nothing goes through a map that starts at zero
             torch.nn.init.normal_(parameter, std=1e-3)
-    loss_on(model, config).backward()
+    loss_on(model, all_at_once(model, table)).backward()
     reached = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
     assert {name for name, p in model.named_parameters() if p.requires_grad} == reached
 
-    fit(model, table, TrainConfig(epochs=2, batch_size=16, lr=0.005), Run(make_folder(tmp_path / "run")))
-    after = loss_on(model, config)
-    assert torch.isfinite(before)
-    assert after < before
-
-
-@organizers
-@methods
-def test_a_run_saves_loads_and_predicts(method: str, organizer: str, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    found = newkinds.discover("creatures", run, method=method, organizer=organizer, settings=settings_for(method))
-    assert all(torch.isfinite(torch.tensor(row["loss"])) for row in Run(run).metrics())
+    # every image gets a category, and the losses are finite
+    choices = {"method": method, "organizer": organizer, "settings": settings_for(method)}
+    found = newkinds.discover("creatures", tmp_path / "run", **choices)
+    assert all(torch.isfinite(torch.tensor(row["loss"])) for row in Run(found.run).metrics())
     assert len(found.members) == 32
 
-    loaded = newkinds.load(run)
-    again = newkinds.discover("creatures", run, method=method, organizer=organizer, settings=settings_for(method))
-    assert [m.category for m in again.members] == [m.category for m in found.members]
-    features = torch.randn(5, loaded.model.encoder.dim, generator=torch.Generator().manual_seed(0))
-    assignment = loaded.model.assign(features)
+    # what was saved is loaded: the same categories, some for features and an image never seen, and a lower loss
+    loaded = newkinds.load(found.run)
+    assert loaded.discover(table, page=False).members == found.members
+    unseen = torch.randn(5, loaded.model.encoder.dim, generator=torch.Generator().manual_seed(0))
+    assignment = loaded.model.assign(unseen)
     assert ((assignment.confidence >= 0) & (assignment.confidence <= 1)).all()
     assert ((assignment.category >= 0) & (assignment.category < loaded.model.k)).all()
     assert len(loaded.predict(save_image(tmp_path / "never-seen.png"))) == 1
+    assert loss_on(loaded.model, all_at_once(loaded.model, table)) < before
+    assert torch.isfinite(before)
 
-
-@organizers
-@methods
-def test_an_interrupted_run_ends_as_an_uninterrupted_one(
-    method: str, organizer: str, tmp_path: Path, killed_after_an_epoch: Callable[[], AbstractContextManager[None]]
-) -> None:
-    def train(folder: str) -> bytes:
-        newkinds.train(
-            "creatures", tmp_path / folder, method=method, organizer=organizer, settings=settings_for(method)
-        )
-        return Run(tmp_path / folder).model_file.read_bytes()
-
-    uninterrupted = train("one")
+    # a run that is killed ends with the same bits
+    killed = Run(tmp_path / "killed")
     with killed_after_an_epoch():
-        train("two")
-    assert not Run(tmp_path / "two").model_file.exists()
-    assert train("two") == uninterrupted
+        newkinds.train("creatures", killed.folder, **choices)
+    assert not killed.model_file.exists()
+    newkinds.train("creatures", killed.folder, **choices)
+    assert killed.model_file.read_bytes() == Run(found.run).model_file.read_bytes()
 
 
 class Averaging(SimGCD):
@@ -164,16 +172,14 @@ def test_every_method_runs_on_other_backbones(method: str, backbone: str, tmp_pa
     weights = tmp_path / "weights.safetensors"
     torch.manual_seed(0)
     save_file(timm.create_model(backbone, num_classes=0).state_dict(), weights)
-    found = newkinds.discover(
-        "creatures",
-        tmp_path / "run",
-        method=method,
-        organizer="cpf",
-        backbone=backbone,
-        weights=weights,
-        settings=[*settings_for(method), {"backbone": {"image_size": 64}, "organizer": {"heads": 8}}],
-    )
-    assert len(found.members) == 32
+    smaller = {"backbone": {"image_size": 64}, "organizer": {"heads": 8}}
+    settings = [*settings_for(method), in_tuning(method, where="frame"), smaller]  # a CNN has no patches
+    choices = {"method": method, "organizer": "cpf", "backbone": backbone, "weights": weights, "settings": settings}
+    if "resnet" in backbone and METHODS[method].reads_prompts:
+        with pytest.raises(NewkindsError, match=r"plain ViT, which the backbone .* is not: choose a ViT"):
+            newkinds.discover("creatures", tmp_path / "run", **choices)
+        return
+    assert len(newkinds.discover("creatures", tmp_path / "run", **choices).members) == 32
 
 
 @methods
@@ -191,11 +197,10 @@ def test_a_batch_without_labels_has_a_finite_loss(method: str) -> None:
     config = config_for(method, "none")
     table = load_table(config.data)
     model = build_model(config, table.known, 4)
-    loss_on(model, config)  # gathers what the method needs of the whole set
-    features = torch.randn(8, model.encoder.dim, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    batch = Batch(Pixels(torch.empty(0)), labels=torch.full((4,), -1), index=torch.arange(4))
-    loss = model.method.loss(Step(batch, Encoded(features), Progress(0, 2)))["loss"]
+    batch = all_at_once(model, table)
+    loss = loss_on(model, replace(batch, labels=torch.full_like(batch.labels, -1)))
     loss.backward()
     assert torch.isfinite(loss)
-    assert features.grad is not None
-    assert features.grad.isfinite().all()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    assert any(gradient.any() for gradient in gradients)
+    assert all(gradient.isfinite().all() for gradient in gradients)
