@@ -92,6 +92,13 @@ class Attention(nn.Module):
         return self.o(messages), weights.unflatten(1, (self.heads, count))
 
 
+def require_heads(name: str, dim: int, heads: int) -> None:
+    """Heads must share the features evenly."""
+    if heads < 1 or dim % heads:
+        divisors = ", ".join(str(count) for count in range(1, min(dim, 32) + 1) if dim % count == 0)
+        raise NewkindsError(f"{name} cannot share {dim} features among {heads} heads; heads can be {divisors}.")
+
+
 @ORGANIZERS.register("cpf")
 class CPF(Organizer):
     """The primitive field between a vision transformer's tokens and a discovery head.
@@ -157,9 +164,7 @@ class CPF(Organizer):
             "reconstruction": reconstruction, "dropout": dropout,
         }  # fmt: skip
         section_of("organizer", CPF, given)  # refuses what is out of range
-        if heads < 1 or dim % heads:
-            divisors = ", ".join(str(count) for count in range(1, min(dim, 32) + 1) if dim % count == 0)
-            raise NewkindsError(f"CPF cannot share {dim} features among {heads} heads; heads can be {divisors}.")
+        require_heads("CPF", dim, heads)
         if not (use_prior or use_data):
             raise NewkindsError("use_prior=false with use_data=false leaves CPF nothing to assign tokens by; drop one.")
         self.readout, self.normalise, self.starts_from_tokens = readout, normalise, start == "tokens"
@@ -308,7 +313,7 @@ class CPF(Organizer):
             losses["reconstruction"] = self.reconstruction * F.mse_loss(made, self._seen(tokens.patches))
         if not details:
             return Encoded(field.feature, losses=losses)
-        return Encoded(field.feature, field.tokens, field.assignment, tokens.grid, losses)
+        return Encoded(field.feature, field.tokens, field.assignment, tokens.grid, losses=losses)
 
 
 def _mean(tokens: Tensor) -> Tensor:
