@@ -57,6 +57,13 @@ def test_overlap_is_that_of_a_naive_loop() -> None:
     assert fields.overlap(torch.ones(2, 5, 1)) is None
 
 
+def test_a_primitive_that_is_nowhere_has_no_spread_and_no_overlap() -> None:
+    """As parts are that no patch of an image belongs to."""
+    field = torch.eye(3)[[0, 0, 1, 1]][None]  # (1, 4, 3): the third has no token
+    assert fields.spread(field)[0].tolist() == pytest.approx([0.5, 0.5, 0.0])
+    assert fields.overlap(field) == 0
+
+
 def test_disagreement_is_the_mean_jensen_shannon_divergence() -> None:
     one, other = random_field(0), random_field(1)
     found = []

@@ -20,14 +20,19 @@ def token_entropy(field: Tensor) -> Tensor:
 
 
 def spread(field: Tensor) -> Tensor:
-    """How widely each primitive is spread over an image, (n, M): 0 in one token, 1 over all N tokens alike."""
-    places = field.double().transpose(1, 2)  # (n, M, N)
-    return _of_most(entropies(places / places.sum(dim=2, keepdim=True)), field.shape[1])
+    """How widely each primitive is spread over an image, (n, M): 0 in one token or none, 1 over all N tokens alike."""
+    return _of_most(entropies(_columns(field).transpose(1, 2)), field.shape[1])
 
 
 def use_entropy(field: Tensor) -> float:
     """How evenly the primitives are used over all tokens: 1 if each has the same mean share, 0 if one has all."""
     return float(_of_most(entropies(field.double().mean(dim=(0, 1))), field.shape[2]))
+
+
+def _columns(field: Tensor) -> Tensor:
+    """A field (n, N, M) whose columns sum to 1 over the tokens, or to 0 where a primitive has none."""
+    field = field.double()
+    return field / field.sum(dim=1, keepdim=True).clamp(min=1e-300)
 
 
 def _of_most(entropy: Tensor, places: int) -> Tensor:
@@ -36,12 +41,11 @@ def _of_most(entropy: Tensor, places: int) -> Tensor:
 
 def overlap(field: Tensor) -> float | None:
     """Mean over images and pairs of primitives of Σ min(a, b), each primitive's column scaled to sum 1 over the tokens:
-    1 if they lie in the same place, 0 if they are apart. None for a single primitive."""
+    1 if they lie in the same place, 0 if they are apart or one is nowhere. None for a single primitive."""
     count = field.shape[2]
     if count < 2:
         return None
-    columns = field.double()
-    columns = columns / columns.sum(dim=1, keepdim=True)  # (n, N, M)
+    columns = _columns(field)  # (n, N, M)
     shared = sum(
         torch.minimum(columns[:, :, m, None], columns[:, :, m + 1 :]).sum(dim=(1, 2)).mean() for m in range(count - 1)
     )
