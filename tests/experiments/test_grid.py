@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from conftest import TINY_TRAINING
+from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.evaluation.judge import evaluate
-from newkinds.experiments.grid import Cell, run_all
+from newkinds.experiments.grid import VARIANTS, Cell, run_all
 from newkinds.runs.run import Run
 
 CREATURES = {"data": {"name": "creatures"}}
@@ -32,6 +33,19 @@ def test_a_grid_runs_goes_on_and_tells_of_what_failed(
     figures = outcomes[cells[0]].figures
     assert figures["all"] == pytest.approx(100 * evaluate(folder)["metrics"]["acc_all"])
     assert figures["count_error"] == pytest.approx(100 * abs(Run(folder).read_json("count.json")["answer"] - 4) / 4)
+
+
+def test_every_organizer_with_parameters_has_a_row_that_is_never_trained(tmp_path: Path) -> None:
+    named = {name for name in ORGANIZERS if f"{name}-frozen" in VARIANTS}
+    assert named == {name for name in ORGANIZERS if list(ORGANIZERS[name](48).parameters())} >= {"cpf", "coge", "slots"}
+    assert Cell("creatures", "simgcd", "coge-release-frozen").title == "SimGCD + COGE release frozen"
+
+    cell = Cell("creatures", "simgcd", "slots-frozen")
+    (outcome,) = run_all([cell], tmp_path, lambda _: [CREATURES, TINY_TRAINING], lambda _: None).values()
+    assert outcome.settings["train.freeze_organizer"] is True
+    trained = Run(cell.folder(tmp_path)).read_json("protocol.json")["trains"]
+    assert trained
+    assert not any(line.startswith("organizer") for line in trained)
 
 
 def test_a_finished_cell_is_read_not_made_again(

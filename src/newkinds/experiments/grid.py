@@ -12,7 +12,9 @@ from ..assigners import ASSIGNERS
 from ..cluster.count import Count
 from ..comparison import Column
 from ..console import say, warn
+from ..encoders.organizers import ORGANIZERS
 from ..encoders.organizers.cpf import PARTS, Readout
+from ..encoders.organizers.patches import ClassToken
 from ..errors import NewkindsError, reason_of
 from ..evaluation.judge import evaluate
 from ..methods import METHODS
@@ -29,6 +31,7 @@ Settings = Sequence[Mapping[str, Any]]
 READOUTS = get_args(Readout)
 # primitives that begin as parts of the images and stay so: only what reads them trains
 SIZES = range(4, 25, 4)  # primitives and heads, as in the paper's figure
+FROZEN: dict[str, dict[str, Any]] = {"train": {"freeze_organizer": True}}  # random and never trained
 COUNTED_BY = "ward"  # published for trained features, and the same in all tables
 
 
@@ -98,13 +101,17 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {  # organizers with settings t
     "cpf-parts": {"organizer": {"name": "cpf", **PARTS}},
     "cpf-parts-trained": {"organizer": {"name": "cpf", **PARTS, "train_field": True}},
     "cpf-random-parts": {"organizer": {"name": "cpf", **PARTS, "start": "random"}},
-    "cpf-frozen": {"organizer": {"name": "cpf"}, "train": {"freeze_organizer": True}},
     "cpf-full-phi": {"organizer": {"name": "cpf", "phi_rank": None}},
     **{
         f"cpf-M{primitives}-H{heads}": {"organizer": {"name": "cpf", "primitives": primitives, "heads": heads}}
         for primitives, heads in product(SIZES, SIZES)
     },
+    "coge-release": {"organizer": {"name": "coge", "variant": "release"}},
+    "coge-release-frozen": {"organizer": {"name": "coge", "variant": "release"}, **FROZEN},  # so it is released
+    "parts-with-class": {"organizer": {"name": "parts", "keep_class": True}},
 }
+for _name in (name for name in ORGANIZERS if not issubclass(ORGANIZERS[name], ClassToken)):  # those with parameters
+    VARIANTS[f"{_name}-frozen"] = {"organizer": {"name": _name}, **FROZEN}
 for _name in (name for name in ASSIGNERS if not ASSIGNERS[name].learnt):  # no organizer, another assigner
     VARIANTS[_name] = {"organizer": {"name": "none"}, "assigner": {"name": _name}}
     VARIANTS[f"{_name}-whitened"] = {**VARIANTS[_name], "embedding": {"whiten": "auto"}}
