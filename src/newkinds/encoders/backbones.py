@@ -3,7 +3,6 @@
 import importlib.resources
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -156,7 +155,7 @@ class Backbone(nn.Module):
         return network.norm_pre(network.patch_drop(network._pos_embed(network.patch_embed(images))))
 
     def _through(self, start: int, sequence: Tensor, patches: bool) -> Tokens:
-        """The rest of `network.forward_features`, from what enters block `start`; the first token alone if that does."""
+        """The rest of `network.forward_features` from block `start` on; of the first token alone, if nobody reads more."""
         whole = patches or not self.has_class_token
         blocks, tuning = self._blocks, self.tuning
         for number in range(start, len(blocks)):
@@ -167,21 +166,16 @@ class Backbone(nn.Module):
                 sequence = tuning.through(number, blocks[number], compute, tuning.enter(number, sequence))
         if not whole:
             return self._tokens_of_sequence(self.network.norm(sequence[:, :1]))
-        sequence = self.network.norm(sequence)
-        if not tuning.extra:
-            return self._tokens_of_sequence(sequence)
-        behind = self.network.num_prefix_tokens
-        prompts = sequence[:, behind : behind + tuning.extra]  # (B, P, D)
-        image = torch.cat([sequence[:, :behind], sequence[:, behind + tuning.extra :]], dim=1)
-        return replace(self._tokens_of_sequence(image), prompts=prompts)
+        return self._tokens_of_sequence(self.network.norm(sequence), tuning.extra)
 
-    def _tokens_of_sequence(self, sequence: Tensor) -> Tokens:
-        """(B, P + N, D): class token and registers, if any, then the patches row by row."""
-        patches = sequence[:, self.network.num_prefix_tokens :]  # (B, N, D)
+    def _tokens_of_sequence(self, sequence: Tensor, extra: int = 0) -> Tokens:
+        """(B, P + extra + N, D): class token and registers, if any, a tuning's tokens, then the patches row by row."""
+        prefix = self.network.num_prefix_tokens
+        prompts, patches = sequence[:, prefix : prefix + extra], sequence[:, prefix + extra :]  # (B, … , D)
         cls = sequence[:, 0] if self.has_class_token else patches.mean(1)  # (B, D)
         # Networks made for mean pooling have their final norm here instead of inside forward_features.
-        final_norm = getattr(self.network, "fc_norm", nn.Identity())
-        return Tokens(final_norm(cls), final_norm(patches), self.network.patch_embed.grid_size)
+        norm = getattr(self.network, "fc_norm", nn.Identity())
+        return Tokens(norm(cls), norm(patches), self.network.patch_embed.grid_size, norm(prompts) if extra else None)
 
     def _tokens_of_map(self, features: Tensor) -> Tokens:
         """(B, D, h, w), or (B, h, w, D) if timm says so."""
