@@ -9,6 +9,7 @@ from . import (  # noqa: F401  (registers the methods)
     infosieve,
     legogcd,
     mugcd,
+    promptcal,
     protogcd,
     selex,
     simgcd,

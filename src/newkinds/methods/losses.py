@@ -18,7 +18,7 @@ def supervised_contrastive(z: Tensor, y: Tensor, temperature: float = 0.07, agai
     """Pull rows of one class together and away from all others (SupCon, Khosla et al., NeurIPS 2020).
 
     `z` (n, d) are unit rows, both views of each image; `y` (n,) their classes. Rows with -1 are left out. `against`
-    (n, d): what they are compared with, if not with each other; a row and the one in its place there are never compared.
+    (n, d): what they are compared with, if not with each other; never a row with the one in its place there.
 
     >>> h = F.normalize(torch.randn(8, 16), dim=1)                  # two views of four images
     >>> supervised_contrastive(h, torch.tensor([0, 1, 0, 2]).repeat(2))
