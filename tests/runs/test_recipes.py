@@ -10,8 +10,10 @@ import pytest
 from newkinds.data.published import BENCHMARKS
 from newkinds.data.published.classes import read_class_list
 from newkinds.encoders.organizers import ORGANIZERS
+from newkinds.encoders.tunings import TUNINGS
 from newkinds.errors import NewkindsError
 from newkinds.methods import METHODS
+from newkinds.registry import Registry
 from newkinds.runs.config import Config, resolve
 from newkinds.settings import find_recipe, read_recipe, recipe_names, settings_of
 
@@ -47,6 +49,46 @@ PUBLISHED: dict[str, dict[str, tuple[object, ...]]] = {
         "method.concept_weight": (0.4,) * 7,
         "method.concept_warmup_epochs": (100,) * 7,
         "method.memory_momentum": (0.1,) * 7,
+        "method.kmeans_restarts": (100,) * 7,
+        "method.kmeans_iterations": (200,) * 7,
+        "method.as_published": (True,) * 7,
+    },
+    "promptcal-stage1": {
+        "train.epochs": (200, 200, 200, 200, 200, 100, 100),
+        "train.lr": (0.1,) * 7,
+        "train.weight_decay": (5e-5,) * 7,
+        "train.min_lr_ratio": (1e-3,) * 7,
+        "train.decay_biases": (True,) * 7,  # assumed, as in GCD
+        "train.draw": ("half_labelled",) * 7,
+        "backbone.train_blocks": (1,) * 7,
+        "tuning.name": ("prompts",) * 7,
+        "tuning.count": (5,) * 7,
+        "method.supervised_prompts": (2,) * 7,
+        "method.prompt_weight": (0.35,) * 7,
+        "method.kmeans_restarts": (100,) * 7,
+        "method.kmeans_iterations": (200,) * 7,
+        "method.as_published": (True,) * 7,
+    },
+    "promptcal": {
+        "train.epochs": (100, 100, 100, 70, 70, 70, 100),
+        "train.lr": (0.1,) * 7,
+        "train.weight_decay": (5e-5,) * 7,
+        "train.min_lr_ratio": (1e-3,) * 7,
+        "train.decay_biases": (True,) * 7,  # assumed, as in GCD
+        "train.draw": ("half_labelled",) * 7,
+        "backbone.train_blocks": (1,) * 7,
+        "tuning.name": ("prompts",) * 7,
+        "tuning.count": (5,) * 7,
+        "method.supervised_prompts": (2,) * 7,
+        "method.prompt_weight": (0.35,) * 7,
+        "method.teacher_momentum": (0.999,) * 7,
+        "method.bank": (4096, 4096, 4096, 4096, 4096, 4096, 20000),
+        "method.neighbours": (5, 5, 5, 10, 10, 10, 7),
+        "method.quantile": (0.8, 0.8, 0.8, 0.5, 0.5, 0.5, 0.8),
+        "method.pairs": (1024, 1024, 1024, 1024, 1024, 1024, 5000),
+        "method.affinity_temp": (0.07,) * 7,
+        "method.affinity_weight": (0.6,) * 7,
+        "method.affinity_warmup_epochs": (2,) * 7,
         "method.kmeans_restarts": (100,) * 7,
         "method.kmeans_iterations": (200,) * 7,
         "method.as_published": (True,) * 7,
@@ -99,6 +141,39 @@ PUBLISHED: dict[str, dict[str, tuple[object, ...]]] = {
         "method.bank": (2048,) * 7,
         "method.as_published": (False,) * 7,  # the published loss does not run
     },
+    "mugcd": {  # assumed, but for the average's momentum
+        "train.lr": (0.1,) * 7,
+        "train.weight_decay": (5e-5,) * 7,
+        "train.min_lr_ratio": (1e-3,) * 7,
+        "train.decay_biases": (False,) * 7,
+        "train.draw": ("half_labelled",) * 7,
+        "train.start": (None,) * 7,
+        "backbone.train_blocks": (1,) * 7,
+        "method.memax_weight": (2, 1, 1, 1, 1, 1, 1),
+        "method.base_momentum": (0.7,) * 7,
+        "method.momentum": (0.999,) * 7,
+        "method.strong_colour": (True,) * 7,
+    },
+    "sptnet": {
+        "train.epochs": (1000,) * 7,
+        "train.lr": (0.05, 0.05, 0.05, 3e-3, 3e-3, 3e-3, 1e-2),
+        "train.tuning_lr_ratio": (500, 200, 20, 333.3333, 1666.6667, 1666.6667, 50),  # 25, 10, 1, 1, 5, 5, .5 over lr
+        "train.weight_decay": (5e-4,) * 7,
+        "train.tuning_decay": (0,) * 7,
+        "train.min_lr_ratio": (0.1,) * 7,
+        "train.decay_biases": (False,) * 7,
+        "train.draw": ("half_labelled",) * 7,
+        "train.start": (None,) * 7,
+        "backbone.train_blocks": (1,) * 7,
+        "tuning.name": ("pixels",) * 7,
+        "tuning.where": ("both", "both", "both", "patches", "patches", "both", "both"),
+        "tuning.ring": (1,) * 7,
+        "tuning.frame": (30,) * 7,
+        "tuning.alternate": (20,) * 7,
+        "tuning.as_published": (True,) * 7,
+        "method.memax_weight": (2, 1, 1, 1, 1, 1, 1),
+        "method.warmup_teacher_epochs": (10,) * 7,
+    },
     "uno": {  # assumed, but for what UNO's code says of any data set
         "train.lr": (0.1,) * 7,
         "train.weight_decay": (1.5e-4,) * 7,
@@ -150,6 +225,7 @@ ALL_METHODS = {
     "organizer.name": "none",
     "k": None,  # as many as the data set has
 }
+WAITING: dict[str, Registry[Any]] = {"organizer": ORGANIZERS, "tuning": TUNINGS}  # settings of a part, under its name
 CPF_SIZE = (12, 12, 12, 16, 16, 16, 12)  # primitives and heads; the last is assumed
 CATEGORIES = (200, 196, 100, 10, 100, 100, 683)
 
@@ -200,14 +276,15 @@ def test_a_recipe_holds_only_what_differs_from_the_defaults(method: str, dataset
     names = {"data": {"name": dataset}, "method": {"name": method}}  # always there: they say what the recipe is of
     defaults = resolve(names).as_dict()
     config = resolve(recipe).as_dict()
-    waiting = recipe.pop("organizer", {})
+    waiting = [(registry, recipe.pop(section, {})) for section, registry in WAITING.items()]
     for section, settings in recipe.items():
         for setting in settings:
             if (section, setting) not in (("data", "name"), ("method", "name")):
                 assert config[section][setting] != defaults[section][setting], f"{section}.{setting}"
-    for organizer, settings in waiting.items():
-        for setting, value in settings.items():
-            assert value != settings_of(ORGANIZERS[organizer])[setting].default, f"{organizer}.{setting}"
+    for registry, parts in waiting:
+        for part, settings in parts.items():
+            for setting, value in settings.items():
+                assert value != settings_of(registry[part])[setting].default, f"{part}.{setting}"
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
