@@ -88,11 +88,11 @@ class Preprocessing:
         return resized[:, top : top + self.size, left : left + self.size]
 
     def _shaped_window(self, resized: Tensor, rng: np.random.Generator) -> Tensor:
-        """A window of another area and shape, resized."""
+        """A window of another area and shape, resized; of a long image smaller ones, rather than distorted more."""
         _, height, width = resized.shape
         area, shape = rng.uniform(*STRONG_AREA) * height * width, np.exp(rng.uniform(*np.log(STRONG_SHAPE)))
-        tall = min(max(round(np.sqrt(area / shape)), 1), height)
-        wide = min(max(round(np.sqrt(area * shape)), 1), width)
+        area = min(area, height**2 * shape, width**2 / shape)
+        tall, wide = max(round(np.sqrt(area / shape)), 1), max(round(np.sqrt(area * shape)), 1)
         top, left = int(rng.integers(height - tall + 1)), int(rng.integers(width - wide + 1))
         bicubic = functional.InterpolationMode.BICUBIC
         return functional.resized_crop(resized, top, left, tall, wide, [self.size, self.size], bicubic)

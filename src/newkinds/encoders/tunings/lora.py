@@ -1,5 +1,7 @@
 """Low-rank changes of frozen weights. Hu, Shen, Wallis, Allen-Zhu, Li, Wang, Wang, Chen: LoRA. ICLR 2022."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -30,8 +32,8 @@ class LoRA(Tuning):
 
     def through(self, number: int, block: nn.Module, compute: Compute, sequence: Tensor) -> Tensor:
         change = self.scale * self.up[number - self.first] @ self.down[number - self.first]  # (3D, D)
-        weight = block.get_submodule(QKV).weight  # of an averaged teacher it is no parameter
-        return functional_call(_Computed(block, compute), {f"block.{QKV}.weight": weight + change}, (sequence,))
+        qkv: Any = block.get_submodule(QKV)  # not get_parameter: the weight of an averaged teacher is none
+        return functional_call(_Computed(block, compute), {f"block.{QKV}.weight": qkv.weight + change}, (sequence,))
 
 
 class _Computed(nn.Module):
