@@ -6,6 +6,7 @@ from . import (  # noqa: F401  (registers the methods)
     dccl,
     frozen,
     gcd,
+    gpc,
     infosieve,
     legogcd,
     mugcd,

@@ -91,6 +91,7 @@ class Model(nn.Module):
             if not self.chosen_assigner.learnt:
                 torch.default_generator.manual_seed(seed_for("categories", seed))
                 self.chosen_assigner.fit(self.embedding(features), labels)
+                self.k = self.chosen_assigner.categories  # some find how many there are
 
     @torch.no_grad()
     def calibrate(
