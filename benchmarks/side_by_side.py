@@ -16,7 +16,7 @@ from torch import Tensor
 from newkinds.data.batch import Batch
 from newkinds.encoders.backbones import Backbone
 from newkinds.encoders.encoder import Encoder
-from newkinds.encoders.organizers.cpf import CPF
+from newkinds.encoders.organizers import Organizer
 from newkinds.encoders.tokens import Tokens
 from newkinds.methods import METHODS, Method
 from newkinds.methods.base import Progress
@@ -63,13 +63,20 @@ class TrainingStep:
         return step(self.model, next(self.batches), Progress(epoch=0, epochs=1), self.optimizer)["loss"]
 
 
-def forward_and_backward(cpf: CPF, tokens: Tokens) -> Callable[[], object]:
-    """CPF's own part of a training step; tokens of a backbone that trains want their gradient too."""
+def forward_and_backward(organizer: Organizer, tokens: Tokens) -> Callable[[], object]:
+    """An organizer's own part of a training step, with losses of its own over two views of images without labels;
+    tokens of a backbone that trains want their gradient too."""
     cls, patches = tokens.cls.clone().requires_grad_(), tokens.patches.clone().requires_grad_()
+    labels = torch.full((len(cls) // 2,), -1)
+    leaves = [cls, patches, *(parameter for parameter in organizer.parameters() if parameter.requires_grad)]
 
-    leaves = [cls, patches, *(parameter for parameter in cpf.parameters() if parameter.requires_grad)]
-    # what is read out apart does not use the weights of the fusion
-    return lambda: torch.autograd.grad(cpf(cls, patches).sum(), leaves, allow_unused=True)
+    def run() -> object:
+        encoded = organizer.organize(Tokens(cls, patches, tokens.grid))
+        own = organizer.loss(encoded, labels, 0).values()
+        # what is read out apart does not use the weights of the fusion
+        return torch.autograd.grad(encoded.feature.sum() + sum(own), leaves, allow_unused=True)
+
+    return run
 
 
 def times_in_turns(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
