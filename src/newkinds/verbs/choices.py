@@ -38,7 +38,7 @@ class Choices(TypedDict, total=False):
     recipe: Annotated[File, Option(None, "FILE|NAME", "YAML file with settings, or a bundled recipe: simgcd/cub")]
     k: Annotated[NumberOrAuto, Option("k", "N", "number of categories in total, known and new; auto: estimate it")]
     method: Annotated[Name, Option("method.name", "NAME", "discovery method (default: simgcd)")]
-    organizer: Annotated[Name, Option("organizer.name", "NAME", "none, patches, adapter, cpf (default: none)")]
+    organizer: Annotated[Name, Option("organizer.name", "NAME", "none, patches, adapter, cpf, coge, … (default: none)")]
     tuning: Annotated[Name, Option("tuning.name", "NAME", "what else trains in the backbone: prompts, lora, pixels")]
     assigner: Annotated[Name, Option("assigner.name", "NAME", "what finds the categories (default: own, the method's)")]
     whiten: Annotated[bool | None, Option("embedding.whiten", "", WHITEN, stands_for="auto")]
