@@ -79,6 +79,21 @@ def test_feature_passes_gradient_to_the_backbone(name: str, tokens: Tokens) -> N
 
 
 @each_organizer
+def test_mixed_precision_gives_finite_losses_and_gradients(name: str, tokens: Tokens) -> None:
+    organizer = build(name)
+    cls, patches = (part.clone().requires_grad_() for part in (tokens.cls, tokens.patches))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        encoded = organizer.organize(Tokens(cls.bfloat16(), patches.bfloat16(), GRID))
+        own = organizer.loss(encoded, torch.tensor([0, -1, 0]), epoch=0)
+    (encoded.feature.float().square().sum() + sum(loss.float() for loss in own.values())).backward()
+    leaves = (cls, patches, *organizer.parameters())
+    reached = [leaf.grad for leaf in leaves if leaf.grad is not None]
+    assert encoded.feature.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in reached)
+    assert len(reached) > len(list(organizer.parameters()))
+
+
+@each_organizer
 def test_every_setting_has_a_type_and_a_default(name: str) -> None:
     dim, *settings = list(inspect.signature(ORGANIZERS[name]).parameters.values())
     assert dim.name == "dim"
