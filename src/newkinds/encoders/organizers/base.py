@@ -30,7 +30,7 @@ class Organizer(nn.Module, ABC):
     def loss(self, encoded: Encoded, labels: Tensor, epoch: int) -> dict[str, Tensor]:
         """Losses of its own, weighted, which are added to the method's in training and logged as `organizer/NAME`.
 
-        `encoded` holds V views of B images, view-major; `labels` (B,; -1: none). By default those that `organize` found.
+        `encoded` holds V views of B images, view-major; `labels` (B,; -1: none). By default what `organize` found.
         """
         return encoded.losses
 
