@@ -93,6 +93,33 @@ PUBLISHED: dict[str, dict[str, tuple[object, ...]]] = {
         "method.kmeans_iterations": (200,) * 7,
         "method.as_published": (True,) * 7,
     },
+    "infosieve": {
+        "train.lr": (0.1,) * 7,
+        "train.weight_decay": (5e-5,) * 7,
+        "train.min_lr_ratio": (1e-3,) * 7,
+        "train.decay_biases": (True,) * 7,  # assumed, as in GCD
+        "train.draw": ("by_total",) * 7,
+        "backbone.train_blocks": (2,) * 7,
+        "method.smoothing": (1, 0.5, 0.5, 0.1, 0.1, 0.1, 0.5),
+        "method.balanced": (True, True, True, True, True, True, False),
+        "method.kmeans_restarts": (10,) * 7,
+        "method.kmeans_iterations": (10,) * 7,
+        "method.code_length": (40,) * 7,
+        "method.as_published": (True,) * 7,
+    },
+    "gpc": {
+        "train.epochs": (60,) * 7,
+        "train.batch_size": (256,) * 7,
+        "train.lr": (0.1,) * 7,
+        "train.weight_decay": (5e-5,) * 7,
+        "train.min_lr_ratio": (1e-3,) * 7,
+        "train.decay_biases": (True,) * 7,  # assumed, as in GCD
+        "train.draw": ("half_labelled",) * 7,
+        "backbone.train_blocks": (1,) * 7,
+        "method.prototype_weight": (1,) * 7,
+        "method.warmup_epochs": (1,) * 7,
+        "method.as_published": (False,) * 7,  # merges as published only add clusters
+    },
     "simgcd": {
         "train.lr": (0.1,) * 7,
         "train.weight_decay": (5e-5,) * 7,
