@@ -132,7 +132,7 @@ def _demo(**chosen: Any) -> None:
 
     newkinds demo                                     does CPF help SimGCD on drawn creatures?
     newkinds demo --out my-demo --seeds 1 --epochs 30
-    newkinds demo --hosts all --out plug-in           every method, three seeds: the plug-in table
+    newkinds demo --hosts all --out plug-in           all hosts of the paper, three seeds: the plug-in table
     newkinds demo --hosts cms,selex --seeds 0 1 2 3 4
     """
     from .experiments.demo import demo
@@ -377,7 +377,7 @@ def _cache_clear(keys: Sequence[str] = (), everything: bool = False) -> None:
 
 
 @verb(
-    argument("table", "TABLE", "fine, coarse, count, cost; for any data: ablation, sensitivity, plugin"),
+    argument("table", "TABLE", "fine, coarse, count, cost; for any data: ablation, sensitivity, plugin, all"),
     argument("--out", "FOLDER", "where the runs are, one folder per run", required=True),
     argument("--methods", "NAMES", "separated by commas (default: the table's)", type=names),
     argument("--organizers", "NAMES", "likewise: none, patches, cpf … (see docs/reproducibility.md)", type=names),
@@ -391,8 +391,9 @@ def _cache_clear(keys: Sequence[str] = (), everything: bool = False) -> None:
 )
 def _bench(table: str, out: str, **chosen: Any) -> int:
     """Run or resume a grid of methods, organizers and seeds, and print it as a table: one of the paper's
-    (reported, ours, gain over the host), or one for your own data. With two seeds or more each gain has its confidence
-    interval. The ablation and the sensitivity to primitives and heads are also drawn, beside the runs.
+    (all that it reports, ours, gain over the host), or one for your own data; "all" has every system in a small size.
+    With two seeds or more each gain has its confidence interval. Second stages start from the runs of their first. The
+    ablation and the sensitivity to primitives and heads are also drawn, beside the runs.
 
     newkinds bench fine --out runs/fine --data cub --methods simgcd --seeds 0 1 2 --data-root datasets/
     newkinds bench coarse --out runs/coarse --collect --style latex
@@ -400,6 +401,7 @@ def _bench(table: str, out: str, **chosen: Any) -> int:
     newkinds bench ablation --out runs/parts --data creatures --seeds 0 1 2 --epochs 15 --against adapter
     newkinds bench sensitivity --out runs/sizes --data birds/ --set data.known=0.5 --seeds 0 1 2
     newkinds bench plugin --out runs/birds --data birds/ --set data.known=0.5 --organizers none,patches,cpf
+    newkinds bench all --out runs/all --data creatures
     """
     from .experiments.bench import bench
 
@@ -412,7 +414,7 @@ def _bench(table: str, out: str, **chosen: Any) -> int:
     return 1 if benched.failed else 0
 
 
-KINDS = ("methods", "organizers", "assigners", "backbones", "datasets", "checks", "counters", "recipes")
+KINDS = ("methods", "organizers", "tunings", "assigners", "backbones", "datasets", "checks", "counters", "recipes")
 
 
 @verb(argument("kind", "KIND", ", ".join(KINDS), nargs="?", choices=KINDS, default=None))

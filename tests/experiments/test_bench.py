@@ -79,6 +79,40 @@ def test_any_data_may_be_compared_on(run_cli: Cli, tmp_path: Path) -> None:
         bench("plugin", tmp_path / "runs", data=["bird"])
 
 
+def test_one_table_has_every_system_and_says_what_was_shrunk(run_cli: Cli, tmp_path: Path) -> None:
+    """The first stage of a requested method is run and shown too; what its rows share is asked for once."""
+    command = ("bench", "all", "--out", str(tmp_path), "--data", "creatures")
+    small = [f"{name}={value}" for name, value in (("data.categories", 4), ("data.per_category", 8))]
+    options = [part for setting in (*small, "train.batch_size=16") for part in ("--set", setting)]
+    chosen = ("--methods", "mugcd", "--organizers", "none", "--baselines", "kmeans", "--epochs", "1")
+    status, text, _ = run_cli(*command, *options, *chosen)
+    assert status == 0
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("| ")]
+    assert [row[1].strip() for row in rows] == ["", "frozen + kmeans", "GCD", "MuGCD"]
+    assert [cell.strip() for cell in rows[0][2:-1]] == ["All %", "Old %", "New %", "params M", "time s", "seeds"]
+    assert "narrower heads" in text
+    assert "GCD: gcd, projection_hidden 256, output_dim 1024" in text
+    assert run_cli(*command, "--collect")[1] == text
+
+
+def test_the_papers_table_asks_for_pim_where_the_paper_has_it_and_for_nothing_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Cell] = []
+    monkeypatch.setattr("newkinds.experiments.bench._runnable", lambda cells, _: cells)
+    monkeypatch.setattr("newkinds.experiments.bench.run_all", lambda cells, *_: begun.extend(cells) or {})
+    bench("coarse", tmp_path, data=["cifar10"], baselines=["none"])
+    hosts = ["gcd", "promptcal", "dccl", "protogcd", "infosieve", "simgcd", "legogcd", "cms", "selex"]
+    assert set(hosts) | {"promptcal-stage1"} == {cell.method for cell in begun}, "a first stage is needed"
+    assert [cell.organizer for cell in begun if cell.method == "gcd"] == ["none", "cpf", "pim"]
+    for chosen, count in (({"methods": ["cms"]}, 2), ({"organizers": ["none"], "methods": ["gcd"]}, 1)):
+        begun.clear()
+        bench("coarse", tmp_path, data=["cifar10"], baselines=["none"], **chosen)  # type: ignore[arg-type]
+        assert len(begun) == count
+    with pytest.raises(NewkindsError, match="no method 'APL'"):
+        bench("coarse", tmp_path, methods=["APL"])
+
+
 def test_unknown_table_suggests_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(NewkindsError, match="fine"):
         bench("fin", tmp_path)
@@ -157,6 +191,7 @@ def test_any_error_of_a_cell_is_told_and_the_others_run(
         (("--seeds", "-1"), "seeds are whole numbers"),
         (("--set", "method.name=gcd"), "each cell has its own method.name"),
         (("--set", "train.seed=5"), "each cell has its own train.seed"),
+        (("--set", "train.start=runs/a"), "each cell has its own train.start"),
     ],
 )
 def test_wrong_names_are_said_before_anything_is_run(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,8 @@ from newkinds.data.creatures.dataset import creatures_table
 from newkinds.data.table import DATASETS
 from newkinds.errors import NewkindsError
 from newkinds.experiments import demo as module
-from newkinds.methods import METHODS
+from newkinds.experiments.grid import Cell
+from newkinds.runs.config import resolve
 
 
 @pytest.fixture
@@ -63,5 +66,21 @@ def test_a_misspelt_host_is_found_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "demo").exists()
 
 
-def test_all_hosts_have_settings_for_the_demonstration() -> None:
-    assert set(module.HOST_SETTINGS) == {name for name in METHODS if METHODS[name].trains}
+def test_all_hosts_are_those_of_the_paper_and_heads_are_as_wide_as_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: dict[str, dict[str, object]] = {}
+
+    def look(cells: list[Cell], folder: Path, settings: Callable[[Cell], list[dict[str, Any]]]) -> dict[Cell, object]:
+        found.update({cell.method: resolve(*settings(cell), *cell.layers()).method for cell in cells})
+        return {}
+
+    monkeypatch.setattr(module, "run_all", look)
+    with pytest.raises(NewkindsError, match="could be finished"):
+        module.demo(tmp_path, hosts="all")
+    assert list(found) == ["frozen", "gcd", "simgcd", "legogcd", "cms", "selex"]
+    assert {method["projection_hidden"] for name, method in found.items() if name != "frozen"} == {256}
+    assert {name: method["output_dim"] for name, method in found.items() if "output_dim" in method} == {
+        "gcd": 1024, "cms": 768, "selex": 1024,
+    }  # fmt: skip
+    assert found["simgcd"]["memax_weight"] == found["legogcd"]["memax_weight"] == 2.0

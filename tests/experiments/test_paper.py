@@ -11,8 +11,10 @@ import pytest
 
 from newkinds.comparison import Comparison, OverSeeds
 from newkinds.experiments.grid import COLUMNS, Cell, Outcome
-from newkinds.experiments.paper import TABLES, comparisons
+from newkinds.experiments.paper import NARROW, REPORTED, TABLES, comparisons, narrowed
 from newkinds.experiments.styles import latex, markdown, text, tidy_csv
+from newkinds.methods import METHODS
+from newkinds.runs.config import resolve
 
 
 def outcomes_of(table: str, cells: dict[tuple[str, str, str, int], float]) -> dict[Cell, Outcome]:
@@ -71,6 +73,52 @@ def test_gains_of_the_paper_are_those_it_states() -> None:
         assert mean == pytest.approx(gain, abs=0.06)
 
 
+@pytest.mark.parametrize(("name", "first"), [("fine", ["GCD", "PromptCAL"]), ("coarse", ["GCD", "GCD + pim"])])
+def test_the_papers_rows_stand_in_its_order_also_those_that_are_only_quoted(name: str, first: list[str]) -> None:
+    table = TABLES[name]
+    for comparison in tables_of(name, {}):
+        shown = [row for row in comparison.rows if any(entry.reported is not None for entry in row.entries)]
+        of_paper = table.reported[comparison.parts["data"]]
+        keys = [(method, organizer) for method in of_paper for organizer in of_paper[method]]
+        assert [(row.parts["method"], row.name.endswith(" + CPF")) for row in shown] == [
+            (method, organizer == "cpf") for method, organizer in keys
+        ]
+        names = [row.name for row in shown]
+        assert names[:2] == first
+        assert len(names) == 16
+        assert names[-10:-8] == ["APL", "ConGCD"]
+        hosts = ("SimGCD", "LegoGCD", "CMS", "SelEx")
+        assert names[-8:] == [f"{host}{plugged}" for host in hosts for plugged in ("", " + CPF")]
+    assert not [cell.title for cell in table.cells() if cell.is_quoted and cell.organizer != "none"]
+    printed = markdown(tables_of(name, {}))
+    assert "APL and ConGCD are only quoted" in printed
+    assert lines_of(printed)["APL"][1::2] == [""] * 3, "nothing of ours"
+
+
+def test_a_method_that_is_missing_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(METHODS._entries, "mugcd")
+    rows = lines_of(markdown(tables_of("fine", {})))
+    assert rows["mugcd"][:2] == ["56.5", ""]
+    assert "mugcd + CPF" not in rows
+
+
+def test_every_system_is_in_one_table_in_a_size_for_a_small_machine() -> None:
+    table = replace(TABLES["all"], data=("creatures",))
+    trained = {name for name in METHODS if METHODS[name].trains}
+    assert set(table.systems) == trained >= set(REPORTED["fine"]["cub"]) - {"APL", "ConGCD"}
+    rows = [(cell.method, cell.organizer) for cell in table.cells() if cell.method != "frozen"]
+    assert set(rows) == {(m, o) for m in trained for o in ("none", "adapter", "cpf")} | {("gcd", "pim")}
+    for cell in table.cells():
+        config = resolve({"data": {"name": "creatures"}}, *table.settings(cell), *cell.layers())
+        assert config.train.epochs == (20 if METHODS[cell.method].trains else 0)
+        for name, most in NARROW.items():
+            assert config.method.get(name, 0) <= most
+    assert narrowed("cms") == {"projection_hidden": 256}, "its output is narrow already"
+    assert TABLES["plugin"].settings(cell) == []
+    of_birds = resolve(*table.settings(replace(cell, data="birds")), {"data": {"name": "creatures"}})
+    assert (config.train.backbone_lr_ratio, of_birds.train.backbone_lr_ratio) == (0.1, 1.0), "a family has its own"
+
+
 def lines_of(markdown: str) -> dict[str, list[str]]:
     """The cells of a table by the name of their line; Δ and 95 % are those of the row above them."""
     found, row = {}, ""
@@ -110,7 +158,7 @@ def test_ours_stand_beside_reported_with_spread_seeds_and_gain() -> None:
     assert printed.count("standard error") == 1, "explained where there are several seeds"
 
     rows = list(csv.DictReader(io.StringIO(tidy_csv(tables))))
-    assert len(rows) == 3 * (8 + 5 * 2) * 3, "baselines, hosts"
+    assert len(rows) == 3 * (8 + 10 * 2 + 2) * 3, "baselines, hosts, and what is only quoted"
     wanted = {"table": "fine", "data": "cub", "method": "simgcd", "organizer": "cpf", "measure": "new"}
     (row,) = [row for row in rows if wanted.items() <= row.items()]
     names = ("reported", "mean", "seeds", "gain", "gain_se", "gain_seeds")
@@ -159,7 +207,7 @@ def test_figures_on_test_images_stand_apart_and_beside_nothing_reported() -> Non
     assert rows["CMS"] == [""] * 4
 
     lines = list(csv.DictReader(io.StringIO(tidy_csv(tables))))
-    assert len(lines) == (3 + 1) * (8 + 5 * 2) * 3
+    assert len(lines) == ((3 + 1) * (8 + 10 * 2) + 3 * 2) * 3, "what is only quoted has no figures on test images"
     of_cpf = {"data": "cub", "method": "simgcd", "organizer": "cpf", "measure": "all"}
     figures = {
         line["evaluated"]: [line[name] for name in ("reported", "mean", "seeds", "gain")]

@@ -24,11 +24,21 @@ from ..settings import find_recipe, flat, read_recipe, recipe_names
 from ..verbs.choices import Choices, layers_of
 from ..verbs.settled import settled
 from .drawn import draw
-from .grid import VARIANTS, Cell, Outcome, Settings, comparable, read_outcome, require_run_of, run_all
+from .grid import (
+    VARIANTS,
+    Cell,
+    Outcome,
+    Settings,
+    comparable,
+    read_outcome,
+    require_run_of,
+    run_all,
+    with_what_comes_before,
+)
 from .paper import HOSTS, TABLES, PaperTable, comparisons
 from .styles import STYLES
 
-CELLS_SAY = ("data.name", "data.path", "method.name", "organizer.name", "train.seed")
+CELLS_SAY = ("data.name", "data.path", "method.name", "organizer.name", "train.seed", "train.start")
 COMPUTING = ("precision", "device", "workers")  # settings of training that also say how features are computed
 Sources = Mapping[str, Mapping[str, Any]]  # what a cell calls its data → the settings section `data`
 
@@ -49,12 +59,13 @@ def bench(
 ) -> Benched:  # fmt: skip
     """Run (or resume) the requested part of a table; returns the table with all that has been run in `out`.
 
-    `table`: "fine", "coarse", "count" or "cost" of the paper; "ablation" and "sensitivity", which are also drawn, or
-    "plugin", for any `data`, also folders and CSV files. `methods`, `organizers`, `data`, `baselines`: all of the
-    table's by default; `baselines=["none"]` leaves out those rows of frozen features, which need no training. Rows
-    are compared with the organizer `against`, by default with the host alone. Each cell follows its recipe, if there
-    is one, over which `choices` (backbone, weights, data_root, settings …) win. Cells not run stay empty; one that
-    fails is reported and does not stop the others.
+    `table`: "fine", "coarse", "count" or "cost" of the paper; for any `data`, also folders and CSV files, "ablation"
+    and "sensitivity", which are also drawn, "plugin", or "all": every system in a small size. `methods`, `organizers`,
+    `data`, `baselines`: all of the table's by default; `baselines=["none"]` leaves out those rows of frozen features,
+    which need no training. Rows are compared with the organizer `against`, by default with the host alone. Each cell
+    follows its recipe, if there is one, over which `choices` (backbone, weights, data_root, settings …) win; a second
+    stage starts from the cell of its first, which is run too. Cells not run stay empty; one that fails is reported and
+    does not stop the others.
 
     >>> from newkinds.experiments.bench import bench
     >>> print(bench("fine", "runs/fine", methods=["simgcd"], data=["cub"], seeds=[0, 1, 2]).text)
@@ -63,9 +74,10 @@ def bench(
     whole, folder = replace(TABLES[table], against=against), Path(out)
     sources = _sources(whole, data)
     asked = replace(
-        whole, data=tuple(sources), methods=_chosen("method", methods or whole.methods, METHODS),
+        whole, data=tuple(sources),
+        methods=_chosen("method", methods or [name for name in whole.systems if name in METHODS], METHODS),
         organizers=_chosen("organizer", organizers or whole.organizers, [*ORGANIZERS, *VARIANTS]),
-        baselines=_chosen_baselines(baselines, whole),
+        also=() if organizers else whole.also, baselines=_chosen_baselines(baselines, whole),
     )  # fmt: skip
     cells: list[Cell] = []
     finished: Collection[Cell] = ()
@@ -78,11 +90,11 @@ def bench(
             raise NewkindsError(f"each cell has its own {said[0]}: {choose}.")
         if not seeds or min(seeds) < 0:
             raise NewkindsError(f"seeds are whole numbers from 0 on, not {list(seeds)}.")
-        settings = partial(_settings, sources=sources, choices=choices)
-        cells = _possible(asked.cells(dict.fromkeys(seeds)), settings)
+        settings = partial(_settings, table=whole, sources=sources, choices=choices)
+        cells = _possible(with_what_comes_before(asked.cells(dict.fromkeys(seeds))), settings)
         finished = run_all(_runnable(cells, settings), make_folder(folder), settings, whole.counted_by)
     widest = replace(
-        whole, data=tuple(sources) if whole.any_data else whole.data, methods=_each_once(whole.methods, METHODS),
+        whole, data=tuple(sources) if whole.any_data else whole.data, methods=_each_once(whole.systems, METHODS),
         organizers=_each_once(whole.organizers, ORGANIZERS, VARIANTS),
     )  # fmt: skip
     found = collect(widest.cells(), folder, sources, preferred=finished)
@@ -150,12 +162,13 @@ def _sources(table: PaperTable, data: Sequence[str] | None) -> dict[str, Mapping
     return sources
 
 
-def _settings(cell: Cell, sources: Sources, choices: Choices) -> list[Mapping[str, Any]]:
-    """The cell's recipe, if there is one, and what the user wants otherwise; of both, baselines take what they need."""
+def _settings(cell: Cell, table: PaperTable, sources: Sources, choices: Choices) -> list[Mapping[str, Any]]:
+    """The cell's recipe, if there is one, what the table and what the user wants otherwise; baselines take of these
+    what they need."""
     name = f"{HOSTS[0] if cell.is_baseline else cell.method}/{cell.data}"
     published = name in recipe_names() and "path" not in sources[cell.data]
     recipe = read_recipe(find_recipe(name)) if published else {}
-    layers = [recipe, {"data": sources[cell.data]}, *layers_of(None, choices)]
+    layers = [recipe, {"data": sources[cell.data]}, *table.settings(cell), *layers_of(None, choices)]
     return [*map(_of_frozen_features, layers)] if cell.is_baseline else layers
 
 

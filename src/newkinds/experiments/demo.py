@@ -16,7 +16,7 @@ from ..errors import NewkindsError
 from ..files import make_folder, write_whole
 from ..runs.config import resolve
 from .grid import Cell, run_all
-from .paper import TABLES, comparisons
+from .paper import HOSTS, TABLES, comparisons, narrowed
 from .styles import text
 
 DATA = "creatures"
@@ -29,16 +29,9 @@ CPF = "cpf-parts"
 # another data seed, and are the same for all hosts (RESULTS.md says among which).
 COMMON = {
     "backbone": {"train_blocks": 0},
-    "method": {"projection_hidden": 256},
     "train": {"batch_size": 32, "lr": 0.1, "organizer_lr_ratio": 0.03, "cache_views": 4},
 }
-HOST_SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
-    "simgcd": {"method": {"memax_weight": 2.0}},
-    "legogcd": {"method": {"memax_weight": 2.0}},
-    "gcd": {"method": {"output_dim": 1024}},
-    "cms": {},
-    "selex": {"method": {"output_dim": 1024}},
-}
+MEMAX = {"simgcd": 2.0, "legogcd": 2.0}  # memax_weight
 
 
 def demo(
@@ -48,14 +41,14 @@ def demo(
     """Train hosts alone, with an adapter and with CPF on creatures (same seeds, same schedule), beside k-means without
     any training; the table with the intervals of all differences, and index.html in `out`.
 
-    `hosts`: a method's name, several, or "all". `seeds`: one run each; by default 0 to 4, and 0 to 2 for several hosts.
-    To resume, make the same call again.
+    `hosts`: a method's name, several, or "all": GCD, and those into which the paper plugs CPF. `seeds`: one run each;
+    by default 0 to 4, and 0 to 2 for several hosts. To resume, make the same call again.
 
     >>> from newkinds.experiments.demo import demo
     >>> print(demo("plug-in", hosts="all", seeds=[0, 1, 2]))
     """
     named = [hosts] if isinstance(hosts, str) else hosts
-    methods = list(HOST_SETTINGS if list(named) == ["all"] else dict.fromkeys(named))
+    methods = ["gcd", *HOSTS] if list(named) == ["all"] else list(dict.fromkeys(named))
     if seeds is None:
         seeds = SEEDS_OF_SEVERAL if len(methods) > 1 else SEEDS
     seeds = list(dict.fromkeys(seeds))  # the same run twice would have no spread
@@ -69,7 +62,9 @@ def demo(
         data = {"data": {"name": DATA, "seed": DATA_SEED}}
         if cell.is_baseline:
             return [data]
-        return [data, COMMON, {"train": {"epochs": epochs}}, HOST_SETTINGS.get(cell.method, {})]
+        memax = {"memax_weight": MEMAX[cell.method]} if cell.method in MEMAX else {}
+        own = {"train": {"epochs": epochs}, "method": {**narrowed(cell.method), **memax}}
+        return [data, COMMON, own]
 
     for cell in cells:  # a wrong name or number is found before anything long begins
         resolve(*settings(cell), *cell.layers())

@@ -59,25 +59,49 @@ class Cell:
         return VARIANTS.get(self.organizer, {"organizer": {"name": self.organizer}})
 
     @property
+    def is_quoted(self) -> bool:
+        """Whether there is no such method here, so that it cannot be run: only what others reported is known of it."""
+        return self.method not in METHODS
+
+    @property
     def is_baseline(self) -> bool:
         """Whether an assigner alone finds the categories in features of the backbone."""
-        return not METHODS[self.method].trains and self.variant["organizer"]["name"] == "none"
+        return not (self.is_quoted or METHODS[self.method].trains) and self.variant["organizer"]["name"] == "none"
+
+    @property
+    def is_assigned(self) -> bool:
+        """Whether another assigner finds the categories in what its host has learnt."""
+        return "assigner" in self.variant and not self.is_baseline
+
+    @property
+    def first_stage(self) -> "Cell | None":
+        """The run that a second stage starts from: with the same organizer and seed; assigners change no training."""
+        first = METHODS[self.method].starts_from
+        return replace(self, method=first, organizer="none" if self.is_assigned else self.organizer) if first else None
+
+    @property
+    def before(self) -> "Cell | None":
+        """The run that must be finished before this one."""
+        return replace(self, organizer="none") if self.is_assigned else self.first_stage
 
     @property
     def title(self) -> str:
         """`SimGCD`, `SimGCD + CPF`, `SimGCD + CPF without prior`, `frozen + kmeans whitened`."""
-        method = METHODS[self.method]
         name, *variant = self.organizer.split("-") if self.organizer in VARIANTS else [self.organizer]
         plugged = " ".join([name if "assigner" in self.variant else name.upper(), *variant])
-        host = method.__name__ if method.trains else self.method
+        method = None if self.is_quoted else METHODS[self.method]
+        host = method.__name__ if method and method.trains else self.method
         return host if name == "none" else f"{host} + {plugged}"
 
     def folder(self, out: Path) -> Path:
         return out / f"{self.data}-{self.method}-{self.organizer}-seed{self.seed}"
 
-    def layers(self) -> Settings:
-        """The settings that make it this cell and no other."""
-        return [{"method": {"name": self.method}, "train": {"seed": self.seed}}, self.variant]
+    def layers(self, out: Path | None = None) -> Settings:
+        """The settings that make it this cell and no other; among runs in `out`, also where a second stage starts."""
+        train: dict[str, Any] = {"seed": self.seed}
+        if out is not None and self.first_stage is not None:
+            train["start"] = str(self.first_stage.folder(out))
+        return [{"method": {"name": self.method}, "train": train}, self.variant]
 
     def __str__(self) -> str:
         return f"{self.title} on {self.data}, seed {self.seed}"
@@ -129,6 +153,7 @@ COLUMNS = {column.measure: column for column in (
     Column("inference_seconds", "inference", "s", "lower", decimals=2),
 )}  # fmt: skip
 ACCURACY = ("all", "old", "new")
+OF_SEED = ("train.seed", "train.start")  # settings in which the runs of a row differ
 # settings that no host has
 OF_ORGANIZER = ("organizer.", "assigner.", "embedding.", "train.freeze_organizer", "train.organizer_lr_ratio")
 COMPARED = (*ACCURACY, "count", "count_error", "parameters", "seconds")
@@ -138,26 +163,44 @@ def run_all(
     cells: Sequence[Cell], out: Path, settings: Callable[[Cell], Settings],
     count_by: Callable[[Cell], str | None] = lambda _: COUNTED_BY,
 ) -> dict[Cell, Outcome]:  # fmt: skip
-    """Run the cells one after the other, or resume them; one that fails is reported and does not stop the others.
+    """Run the cells one after the other, or resume them, and before each what it starts from; one that fails is
+    reported and does not stop the others.
     `settings`: for each cell all that the cell itself does not say; `count_by`: its estimator of categories, if any."""
-    outcomes = {}
+    outcomes: dict[Cell, Outcome] = {}
+    cells = with_what_comes_before(cells)
     for place, cell in enumerate(cells, start=1):
         say(f"{cell} ({place} of {len(cells)})")
         try:
+            if cell.before is not None and cell.before not in outcomes:
+                raise NewkindsError(f"it starts from {cell.before}, which failed.")
             outcomes[cell] = run_one(cell, out, settings(cell), count_by(cell))
         except Exception as error:  # also out of memory, a full disk, a bug: the other cells may still succeed
             warn(f"{cell} failed: {reason_of(error)}")
     return outcomes
 
 
+def with_what_comes_before(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells, and before each the runs that it starts from, whether these are among them or not."""
+    ordered: dict[Cell, None] = {}
+    for cell in cells:
+        line = [cell]
+        while (before := line[0].before) is not None:
+            line.insert(0, before)
+        ordered |= dict.fromkeys(line)
+    return list(ordered)
+
+
 def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = COUNTED_BY) -> Outcome:
-    """Train (or resume), assign, evaluate and, if requested, count; what is done already is not done again."""
-    folder, layers = cell.folder(out), [*settings, *cell.layers()]
+    """Train (or resume), assign, evaluate and, if requested, count; what is done already is not done again.
+    What it starts from is there already."""
+    folder, layers = cell.folder(out), [*settings, *cell.layers(out)]
     done = read_outcome(folder)
     if done is None:
-        if cell.is_baseline:
-            chosen = {section: values for section, values in cell.variant.items() if section in ASSIGNING}
-            assign(_frozen_features(cell, out, settings), out=folder, seed=cell.seed, settings=chosen)
+        if cell.is_baseline or cell.is_assigned:
+            source = cell.before.folder(out) if cell.before else _frozen_features(cell, out, settings)
+            named_first = (cell.variant, *layers)  # an assigner's name forgets the settings of another
+            chosen = [{section: layer[section] for section in ASSIGNING if section in layer} for layer in named_first]
+            assign(source, out=folder, seed=cell.seed, settings=chosen)
         else:
             discover(None, folder, page=False, settings=layers)
         evaluate(folder)
@@ -212,7 +255,7 @@ def _outcome(run: Run, evaluation: dict[str, Any]) -> Outcome:
     figures = _accuracies(evaluation["metrics"]) | {
         "count": counted,
         "count_error": None if categories is None or counted is None else 100 * abs(counted - categories) / categories,
-        "parameters": (sizes["backbone"] + sizes["organizer"]) / 1e6,
+        "parameters": (sizes["backbone"] + sizes.get("tuning", 0) + sizes["organizer"]) / 1e6,
         "model_parameters": sum(sizes.values()) / 1e6,
         "seconds": sum(seconds),
         "epoch_seconds": sum(seconds) / len(seconds) if seconds else None,
@@ -224,6 +267,8 @@ def _outcome(run: Run, evaluation: dict[str, Any]) -> Outcome:
     if count is not None:
         protocol["counting"] = f"{count.method} on the trained features, by {count.score_is}"
     settings = {"split": record["split"], "weights": record["weights"], **flat(config.as_dict())}
+    if settings["train.start"] is not None:  # where all runs lie changes nothing
+        settings["train.start"] = Path(settings["train.start"]).name
     settings = {name: value for name, value in settings.items() if name not in FREE_TO_CHANGE}
     return Outcome(figures, protocol, settings, None if test is None else _accuracies(test["metrics"]))
 
@@ -241,7 +286,7 @@ def _count_of(run: Run) -> Count | None:
 
 def require_run_of(cell: Cell, outcome: Outcome, source: Mapping[str, Any]) -> None:
     """A folder's name is not believed: what was run is in its settings."""
-    for layer in [{"data": source}, *cell.layers()]:
+    for layer in [{"data": source}, *cell.layers(Path())]:
         for name, value in flat(layer).items():
             there = outcome.settings.get(name)
             if there != value:
@@ -250,9 +295,10 @@ def require_run_of(cell: Cell, outcome: Outcome, source: Mapping[str, Any]) -> N
 
 def comparable(outcomes: Mapping[Cell, Outcome], preferred: Collection[Cell] = ()) -> dict[Cell, Outcome]:
     """The runs that may stand in one table: a host and its organizers differ in the organizer alone, the runs of one
-    row in the seed alone. Else those like the `preferred` ones, or like most, stay, and the others are named."""
+    row in the seed alone (and both in the run that a second stage starts from: see `require_run_of`). Else those like
+    the `preferred` ones, or like most, stay, and the others are named."""
     kept = dict(outcomes)
-    for free in (("train.seed", *OF_ORGANIZER), ("train.seed",)):
+    for free in ((*OF_SEED, *OF_ORGANIZER), OF_SEED):
         groups: dict[Cell, list[Cell]] = {}
         for cell in kept:
             groups.setdefault(cell.host if OF_ORGANIZER[0] in free else cell.row, []).append(cell)

@@ -119,7 +119,7 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
     if config.data.get("known", "") is None:  # no labels were hidden
         given = {key: value for key, value in given.items() if key not in ("fraction", "split_seed")}
     size = f"{config.backbone['image_size']} px, " if config.backbone["image_size"] else ""
-    said = ("epochs", "batch_size", "lr", "seed", "device", "workers", "cache_views", "cache_precision")
+    said = ("epochs", "batch_size", "lr", "seed", "start", "device", "workers", "cache_views", "cache_precision")
     unsaid = {name: value for name, value in vars(train).items() if name not in said}
     others = set_otherwise({"name": "", **unsaid}, TrainConfig)
     how = f"{train.epochs} epochs, batch {train.batch_size}, lr {train.lr:g}, {_views(train)}"
