@@ -25,8 +25,7 @@ from .gcd import GCD
 # Both chosen on frozen features of 60 bird species whose number was known; docs/methods.md has figures of 60 others.
 SHRINKAGE = 0.1  # of the covariance within known classes
 SURE_OF_SHAPE = 10  # the prior of a cluster's shape counts as so many images per dimension
-PUBLISHED_PRIOR = (1e-4, 0.005)  # kappa and scale; nu is one more than the dimensions
-PUBLISHED_SMALLEST = 6  # images on each side of a split
+PUBLISHED_PRIOR, PUBLISHED_SMALLEST = (1e-4, 0.005), 6  # kappa and scale; images on each side of a split
 
 
 class FoundKMeans(SizedByState, LabelledKMeans):
