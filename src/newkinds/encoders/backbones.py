@@ -155,7 +155,7 @@ class Backbone(nn.Module):
         return network.norm_pre(network.patch_drop(network._pos_embed(network.patch_embed(images))))
 
     def _through(self, start: int, sequence: Tensor, patches: bool) -> Tokens:
-        """The rest of `network.forward_features` from block `start` on; of the first token alone, if nobody reads more."""
+        """The rest of `network.forward_features` from block `start` on; the first token alone if that is all."""
         whole = patches or not self.has_class_token
         blocks, tuning = self._blocks, self.tuning
         for number in range(start, len(blocks)):

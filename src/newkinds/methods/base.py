@@ -74,7 +74,10 @@ class Method(nn.Module, ABC):
         """Losses of a step: "loss" is minimised, the rest is logged."""
 
     def begin(self, labels: Tensor) -> None:
-        """Once, before training is started or resumed: the labels (n,; -1: none) of all training images."""
+        """Before training is started or resumed: the labels (n,; -1: none) of all training images.
+
+        Nothing has been written yet: what is missing or does not fit is refused here.
+        """
 
     def teacher_momentum(self, progress: Progress) -> float | None:
         """How much of the average of all that trains stays when a step's weights are mixed in; None: no average."""

@@ -59,7 +59,6 @@ def fit(
         say("nothing is trained (train.epochs=0): categories are found in the backbone's features")
         run.write_metrics([])
         return _finished(model, table, config, run, store)
-    model.method.begin(torch.from_numpy(table.targets))
     if model.method.teacher_momentum(Progress(0, config.epochs)) is not None:
         model.teacher = Teacher(model.encoder, model.method)
     optimizer = build_optimizer(groups, config)

@@ -85,6 +85,8 @@ def train_on(
         require_first_stage(config)
         model = build_model(config, table.known, config.k)
         start_from(model, config)
+        if config.train.epochs:
+            model.method.begin(torch.from_numpy(table.targets))
     if cache is None:
         cache, config = _cached(model, table, config, device, build=not trained)
     with run.claimed():

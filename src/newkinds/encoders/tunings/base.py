@@ -62,7 +62,7 @@ def require_vit(tuning: str, anatomy: Anatomy) -> None:
     if not anatomy.blocks:
         raise NewkindsError(
             f"the tuning '{tuning}' works inside the blocks of a plain ViT, which the backbone {anatomy.name} is not: "
-            "choose a ViT (`newkinds list backbones`), or leave out --tuning."
+            "choose a ViT (`newkinds list backbones`), or another tuning or method."
         )
 
 
