@@ -92,6 +92,7 @@ def test_the_papers_rows_stand_in_its_order_also_those_that_are_only_quoted(name
     assert not [cell.title for cell in table.cells() if cell.is_quoted and cell.organizer != "none"]
     printed = markdown(tables_of(name, {}))
     assert "APL and ConGCD are only quoted" in printed
+    assert "% APL and ConGCD are only quoted" in latex(tables_of("fine", {}))
     assert lines_of(printed)["APL"][1::2] == [""] * 3, "nothing of ours"
 
 

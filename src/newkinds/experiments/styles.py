@@ -40,7 +40,7 @@ def latex(tables: Sequence[Comparison]) -> str:
         header, rows = _sheet(table)
         where = ", on the test images" if table.parts["evaluated"] == "test" else ""
         lines = [f"% {table.title}: {table.parts['data']}{where}"]
-        lines += [f"% {table.legend}"] if table.legend else []
+        lines += [f"% {said}" for said in (table.legend, table.note) if said]
         lines += [f"% {name}: {' '.join(value.split())}" for name, value in table.protocol]
         lines += [f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", "\\hline"]
         lines += [" & ".join(cell.translate(TEX) for cell in row) + r" \\" for row in (header, *rows)]
