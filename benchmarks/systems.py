@@ -32,18 +32,18 @@ from organizers import write_split
 COLUMNS = ("all", "old", "new")
 NARROW = {"projection_hidden": 1024, "output_dim": 2048}  # heads made for millions of images are most of the cost
 FROZEN = (("kmeans", False), ("sskmeans", False), ("ward", False), ("balanced", True))  # assigner, whitened
-SMALL = {"batch_size": 32, "epoch_size": 352}
+SMALL = {"batch_size": 32, "epoch_size": 160}
 PROMPTED = {"tuning": {"name": "prompts", "blocks": 1}, "train": SMALL}
 # what cannot be cached as it is published, or is slow without a GPU, and what is run instead
 INSTEAD: dict[str, dict[str, Any]] = {
     "promptcal-stage1": PROMPTED,
     "promptcal": PROMPTED,
-    "sptnet": {"backbone": {"image_size": 56}, "train": {**SMALL, "epoch_size": 128, "cache_views": 0}},
+    "sptnet": {"backbone": {"image_size": 56}, "train": {**SMALL, "epoch_size": 96, "cache_views": 0}},
 }
 NOTES = {
-    "promptcal-stage1": "prompts in the last block only, so that the others can be cached; batches of 32, 11 an epoch",
+    "promptcal-stage1": "prompts in the last block only, so that the others can be cached; batches of 32, 5 an epoch",
     "promptcal": "as its first stage",
-    "sptnet": "nothing can be cached: 56 px, batches of 32, 4 an epoch",
+    "sptnet": "nothing can be cached: 56 px, batches of 32, 3 an epoch",
 }
 
 
