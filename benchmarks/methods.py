@@ -5,8 +5,8 @@
 
 A step is newkinds' own: forward, loss, backward, SGD, and the averaged teacher if there is one. Weights, tokens and
 pixels are random. The views of a batch are in memory, as the tokens that enter the first block that trains; methods
-that change the image or all blocks start from pixels, and the table says so. Queues are full. All take turns, so that
-whatever else the machine does hits all. Steps have length 0, which costs what any other does.
+that change the image or all blocks start from pixels, and so does SimGCD, once more, to compare. Queues are full. All
+take turns, so that whatever else the machine does hits all. Steps have length 0, which costs what any other does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import inspect
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -23,7 +22,7 @@ import torch.nn.functional as F
 
 from newkinds.data.batch import Batch, CachedTokens, Inputs, Pixels
 from newkinds.data.views import ViewPlan
-from newkinds.experiments.paper import narrowed
+from newkinds.experiments.paper import QUICK, narrowed
 from newkinds.methods import METHODS, Method, Progress
 from newkinds.methods.queue import Queue
 from newkinds.runs.config import resolve
@@ -34,7 +33,7 @@ from newkinds.training.optimizers import build_optimizer, parameter_groups
 from newkinds.training.teacher import Teacher
 from side_by_side import CATEGORIES, KNOWN, machine, ratio, times_in_turns
 
-BASE = "simgcd"
+BASE, FROM_PIXELS = "simgcd", "simgcd, not cached"
 EPOCH, EPOCHS = 20, 200  # what warms up does its work by then
 STEPS = (0, 20)  # of 40 in an epoch: what alternates with all else has its turn in the first, and waits in the second
 CHUNK = 128  # images that are embedded at once
@@ -43,17 +42,19 @@ CHUNK = 128  # images that are embedded at once
 class Trained:
     """A method on a backbone with random weights, and the batch that it trains on again and again."""
 
-    def __init__(self, method: str, args: argparse.Namespace) -> None:
+    def __init__(self, name: str, args: argparse.Namespace) -> None:
         torch.manual_seed(0)
+        method = BASE if name == FROM_PIXELS else name
         config = resolve(
-            {"data": {"name": "creatures"}, "method": {"name": method, **(narrowed(method) if args.narrow else {})}},
+            {"data": {"name": "creatures"}, "method": {"name": method}},
             {"backbone": {"name": args.backbone, "image_size": args.size, "train_blocks": 1}},
+            {"method": narrowed(method), "tuning": QUICK["tuning"]} if args.narrow else {},
         )
         known = [str(number) for number in range(KNOWN)]
         self.model: Model = build_model(config, known, CATEGORIES, load_weights=False).train()
         self.backbone, self.method = self.model.encoder.backbone, self.model.method
         self.patches = self.model.encoder.organizer.reads_patches
-        self.from_tokens = self.backbone.has_frozen_part(self.patches)
+        self.from_tokens = self.backbone.has_frozen_part(self.patches) and name != FROM_PIXELS
         self.labels = torch.arange(args.images).where(torch.arange(args.images) % 2 == 0, -1)  # half of the images
         self.labels[::2] = self.labels[::2] // 2 % KNOWN
         self.method.begin(self.labels)
@@ -78,8 +79,9 @@ class Trained:
         size = self.backbone.preprocessing.size
         return Pixels(torch.randint(256, (views, 3, size, size), dtype=torch.uint8))
 
-    def gather(self) -> Gathered | None:
-        """Before an epoch; None if there is nothing to gather. It sees made-up features, which form clusters."""
+    def gather(self) -> tuple[float, float] | None:
+        """Seconds before an epoch: the method's, and those of embedding all images; None if there is nothing to gather.
+        The features are made up, and form clusters."""
         if type(self.method).on_epoch_start is Method.on_epoch_start:
             return None
         spent = 0.0
@@ -100,22 +102,16 @@ class Trained:
         self.method.on_epoch_start(EPOCH, embed)
         took = time.perf_counter() - started
         self.model.train()
-        return Gathered(took - spent, spent)
+        return took - spent, spent
 
     def __call__(self) -> None:
         for number in STEPS:
             step(self.model, self.batch, Progress(EPOCH, EPOCHS, number, steps=40), self.optimizer)
 
 
-@dataclass(frozen=True)
-class Gathered:
-    seconds: float  # of the method itself
-    embedding: float
-
-
-def lines_of(method: str) -> int:
+def lines_of(method: Method) -> int:
     """Of the file it is in."""
-    return len(Path(inspect.getfile(METHODS[method])).read_text(encoding="utf-8").splitlines())
+    return len(Path(inspect.getfile(type(method))).read_text(encoding="utf-8").splitlines())
 
 
 def main() -> None:
@@ -127,21 +123,21 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128, help="images a step")
     parser.add_argument("--images", type=int, default=4096, help="in the training set")
     parser.add_argument("--rounds", type=int, default=5, help="measured rounds")
-    parser.add_argument("--narrow", action="store_true", help="heads and memories as in `newkinds bench all`")
+    parser.add_argument("--narrow", action="store_true", help="heads, memories, prompts as in `newkinds bench all`")
     args = parser.parse_args()
 
     print(machine())
-    sizes = "narrow heads and memories" if args.narrow else "heads and memories as published"
+    sizes = "narrow heads, short memories, prompts in 2 blocks" if args.narrow else "heads and memories as published"
     print(f"{args.backbone} at {args.size} px, last block trained; batch {args.batch}; {args.images:,} images; {sizes}")
-    runs = {name: Trained(name, args) for name in dict.fromkeys([BASE, *args.methods])}
+    runs = {name: Trained(name, args) for name in dict.fromkeys([BASE, FROM_PIXELS, *args.methods])}
     gathered = {name: run.gather() for name, run in runs.items()}
     times = times_in_turns(runs, args.rounds)
     rows = []
     for name, seconds in times.items():
         found, from_what = gathered[name], "tokens" if runs[name].from_tokens else "pixels"
-        before = ["", ""] if found is None else [f"{found.seconds:.2f}", f"{found.embedding:.1f}"]
+        before = ["", ""] if found is None else [f"{found[0]:.2f}", f"{found[1]:.1f}"]
         step_time = [f"{1e3 * median(seconds) / len(STEPS):,.0f}", f"{ratio(seconds, times[BASE]):.2f}"]
-        rows.append([name, from_what, *step_time, *before, str(lines_of(name))])
+        rows.append([name, from_what, *step_time, *before, str(lines_of(runs[name].method))])
     header = ["", "from", "step ms", f"times {BASE}", "gathering s", "+ embedding s", "lines"]
     print(f"\n{text_table(header, rows)}")
 
