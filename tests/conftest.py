@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 import newkinds
+from newkinds.methods import METHODS
 from newkinds.runs.run import Run
 
 torch.set_num_threads(1)  # tests run side by side, one per core (pytest -n auto)
@@ -21,6 +22,18 @@ TINY_TRAINING = {
     "data": {"categories": 4, "per_category": 8},
     "train": {"epochs": 2, "batch_size": 16},
 }
+
+
+def small_heads(method: str, **sizes: int) -> dict[str, int]:
+    """Those of the sizes that are settings of the method."""
+    return {name: size for name, size in sizes.items() if name in METHODS[method].Config.__dataclass_fields__}
+
+
+def learns_prototypes(method: str) -> bool:
+    """Whether the method's loss learns its categories, so that nothing is clustered in the end."""
+    build = METHODS[method]
+    config = build.Config(**small_heads(method, projection_hidden=8, output_dim=8, bank=8))
+    return build(config, dim=4, known=2, categories=3).assigner().learnt
 
 
 class Killed(BaseException):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from copy import deepcopy
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import newkinds
-from conftest import TINY_TRAINING, save_image
+from conftest import TINY_TRAINING, save_image, small_heads
 from newkinds.data import load_table
 from newkinds.data.batch import Batch
 from newkinds.data.loader import TrainingBatches
@@ -38,10 +38,8 @@ organizers = pytest.mark.parametrize("organizer", list(ORGANIZERS))
 
 def settings_for(method: str) -> list[dict[str, Any]]:
     """A small and slow training with small heads; second stages without their first, turns of one step."""
-    smaller = {"output_dim": 1024, "projection_hidden": 128}
-    have = {field.name for field in fields(METHODS[method].Config)}
     small = {
-        "method": {name: value for name, value in smaller.items() if name in have},
+        "method": small_heads(method, output_dim=1024, projection_hidden=128),
         "train": {"lr": 0.005, "tuning_lr_ratio": 1.0},
     }
     start = {"train": {"start": "none"}} if METHODS[method].starts_from else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import newkinds
-from conftest import TINY_TRAINING, save_image
+from conftest import TINY_TRAINING, learns_prototypes, save_image, small_heads
 from newkinds.data import load_table
 from newkinds.errors import NewkindsError
 from newkinds.experiments.grid import read_outcome
@@ -22,9 +21,7 @@ from newkinds.training.model import build_model
 
 
 def settings(method: str, **train: Any) -> list[dict[str, Any]]:
-    have = {field.name for field in fields(METHODS[method].Config)}
-    small = {name: value for name, value in {"output_dim": 64}.items() if name in have}
-    return [TINY_TRAINING, {"method": small, "train": train}]
+    return [TINY_TRAINING, {"method": small_heads(method, output_dim=64), "train": train}]
 
 
 @pytest.mark.parametrize("method", list(METHODS))
@@ -44,8 +41,8 @@ def test_no_epoch_means_raw_features_and_an_assigner_that_is_fitted(method: str,
     assert outcome.figures["seconds"] == 0
     assert outcome.figures["epoch_seconds"] is None
     assert outcome.protocol["training"] == "none"
-    untaught = method in ("simgcd", "legogcd")
-    assert ("sskmeans instead of untrained prototypes" in outcome.protocol.get("assigner", "")) == untaught
+    noted = "sskmeans instead of untrained prototypes" in outcome.protocol.get("assigner", "")
+    assert noted == learns_prototypes(method)
     again = newkinds.discover("creatures", run, method=method, settings=settings(method, epochs=0, cache_views=4))
     assert len(again.members) == 32
 
