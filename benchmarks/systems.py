@@ -31,7 +31,8 @@ from organizers import write_split
 
 COLUMNS = ("all", "old", "new")
 NARROW = {"projection_hidden": 1024, "output_dim": 2048}  # heads made for millions of images are most of the cost
-FROZEN = (("kmeans", False), ("sskmeans", False), ("ward", False), ("balanced", True))  # assigner, whitened
+# assigner, whitened
+FROZEN = (("kmeans", False), ("sskmeans", False), ("ward", False), ("pim", False), ("balanced", True), ("pim", True))
 SMALL = {"batch_size": 32, "epoch_size": 160}
 PROMPTED = {"tuning": {"name": "prompts", "blocks": 1}, "train": SMALL}
 # what cannot be cached as it is published, or is slow without a GPU, and what is run instead
