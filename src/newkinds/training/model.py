@@ -28,7 +28,7 @@ from .device import MixedPrecision
 from .teacher import Teacher
 
 CALIBRATION = "calibration."  # what is missing in runs of earlier versions
-REPLACED = ("assigner.", "whitening.", CALIBRATION)  # what `newkinds assign` replaces in a finished run
+REPLACED = ("assigner.", "whitening.", CALIBRATION)  # found after training: what `newkinds assign` replaces
 
 
 class Model(nn.Module):

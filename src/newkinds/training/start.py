@@ -9,9 +9,7 @@ from ..errors import NewkindsError
 from ..methods import METHODS
 from ..runs.config import NO_START, Config
 from ..runs.run import Run
-from .model import Model
-
-FOUND_AFTERWARDS = ("assigner.", "whitening.", "calibration.")  # not what was trained
+from .model import REPLACED, Model
 
 
 def require_first_stage(config: Config) -> None:
@@ -47,7 +45,7 @@ def start_from(model: Model, config: Config) -> None:
     taken = {
         name: value
         for name, value in there.items()
-        if name in here and here[name].shape == value.shape and not name.startswith(FOUND_AFTERWARDS)
+        if name in here and here[name].shape == value.shape and not name.startswith(REPLACED)
     }
     model.load_state_dict(taken, strict=False)
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
