@@ -1,0 +1,86 @@
+"""The command line: the verbs are in the modules beside this one, by what they are for."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from .. import process
+from .._version import __version__
+from ..errors import NewkindsError, reason_of
+from ..text import show
+from . import comparing, finding, keeping, using
+from .options import PLUGIN, VERBS, Verb
+
+ROOMS = (finding, using, comparing, keeping)  # as --help shows them
+
+ABOUT = "Recognise the known kinds in your images, and discover, count and look at the new ones."
+LAYOUT = "photos/ has one folder per known class, and a folder 'unlabeled' (or loose files) for everything else."
+GROUPS = {"data": "Manage the benchmark data sets.", "cache": "Manage the cached tokens that --cache-views makes."}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parsers of all verbs."""
+    first_examples = [example for verb in _in_order().values() for example in verb.examples[:1]]
+    main = argparse.ArgumentParser("newkinds", **_help(ABOUT, first_examples, LAYOUT))
+    main.add_argument("--version", action="version", version=f"newkinds {__version__}")
+    main.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    places = {"": main.add_subparsers(metavar="VERB", title="verbs")}
+    for name, verb in _in_order().items():
+        group, _, last = name.rpartition(" ")
+        if group not in places:
+            examples = [e for other in VERBS if other.startswith(group) for e in VERBS[other].examples]
+            added = places[""].add_parser(group, help=GROUPS[group], **_help(GROUPS[group], examples))
+            places[group] = added.add_subparsers(metavar="ACTION", required=True)
+        added = places[group].add_parser(last, help=verb.summary, **_help(verb.summary, verb.examples))
+        added.set_defaults(verb=name)
+        for flag, how in verb.arguments if group else [*verb.arguments, PLUGIN]:
+            added.add_argument(flag, **how)
+    return main
+
+
+def _in_order() -> dict[str, Verb]:
+    """The verbs of one module after those of another."""
+    place = {room.__name__: number for number, room in enumerate(ROOMS)}
+    return dict(sorted(VERBS.items(), key=lambda item: place[item[1].run.__module__]))
+
+
+def _help(summary: str, examples: Sequence[str], note: str = "") -> dict[str, Any]:
+    epilog = "\n  ".join(["examples:", *examples]) + f"\n\n{note}"
+    return {"description": summary, "epilog": epilog, "formatter_class": argparse.RawDescriptionHelpFormatter}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit status is 0 (done), 1 (not done), 2 (misused) or 130 (interrupted)."""
+    given = vars(parser().parse_args(arguments))
+    verb, debug = given.pop("verb", None), given.pop("debug")
+    if verb is None:
+        parser().print_help()
+        return 2
+    process.prepare()
+    try:
+        for file in given.pop("plugins", []):
+            from ..plugins import load
+
+            load(file)
+        if "settings" in given:
+            from ..settings import parse_assignment
+
+            given["settings"] = [parse_assignment(text) for text in given["settings"]]
+        return VERBS[verb].run(**given) or 0
+    except KeyboardInterrupt:
+        resumes = verb in ("demo", "train", "discover", "tune", "bench")
+        show(f"interrupted{'; to resume, rerun the same command' if resumes else ''}", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # the reader (head, less) has closed: nothing more to say, and nothing to say it to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if debug:
+            raise
+        show(f"error: {reason_of(error)}", file=sys.stderr)
+        if not isinstance(error, NewkindsError):
+            show(f"This may be a bug in newkinds: newkinds --debug {verb} … shows where it happened.", file=sys.stderr)
+        return 1

@@ -1,0 +1,65 @@
+"""The verbs that compare methods."""
+
+import sys
+from typing import Any
+
+from ..text import show
+from .options import argument, choices, names, switch, verb
+
+
+@verb(
+    argument("--out", "FOLDER", "where to write (default: newkinds-demo)"),
+    argument("--hosts", "NAMES", "methods, separated by commas, or all (default: simgcd)", type=names),
+    argument("--seeds", "N", "one run each (default: 0 to 4; for several hosts 0 to 2)", type=int, nargs="+"),
+    *choices("epochs"),
+)
+def _demo(**chosen: Any) -> None:
+    """Train hosts alone, with an adapter and with CPF on drawn creatures, beside k-means without training, and compare
+    them in a table and on a web page: which differences can be told from chance?
+
+    newkinds demo                                     does CPF help SimGCD on drawn creatures?
+    newkinds demo --out my-demo --seeds 1 --epochs 30
+    newkinds demo --hosts all --out plug-in           all hosts of the paper, three seeds: the plug-in table
+    newkinds demo --hosts cms,selex --seeds 0 1 2 3 4
+    """
+    from ..experiments.demo import demo
+
+    show(demo(**chosen))
+
+
+@verb(
+    argument("table", "TABLE", "fine, coarse, count, cost; for any data: ablation, sensitivity, plugin, all"),
+    argument("--out", "FOLDER", "where the runs are, one folder per run", required=True),
+    argument("--methods", "NAMES", "separated by commas (default: the table's)", type=names),
+    argument("--organizers", "NAMES", "likewise: none, patches, cpf … (see docs/reproducibility.md)", type=names),
+    argument("--baselines", "NAMES", "likewise, of frozen features: kmeans, pim-whitened …, all or none", type=names),
+    argument("--data", "NAMES", "likewise data sets; for any data also folders and CSV files", type=names),
+    argument("--seeds", "N", "one run each (default: 0)", type=int, nargs="+"),
+    argument("--against", "NAME", "organizer that rows are compared with (default: none, the host alone)"),
+    switch("--collect", "only_collect", "run nothing: print what is finished"),
+    argument("--style", "STYLE", "markdown (default), latex or csv", choices=("markdown", "latex", "csv")),
+    *choices("epochs", "cache_views", "backbone", "weights", "data_root", "device", "settings"),
+)
+def _bench(table: str, out: str, **chosen: Any) -> int:
+    """Run or resume a grid of methods, organizers and seeds, and print it as a table: one of the paper's
+    (all that it reports, ours, gain over the host), or one for your own data; "all" has every system in a small size.
+    With two seeds or more each gain has its confidence interval. Second stages start from the runs of their first. The
+    ablation and the sensitivity to primitives and heads are also drawn, beside the runs.
+
+    newkinds bench fine --out runs/fine --data cub --methods simgcd --seeds 0 1 2 --data-root datasets/
+    newkinds bench coarse --out runs/coarse --collect --style latex
+    newkinds bench ablation --out runs/ablation --data cub --weights dino_vitbase16_pretrain.pth
+    newkinds bench ablation --out runs/parts --data creatures --seeds 0 1 2 --epochs 15 --against adapter
+    newkinds bench sensitivity --out runs/sizes --data birds/ --set data.known=0.5 --seeds 0 1 2
+    newkinds bench plugin --out runs/birds --data birds/ --set data.known=0.5 --organizers none,patches,cpf
+    newkinds bench all --out runs/all --data creatures
+    """
+    from ..experiments.bench import bench
+
+    benched = bench(table, out, **chosen)
+    show(benched.text)
+    if benched.pictures:
+        show(f"drawn in {', '.join(map(str, benched.pictures))}", file=sys.stderr)
+    if benched.failed:
+        show(f"{len(benched.failed)} requested run(s) could not be finished: see above", file=sys.stderr)
+    return 1 if benched.failed else 0

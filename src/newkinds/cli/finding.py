@@ -1,0 +1,130 @@
+"""The verbs that find categories."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..files import json_text
+from ..text import show
+from .options import CHOSEN, DATA, JSON, PLANNED, RUN, TIME, TRAINING, TRUTH, argument, choices, switch, verb
+
+
+@verb(DATA, argument("--out", "RUN", "run directory to write (default: newkinds-NAME)"), TIME, *CHOSEN)
+def _discover(data: str | None = None, **chosen: Any) -> None:
+    """Find the known and new categories of your images, and write tables and a page. The way is chosen by evidence,
+    within --time; naming a method, an organizer, a recipe or how to train switches that off.
+
+    newkinds discover photos/                         find the new kinds in a folder of photos
+    newkinds discover photos/ --time 10m --k 40 --out runs/photos
+    newkinds discover photos/ --weights dinov2_vits14_pretrain.pth
+    newkinds discover creatures --out runs/creatures --method simgcd --organizer cpf --epochs 20
+    """
+    from ..discovery.categories import summary
+    from ..verbs.discover import discover
+
+    show(summary(discover(data, **chosen)))
+
+
+@verb(DATA, argument("--out", "FOLDER", "where to write (default: newkinds-tune-NAME)"), TIME, *PLANNED)
+def _tune(data: str | None = None, **chosen: Any) -> None:
+    """Compare ways to find categories on labelled images alone, and write the best as a recipe.
+
+    newkinds tune photos/ --time 20m --out tuned      which way is best for these images
+    newkinds discover photos/ --recipe tuned/recipe.yaml
+    """
+    from ..verbs.discover import tune
+
+    tuned = tune(data, **chosen)
+    show(f"{tuned['table']}\n\n{tuned['chosen']}: {tuned['why']}")
+
+
+@verb(*TRAINING)
+def _train(out: str, data: str | None = None, **chosen: Any) -> None:
+    """Train a method on partly labelled images; to resume an interrupted run, rerun the same command.
+
+    newkinds train creatures --out runs/a --organizer cpf --set train.epochs=30
+    newkinds train photos/ --out runs/b --k 40 --organizer cpf --backbone vit_small_patch14_dinov2
+    newkinds train list.csv --out runs/c --k 12 --recipe mine.yaml --set train.lr=0.05
+    newkinds train --recipe simgcd/cub --organizer cpf --data-root datasets/ --out runs/d
+    """
+    from ..verbs.train import train
+
+    train(data, out, **chosen)
+    show(f"trained: {out} (newkinds eval, newkinds discover and newkinds predict use it)")
+
+
+@verb(
+    argument("data", "DATA", "folder, CSV file (path,label) or name of a data set", nargs="?"),
+    argument("--out", "FOLDER", "where to write check.csv: path, check, score, sentence (default: only print)"),
+    switch("--pixels-only", "pixels_only", "leave out the checks that compare images in a backbone's features"),
+    JSON,
+    *choices("backbone", "weights", "data_root", "recipe", "device", "settings"),
+)
+def _check(data: str | None = None, as_json: bool = False, **chosen: Any) -> int:
+    """Look for faults in data before training: unreadable, blank, tiny, duplicate and nearly duplicate images, one
+    image under two labels, likely wrong labels, images unlike all others, and too few images or labels.
+    The exit status is 0 if no image is flagged, and 1 if one is (or if the check cannot be made).
+
+    newkinds check photos/                            what may be wrong with the images and labels
+    newkinds check photos/ --pixels-only              in seconds, without a backbone
+    newkinds check list.csv --out checked/ --weights dinov2_vits14_pretrain.pth
+    newkinds check photos/ --json > findings.json
+    """
+    from ..checks import CHECK_CSV, as_records, not_run, summary
+    from ..verbs.check import check
+
+    findings = check(data, **chosen)
+    if as_json:
+        show(json_text({"findings": as_records(findings), "not_run": not_run(findings)}, "the result", indent=1))
+    else:
+        show(summary(findings))
+        if left_out := not_run(findings):
+            how = "leave out --pixels-only" if chosen.get("pixels_only") else "name a weight file by --weights FILE"
+            show(f"not checked: {', '.join(left_out)} (they need the features of a backbone: {how})")
+        if "out" in chosen:
+            show(f"all that was found is in {Path(chosen['out']) / CHECK_CSV}")
+    return 1 if any(finding.flagged for finding in findings) else 0
+
+
+@verb(
+    RUN,
+    *choices("assigner", "whiten"),
+    argument("--out", "RUN", "run directory to write (default: RUN is changed in place)"),
+    *choices("seed", "device", "settings"),
+)
+def _assign(run: str, **chosen: Any) -> None:
+    """Find the categories of a finished run again, by another assigner, in the features it already has.
+
+    newkinds assign runs/photos --assigner pim        categories by another assigner
+    newkinds assign runs/photos --assigner sskmeans --whiten --out runs/whitened
+    newkinds assign runs/photos --assigner own        back to the method's own
+    """
+    from ..discovery.categories import summary
+    from ..verbs.assign import assign
+
+    show(summary(assign(run, **chosen)))
+
+
+@verb(
+    argument("source", "RUN|DATA", "run directory, folder, CSV file or name of a data set"),
+    argument("--by", "NAME", "combined (default), ward, brent or binary; the last two expect a single peak"),
+    argument("--largest", "N", "the most categories that brent or binary may try", type=int),
+    switch("--published", "published", "by ward, as the published CMS code scores it, with all true classes"),
+    TRUTH,
+    argument("--plot", "FILE", "write the curve as a PNG picture", dest="plot_to"),
+    JSON,
+    *choices("backbone", "weights", "data_root", "recipe", "device", "settings"),
+)
+def _count(source: str, as_json: bool = False, **chosen: Any) -> None:
+    """How many categories there are: a number, an interval and how sure it is; judged by the labelled images alone.
+
+    newkinds count photos/ --plot count.png           how many categories there are
+    newkinds count photos/ --backbone vit_small_patch14_dinov2 --plot count.png
+    newkinds count runs/photos                        in the features of a finished run
+    newkinds count runs/photos --by brent --largest 300
+    """
+    from ..cluster.count import summary
+    from ..verbs.count import count_categories
+
+    counted = count_categories(source, **chosen)
+    show(json_text(asdict(counted), "the result") if as_json else summary(counted))

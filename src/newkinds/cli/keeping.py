@@ -1,0 +1,66 @@
+"""The verbs about what is installed, downloaded or cached."""
+
+from collections.abc import Sequence
+
+from ..errors import NewkindsError
+from ..text import show
+from .options import argument, choices, switch, verb
+
+
+@verb(argument("names", "NAME", "data sets (default: all)", nargs="*"), *choices("data_root"))
+def _data_check(names: Sequence[str] = (), data_root: str | None = None) -> int:
+    """Count and decode the images of each data set, and compare them with the published split.
+    What is missing is reported, with where to get it.
+
+    newkinds data check                               which benchmark data sets are available and complete
+    newkinds data check cub cars --data-root datasets/
+    """
+    from ..data.published.check import check
+
+    checked = check(names, data_root)
+    show("\n\n".join(report.text() for report in checked))
+    usable = [report.usable for report in checked]
+    return 0 if (all(usable) if names else any(usable)) else 1
+
+
+@verb()
+def _cache_list() -> None:
+    """What is cached, and how large it is.
+
+    newkinds cache list
+    """
+    from ..training.store import cache_root, list_caches, listing
+
+    show(listing(list_caches(), f"in {cache_root()}"))
+
+
+@verb(
+    argument("keys", "KEY", "as newkinds cache list shows them", nargs="*"),
+    switch("--all", "everything", "delete all of them"),
+)
+def _cache_clear(keys: Sequence[str] = (), everything: bool = False) -> None:
+    """Delete caches; they are made again when they are needed.
+
+    newkinds cache clear 3f0c7a2b9d4e1f56
+    newkinds cache clear --all
+    """
+    from ..training.store import cache_root, clear_caches, listing
+
+    if bool(keys) == everything:
+        raise NewkindsError("name the caches to delete (newkinds cache list shows them), or say --all.")
+    show(listing(clear_caches(keys), f"deleted from {cache_root()}"))
+
+
+KINDS = ("methods", "organizers", "tunings", "assigners", "backbones", "datasets", "checks", "counters", "recipes")
+
+
+@verb(argument("kind", "KIND", ", ".join(KINDS), nargs="?", choices=KINDS, default=None))
+def _list(kind: str | None) -> None:
+    """What there is to choose from.
+
+    newkinds list
+    newkinds list organizers
+    """
+    from ..verbs.listing import listing
+
+    show(listing(kind))

@@ -1,0 +1,78 @@
+"""What verbs are made of. A verb is a function under `@verb(…)`: its docstring is the help, `_data_check` is `newkinds
+data check`. What the user leaves out is not passed on, so that defaults are those of the Python function that it calls,
+with which torch is imported. Choices of a run, such as --organizer, are declared in `verbs/choices.py`."""
+
+import argparse
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, get_args
+
+from ..verbs.choices import options
+
+Argument = tuple[str, dict[str, Any]]  # what argparse's add_argument takes
+
+
+class Verb(NamedTuple):
+    run: Callable[..., int | None]  # returns the exit status, if it is not 0
+    arguments: tuple[Argument, ...]
+    summary: str
+    examples: list[str]  # the first is shown by `newkinds --help` too
+
+
+VERBS: dict[str, Verb] = {}
+
+
+def verb(*arguments: Argument) -> Callable[..., Any]:
+    """Make a function a verb."""
+
+    def add(run: Callable[..., int | None]) -> Callable[..., int | None]:
+        summary, _, examples = (inspect.getdoc(run) or "").partition("\n\n")
+        VERBS[run.__name__.strip("_").replace("_", " ")] = Verb(run, arguments, summary, examples.splitlines())
+        return run
+
+    return add
+
+
+def argument(flag: str, metavar: str, help: str, **how: Any) -> Argument:
+    return flag, {"metavar": metavar, "help": help, "default": argparse.SUPPRESS, **how}
+
+
+def switch(flag: str, dest: str, help: str) -> Argument:
+    return flag, {"dest": dest, "help": help, "default": argparse.SUPPRESS, "action": "store_true"}
+
+
+def choices(*names: str) -> list[Argument]:
+    """Options that `verbs/choices.py` declares."""
+    made = []
+    for name in names:
+        wanted, option = options()[name]
+        kinds = get_args(wanted)
+        number = whole_number_or_auto if Literal["auto"] in kinds else int
+        how = {"action": "append"} if name == "settings" else {"type": number if int in kinds else str}
+        flag = option.flag or f"--{name.replace('_', '-')}"
+        plain = argument(flag, option.metavar, option.help, dest=name, **how)
+        made.append(plain if option.stands_for is None else switch(flag, name, option.help))
+    return made
+
+
+def whole_number_or_auto(text: str) -> int | str:  # argparse shows this name in its error
+    return text if text == "auto" else int(text)
+
+
+def names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+RUN = argument("run", "RUN", "run directory")
+TRUTH = argument("--truth", "DATA", "true classes: a folder with one sub-folder per class, or a CSV file")
+JSON = switch("--json", "as_json", "print JSON")
+PLUGIN_HELP = "Python file that registers methods, organizers … of your own; may be repeated"
+PLUGIN = argument("--plugin", "FILE.py", PLUGIN_HELP, dest="plugins", action="append")
+DATA = argument("data", "DATA", "folder, CSV file (path,label) or name of a data set", nargs="?")
+TIME = argument("--time", "TIME", "how long it may take: 90s, 10m, 2h (default: 1h)")
+PLANNED = choices("k", "assigner", "whiten", "seed", "backbone", "weights", "data_root", "device", "settings")
+CHOSEN = (
+    *choices("k", "method", "organizer", "tuning", "start", "assigner", "whiten", "seed", "epochs", "cache_views"),
+    *choices("backbone", "weights", "data_root", "recipe", "device", "settings"),
+)
+TRAINING = (DATA, argument("--out", "RUN", "run directory to write", required=True), *CHOSEN)

@@ -1,0 +1,110 @@
+"""The verbs that use and look at a finished run."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..files import csv_text, is_replaceable, json_text, make_folder, refuse_inputs, write_whole
+from ..text import show
+from .options import JSON, RUN, TRUTH, argument, choices, switch, verb
+
+
+@verb(
+    RUN, argument("images", "IMAGE", "image files or folders", nargs="+"),
+    argument("--out", "FILE", "CSV file to write (default: print)"), *choices("device"),
+)  # fmt: skip
+def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any) -> int:
+    """Categories of new images, by a finished run.
+
+    newkinds predict runs/photos new-images/          categories of new images
+    newkinds predict runs/photos new.jpg
+    newkinds predict runs/photos folder/ --out predictions.csv
+    """
+    from ..discovery.categories import unlike_text
+    from ..discovery.finished import inputs_of, load
+
+    file = Path(out or os.devnull)
+    beside = file.with_suffix(".skipped.csv")
+    if out:
+        make_folder(file.parent)  # before the work, not after it
+        for written in (file, beside):
+            refuse_inputs(written, inputs_of(run, images))
+    predictions, skipped = load(run, **chosen).predict_or_skip(images)
+    columns = ("path", "category", "is_new", "confidence", "unlike")
+    rows = [
+        (p.path, p.category, str(p.is_new).lower(), f"{p.confidence:.4f}", unlike_text(p.unlike)) for p in predictions
+    ]
+    if out:
+        write_whole(file, csv_text(columns, rows))
+        show(f"{len(rows)} predictions in {out}", file=sys.stderr)
+        if skipped and is_replaceable(file):
+            write_whole(beside, csv_text(("path", "reason"), [(s.path, s.reason) for s in skipped]))
+            show(f"{len(skipped)} image(s) skipped, listed in {beside}", file=sys.stderr)
+    else:
+        show(csv_text(columns, rows), end="")
+    return 0 if predictions else 1
+
+
+@verb(RUN, TRUTH, JSON)
+def _eval(run: str, truth: str | None = None, as_json: bool = False) -> None:
+    """Accuracy of a run on its unlabelled images, if their true classes are known, and on a benchmark's test
+    images, if available.
+
+    newkinds eval runs/creatures                      accuracy on all, old and new classes
+    newkinds eval runs/photos --truth sorted-photos/
+    """
+    from ..evaluation.judge import evaluate, evaluation_table
+
+    result = evaluate(run, truth)
+    show(json_text(result, "the result", indent=1) if as_json else evaluation_table(result))
+
+
+@verb(
+    RUN,
+    argument("--against", "RUN", "another run to compare with, such as the host without CPF"),
+    argument("--out", "FOLDER", "where to write (default: RUN/figures)"),
+    argument("--images", "N", "images in the figures of attention and primitives (default: 8)", type=int),
+    TRUTH,
+    *choices("device"),
+)
+def _figures(run: str, **chosen: Any) -> int:
+    """Draw what a finished run sees and found, as PNG and SVG: class-token attention, primitives and the patches that
+    activate them most, a map of the features, confusion with the true classes and, on creatures, true parts.
+
+    newkinds figures runs/cpf --against runs/host     attention, primitives, map and confusion as pictures
+    newkinds figures runs/photos --images 4 --out pictures/
+    newkinds figures runs/photos --truth sorted-photos/
+    """
+    from ..verbs.figures import figures
+
+    drawn = figures(run, **chosen)
+    if drawn.parts is not None:
+        show(drawn.parts.table())
+    skipped = f"; skipped: {', '.join(drawn.skipped)} (see above)" if drawn.skipped else ""
+    show(f"{len(drawn.files)} files in {drawn.folder}{skipped}")
+    return 0 if drawn.files else 1
+
+
+@verb(
+    argument("runs", "RUN", "run directories of finished runs", nargs="+"),
+    argument("--against", "RUN", "show this run of the same images beside them, such as the host without CPF"),
+    argument("--out", "FOLDER", "where to write (default: into each run)"),
+    argument("--images", "N", "how many of a run's images to look at (default: 1000)", type=int),
+    switch(
+        "--features-only", "features_only", "only the features that runs kept: at once, and without figures of each"
+    ),
+    *choices("device"),
+)
+def _diagnose(runs: list[str], **chosen: Any) -> None:
+    """What happens inside finished runs: entropy and rank of features and tokens before and after the organizer, what
+    CPF's fields, primitives and contribution are like. Tables, diagnose.json and figures.
+    Several runs end with a table of all: does lower or higher entropy go with better discovery?
+
+    newkinds diagnose runs/cpf --against runs/host    what an organizer does to features and tokens
+    newkinds diagnose runs/cpf --images 200 --out diagnosed
+    newkinds diagnose runs/*/ --features-only         rank correlation of entropy and accuracy over many runs
+    """
+    from ..evaluation.diagnose import diagnose_runs
+
+    show(diagnose_runs(runs, **chosen).text)
