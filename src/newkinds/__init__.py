@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from importlib.abc import Loader
+
     from .discovery.categories import Discovery as Discovery
     from .discovery.finished import load as load
     from .discovery.finished import predict as predict
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from .verbs.discover import tune as tune
     from .verbs.figures import figures as figures
     from .verbs.train import train as train
+
+else:
+    Loader = object  # importlib.abc is slow to import, and a name is all that is needed of it
 
 # Found on first use, so that `newkinds --help` does not wait for torch.
 _HOME = {
@@ -49,7 +53,7 @@ _ROOMS = ("checks", "cluster", "data", "methods", "plugins")
 __all__ = ["__version__", *sorted([*_HOME, *_ALIASES, *_ROOMS])]
 
 
-class _Aliases(MetaPathFinder, Loader):
+class _Aliases(Loader):
     """Makes `import newkinds.losses` and `from newkinds.losses import …` find the module in its room."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:

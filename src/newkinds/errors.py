@@ -1,11 +1,19 @@
 """Problems that the user can fix, in one sentence that names the problem and the next step."""
 
-import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 
 class NewkindsError(Exception):
     """A problem in the input, the settings or the machine; shown without a traceback by the command line."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An image that was skipped, and why."""
+
+    path: str
+    reason: str
 
 
 def reason_of(error: BaseException) -> str:
@@ -25,5 +33,7 @@ def nearest(word: str, options: Iterable[str]) -> str:
     >>> nearest("simgdc", ["simgcd", "cms"])
     " Did you mean 'simgcd'?"
     """
+    import difflib
+
     close = difflib.get_close_matches(word, list(options), n=1, cutoff=0.6)
     return f" Did you mean '{close[0]}'?" if close else ""

@@ -214,7 +214,7 @@ def test_a_file_is_hashed_once_until_it_changes(copy: Path, monkeypatch: pytest.
         hashed.append(content)
         return checksum(content)
 
-    monkeypatch.setattr("newkinds.runs.run.checksum", counted)
+    monkeypatch.setattr("newkinds.runs.directory.checksum", counted)
     assert run.about_model() == run.about_model()
     assert hashed == [run.model_file]
     content = bytearray(run.model_file.read_bytes())

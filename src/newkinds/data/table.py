@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from ..console import track, warn
-from ..errors import NewkindsError
+from ..errors import NewkindsError, Skipped
 from ..registry import Registry
 from .facts import Facts, measure
 from .images import BadImage, content_digest
@@ -30,14 +30,6 @@ class Seen:
 
 
 Earlier = Mapping[str, Seen]  # what images were, by their paths
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """An image that was skipped, and why."""
-
-    path: str
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,130 @@
+"""The files of a run directory, which is the only file format. Each is written whole or not at all.
+
+Nothing here needs torch: tables, edits and reports of a finished run are read without it."""
+
+import csv
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import NewkindsError
+from ..files import append_line, checksum, csv_text, encoded, json_text, make_folder, write_whole
+from ..text import unescaped
+
+CHECKSUMS = "checksums.txt"
+EDITS = "edits.jsonl"  # what people corrected; every line has a checksum of its own
+EDITABLE = ("categories.json",)  # people may give categories their names in it
+
+
+class RunDirectory:
+    """Where a run keeps its files.
+
+    >>> RunDirectory("runs/birds").read_json("categories.json")[0]["name"]
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.model_file, self.state_file = self.path("model.safetensors"), self.path("train_state.pt")
+        self._intact: dict[str, tuple[int, int, int]] = {}  # files whose checksum was right, as they were then
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+    def write(self, name: str, content: bytes | str) -> None:
+        """Write a file whole. Its checksum is noted before: a kill in between leaves the old file, and its checksum."""
+        data = encoded(content)
+        if name not in EDITABLE:
+            append_line(self.path(CHECKSUMS), f"{checksum(data)}  {name}")
+        write_whole(self.path(name), data)
+
+    def verified(self, name: str) -> Path:
+        """Where a file is, after its checksum was verified; files of version 0.1 have none."""
+        file = self.path(name)
+        if not file.is_file():
+            return file
+        seen = file.stat()
+        stamp = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
+        if self._intact.get(name) == stamp:  # a model is asked for several times, and large
+            return file
+        known = self._checksums().get(name)
+        if known and checksum(file) not in known:
+            raise NewkindsError(
+                f"{file} is damaged or was changed by hand: its checksum is not in {CHECKSUMS}. Restore it from a copy"
+                + ("" if name == "config.yaml" else ", or delete it and rerun the command that made the run")
+                + f". To keep a change that you made yourself, delete the lines about {name} in {CHECKSUMS}."
+            )
+        self._intact[name] = stamp
+        return file
+
+    def own_files(self) -> list[Path]:
+        """What the run consists of; other files may lie in its folder."""
+        names = ("config.yaml", "model.safetensors", "assignments.csv", CHECKSUMS, EDITS, *EDITABLE, *self._checksums())
+        return list(map(self.path, names))
+
+    def _checksums(self) -> dict[str, set[str]]:
+        """Those of each file that was ever written here."""
+        known: dict[str, set[str]] = {}
+        if self.path(CHECKSUMS).is_file():
+            for line in self.path(CHECKSUMS).read_text(encoding="utf-8", errors="replace").split("\n"):
+                digest, _, name = line.partition("  ")
+                if name:
+                    known.setdefault(name, set()).add(digest)
+            if not known:
+                from ..console import warn
+
+                warn(f"{self.path(CHECKSUMS)} is damaged: the files beside it cannot be verified.")
+        return known
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that the run was started with, as its file has them: nothing is checked or filled in."""
+        from ..settings import read_recipe
+
+        file = self.verified("config.yaml")
+        if not file.is_file():
+            raise NewkindsError(f"{self.folder} is not a run directory: it has no config.yaml.")
+        return read_recipe(file)
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """One process at a time trains in a folder, which is made for it; a killed one leaves it free."""
+        from filelock import FileLock, Timeout  # slow to import, and a reader needs no lock
+
+        lock = FileLock(make_folder(self.folder) / ".lock")
+        try:
+            held = lock.acquire(timeout=0)
+        except Timeout:
+            raise NewkindsError(
+                f"another process is training in {self.folder}: wait for it, or choose another --out."
+            ) from None
+        except OSError as error:
+            raise NewkindsError(f"cannot write in {self.folder}: {error.strerror or error}.") from error
+        with held:
+            yield
+
+    def write_table(self, name: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+        self.write(name, csv_text(columns, rows))
+
+    def read_table(self, name: str) -> list[dict[str, str]]:
+        """The rows of a table that `write_table` wrote."""
+        try:
+            with open(self.verified(name), encoding="utf-8", newline="") as text:
+                columns, *rows = [row for row in csv.reader(text, strict=True) if row] or [[]]
+            return [dict(zip(columns, map(unescaped, row), strict=True)) for row in rows]
+        except (OSError, ValueError, csv.Error) as error:
+            raise NewkindsError(f"{self.path(name)} is damaged ({error}): delete it to have it made again.") from None
+
+    def write_json(self, name: str, content: Any) -> None:
+        self.write(name, json_text(content, self.path(name), indent=1, ensure_ascii=False) + "\n")
+
+    def read_json(self, name: str) -> Any:
+        try:
+            return json.loads(self.verified(name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise NewkindsError(f"{self.path(name)} is missing: rerun the command that made the run.") from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise NewkindsError(
+                f"cannot read {self.path(name)} ({error}): restore it from a copy, or delete it and rerun the command "
+                "that made the run."
+            ) from None
