@@ -1,0 +1,96 @@
+"""One page per verb of the command line, from its parser."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Iterator
+from types import ModuleType
+from unittest import mock
+
+from newkinds import cli
+
+from .generated import DOCS
+
+FOLDER = "verbs"
+
+
+def page_name(verb: str) -> str:
+    return verb.replace(" ", "-")
+
+
+def verb_pages() -> dict[str, str]:
+    """`verbs/discover.md` and so on, and `verbs/index.md`, in the order of `newkinds --help`."""
+    with mock.patch.dict(os.environ, COLUMNS="100"):  # argparse wraps lines at the width of the terminal
+        parsers = dict(_parsers(cli.parser()))
+        pages = {f"{FOLDER}/{page_name(name)}.md": _page(name, parser) for name, parser in parsers.items()}
+    return {**pages, f"{FOLDER}/index.md": _index(list(parsers))}
+
+
+def _parsers(parser: argparse.ArgumentParser, verb: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Parsers of the verbs: `discover`, `data check` …"""
+    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not groups:
+        yield verb, parser
+    for group in groups:
+        for name, inner in group.choices.items():
+            yield from _parsers(inner, f"{verb} {name}".strip())
+
+
+def _index(names: list[str]) -> str:
+    parts = ["# The command line", "", "`newkinds VERB --help` shows the same in a terminal."]
+    for room in cli.ROOMS:
+        of_room = [name for name in names if cli.VERBS[name].run.__module__ == room.__name__]
+        rows = [f"| [`newkinds {n}`]({page_name(n)}.md) | {_escaped(cli.VERBS[n].summary)} |" for n in of_room]
+        toctree = ["```{toctree}", ":hidden:", "", *(f"newkinds {n} <{page_name(n)}>" for n in of_room), "```"]
+        parts += ["", f"## {_title(room)}", "", "| verb | what it does |", "|---|---|", *rows, "", *toctree]
+    return "\n".join(parts) + "\n"
+
+
+def _title(room: ModuleType) -> str:
+    return (room.__doc__ or room.__name__).splitlines()[0].removeprefix("The ").rstrip(".").capitalize()
+
+
+def _page(name: str, parser: argparse.ArgumentParser) -> str:
+    parts = [f"# newkinds {name}", "", _escaped(parser.description or ""), ""]
+    if examples := cli.VERBS[name].examples:
+        parts += ["```sh", *(_with_comment(example) for example in examples), "```", ""]
+    usage = parser.format_usage().removeprefix("usage: ").rstrip()
+    parts += ["## Usage", "", "```text", re.sub(r"\n {7}", "\n", usage), "```", ""]
+    given = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
+    for title, actions in (
+        ("Arguments", [a for a in given if not a.option_strings]),
+        ("Options", [a for a in given if a.option_strings]),
+    ):
+        if actions:
+            rows = [f"| {_code(_invocation(a))} | {_escaped((a.help or '') % vars(a))} |" for a in actions]
+            parts += [f"## {title}", "", f"| {title.lower()[:-1]} | what it is |", "|---|---|", *rows, ""]
+    if (DOCS / f"{name.split()[0]}.md").is_file():
+        parts += [f"More about it: [](../../{name.split()[0]}.md).", ""]
+    return "\n".join(parts)
+
+
+def _invocation(action: argparse.Action) -> str:
+    """`RUN`, `--time TIME`, `-q, --quiet`."""
+    value = action.metavar if isinstance(action.metavar, str) else " ".join(action.metavar or ())
+    if not value and action.choices is not None:
+        value = "{" + ",".join(map(str, action.choices)) + "}"
+    if not action.option_strings:
+        return value or action.dest
+    return ", ".join(action.option_strings) + (f" {value or action.dest.upper()}" if action.nargs != 0 else "")
+
+
+def _with_comment(example: str) -> str:
+    """An example as the help shows it, `command     what it does`, with a # before what it does."""
+    return re.sub(r"(?<=\S)( {2,})(?=\S)", r"\1# ", example, count=1)
+
+
+def _code(text: str) -> str:
+    return "`" + text.replace("|", r"\|") + "`"
+
+
+def _escaped(text: str) -> str:
+    """Plain text of a terminal as Markdown, on one line; `code` stays code."""
+    pieces = re.split(r"(`[^`]*`)", " ".join(text.split()))
+    return "".join(_code(p[1:-1]) if p.startswith("`") else re.sub(r"([\\*_\[\]<>|$])", r"\\\1", p) for p in pieces)
