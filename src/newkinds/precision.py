@@ -18,6 +18,7 @@ def full_precision(x: Tensor) -> Iterator[Tensor]:
     ...     similarity = x @ x.T
     """
     device = x.device.type
-    off = torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+    on = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    off = torch.autocast(device, enabled=False) if on else nullcontext()
     with off:
         yield x.to(torch.promote_types(x.dtype, torch.float32))

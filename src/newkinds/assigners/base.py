@@ -84,6 +84,11 @@ class Assigner(nn.Module, ABC):
     def forward(self, embedding: Tensor) -> Tensor:
         """Logits (n, K) of unit rows (n, P), of training images and of images never seen."""
 
+    def logits(self, embedding: Tensor) -> Tensor:
+        """What `forward` gives, as one piece of arithmetic that an export can write down: no look at the values of
+        tensors, no loop over blocks of rows. To be overridden by an assigner whose `forward` does either."""
+        return self(embedding)
+
     def require_fitted(self, fitted: bool) -> None:
         if not fitted:
             raise NewkindsError(

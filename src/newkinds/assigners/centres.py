@@ -25,6 +25,9 @@ class CentreClassifier(Assigner):
     def forward(self, embedding: Tensor) -> Tensor:
         """(n, K) minus half the squared distances, up to a constant per row; for unit vectors, cosines."""
         self.require_fitted(bool(self.centres.any()))
+        return self.logits(embedding)
+
+    def logits(self, embedding: Tensor) -> Tensor:
         with full_precision(embedding) as x:
             centres = self.centres.to(x.dtype)
             logits = x @ centres.T - centres.square().sum(dim=1) / 2

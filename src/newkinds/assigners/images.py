@@ -29,13 +29,13 @@ class NearestImage(SizedByState, Assigner):
     def forward(self, embedding: Tensor) -> Tensor:
         """(m, K) for each category the cosine with its most similar image; -inf if it has none."""
         self.require_fitted(len(self.rows) > 0)
-        found = []
+        return torch.cat([self.logits(block) for block in embedding.split(max(1, ENTRIES_AT_ONCE // len(self.rows)))])
+
+    def logits(self, embedding: Tensor) -> Tensor:
         with full_precision(embedding) as rows:
-            for block in rows.split(max(1, ENTRIES_AT_ONCE // len(self.rows))):
-                similarity = block @ self.rows.to(block.dtype).T  # (b, n)
-                logits = similarity.new_full((len(block), self.categories), -torch.inf)
-                found.append(logits.scatter_reduce_(1, self.category.expand(len(block), -1), similarity, "amax"))
-        return torch.cat(found)
+            similarity = rows @ self.rows.to(rows.dtype).T  # (m, n)
+            logits = similarity.new_full((rows.shape[0], self.categories), -torch.inf)
+            return logits.scatter_reduce_(1, self.category.expand(rows.shape[0], -1), similarity, "amax")
 
 
 @ASSIGNERS.register("ward")

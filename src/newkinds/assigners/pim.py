@@ -87,6 +87,9 @@ class PIM(Assigner):
 
     def forward(self, embedding: Tensor) -> Tensor:
         self.require_fitted(bool(self.weights.any()))
+        return self.logits(embedding)
+
+    def logits(self, embedding: Tensor) -> Tensor:
         return SCALE * embedding.float() @ self.weights.T
 
 

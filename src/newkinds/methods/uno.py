@@ -51,6 +51,8 @@ class UNO(Method):
         over = config.heads if config.overclustering else 0
         self.finer_heads = nn.ModuleList(Head(dim, known, finer, config) for _ in range(over))
         self.register_buffer("running", torch.zeros(config.heads))  # each head's losses, summed over an epoch's steps
+        self._best: int | None = None  # the head whose loss is lowest, once somebody has asked
+        self.register_load_state_dict_post_hook(lambda uno, _: setattr(uno, "_best", None))
 
     def loss(self, step: Step) -> dict[str, Tensor]:
         features, labels = step.encoded.feature, step.batch.labels  # (2B, D), (B,)
@@ -81,10 +83,13 @@ class UNO(Method):
         if progress.step == 0:
             self.running.zero_()
         self.running += of_heads.to(self.running.dtype)
+        self._best = None
 
     @property
     def best(self) -> "Head":
-        return cast(Head, self.heads[int(self.running.argmin())])
+        if self._best is None:
+            self._best = int(self.running.argmin())
+        return cast(Head, self.heads[self._best])
 
     def embedding(self, features: Tensor) -> Tensor:
         """The best head's projections (n, P), of unit length."""

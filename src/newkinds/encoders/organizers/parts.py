@@ -79,7 +79,7 @@ class PartQueries(Organizer):
 
     def queries_of(self, prior: Tensor) -> Tensor:
         """q̂: the shared queries after they have seen each other and an image's prior tokens. (B, P, D) → (B, K, D)"""
-        q = self.queries.expand(len(prior), -1, -1)
+        q = self.queries.expand(prior.shape[0], -1, -1)
         normed = self.norms[0](q)
         q = q + self.among(normed, normed)[0]
         q = q + self.to_prior(self.norms[1](q), F.layer_norm(prior, prior.shape[2:]))[0]
@@ -94,8 +94,8 @@ class PartQueries(Organizer):
 
     def organize(self, tokens: Tokens, details: bool = False) -> Encoded:
         with full_precision(tokens.patches) as x:  # cosines are divided by τ
-            places = prior_places(tokens, len(self.queries))[..., None]  # (B, P, 1)
-            assignment = self.assignment(self.queries_of(torch.take_along_dim(x, places, dim=1)), x)  # (B, N, K)
+            places = prior_places(tokens, len(self.queries))[..., None].expand(-1, -1, x.shape[2])  # (B, P, D)
+            assignment = self.assignment(self.queries_of(x.gather(1, places)), x)  # (B, N, K)
             patches = assignment.sum(dim=1)[..., None]  # (B, K, 1), how many a part has
             filled = patches[..., 0] > 0.5
             parts = assignment.transpose(1, 2) @ x / patches.clamp(min=1)  # (B, K, D)

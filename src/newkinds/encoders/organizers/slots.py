@@ -100,7 +100,7 @@ class Slots(Organizer):
 
     def compete(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Slots and their shares in each token. (B, N, D) → (B, K, D), (B, N, K); a token's shares sum to 1"""
-        slots = self.queries.expand(len(x), -1, -1)  # (B, K, D)
+        slots = self.queries.expand(x.shape[0], -1, -1)  # (B, K, D)
         for _ in range(self.iterations):
             probes = self.q(self.norm(slots)) @ self.k.weight / math.sqrt(x.shape[2])  # (B, K, D): Q W_kᵀ for X W_k
             shares = (x @ probes.transpose(1, 2)).softmax(dim=2)  # (B, N, K)

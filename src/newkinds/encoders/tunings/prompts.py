@@ -25,6 +25,6 @@ class Prompts(Tuning):
         nn.init.uniform_(self.values, -bound, bound)
 
     def enter(self, number: int, sequence: Tensor) -> Tensor:
-        prompts = self.values[number - self.first].to(sequence.dtype).expand(len(sequence), -1, -1)  # (n, P, D)
+        prompts = self.values[number - self.first].to(sequence.dtype).expand(sequence.shape[0], -1, -1)  # (n, P, D)
         behind = self.prefix + (0 if number == self.first else self.extra)  # earlier prompts are dropped
         return torch.cat([sequence[:, : self.prefix], prompts, sequence[:, behind:]], dim=1)
