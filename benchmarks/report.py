@@ -23,8 +23,7 @@ from PIL import Image
 import newkinds
 from newkinds.data import load_table
 from newkinds.data.creatures import drawing
-from newkinds.discovery.categories import gather
-from newkinds.discovery.finished import load, read_features
+from newkinds.discovery.finished import gather, load, read_features
 from newkinds.discovery.report import render
 from newkinds.discovery.report.build import page_of
 from newkinds.files import write_whole

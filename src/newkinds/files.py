@@ -47,12 +47,17 @@ def write_whole(path: Path, content: bytes | str) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-    with suppress(OSError):  # make the rename itself survive a power cut, if the system can open a folder
-        folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a new name in a folder survive a power cut, if the system can open a folder."""
+    with suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(folder)
+            os.fsync(opened)
         finally:
-            os.close(folder)
+            os.close(opened)
 
 
 @contextmanager

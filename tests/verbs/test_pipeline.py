@@ -19,7 +19,8 @@ import newkinds
 from conftest import TINY_TRAINING, save_image
 from newkinds.cluster.metrics import clustering_accuracy
 from newkinds.data import load_table
-from newkinds.discovery.categories import category_names, unlike_of, unlike_text
+from newkinds.discovery.categories import category_names, unlike_text
+from newkinds.discovery.finished import unlike_of
 from newkinds.errors import NewkindsError
 from newkinds.runs.run import Run
 from newkinds.training.model import load_model

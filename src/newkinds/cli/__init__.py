@@ -10,10 +10,10 @@ from .. import process
 from .._version import __version__
 from ..errors import NewkindsError, reason_of
 from ..text import show
-from . import comparing, finding, keeping, using
+from . import comparing, correcting, finding, keeping, using
 from .options import PLUGIN, VERBS, Verb
 
-ROOMS = (finding, using, comparing, keeping)  # as --help shows them
+ROOMS = (finding, correcting, using, comparing, keeping)  # as --help shows them
 
 ABOUT = "Recognise the known kinds in your images, and discover, count and look at the new ones."
 LAYOUT = "photos/ has one folder per known class, and a folder 'unlabeled' (or loose files) for everything else."

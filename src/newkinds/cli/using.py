@@ -31,9 +31,10 @@ def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any)
         for written in (file, beside):
             refuse_inputs(written, inputs_of(run, images))
     predictions, skipped = load(run, **chosen).predict_or_skip(images)
-    columns = ("path", "category", "is_new", "confidence", "unlike")
+    columns = ("path", "category", "category_id", "is_new", "confidence", "unlike")
     rows = [
-        (p.path, p.category, str(p.is_new).lower(), f"{p.confidence:.4f}", unlike_text(p.unlike)) for p in predictions
+        (p.path, p.category, p.category_id, str(p.is_new).lower(), f"{p.confidence:.4f}", unlike_text(p.unlike))
+        for p in predictions
     ]
     if out:
         write_whole(file, csv_text(columns, rows))

@@ -1,26 +1,25 @@
-"""What was discovered: the categories, their members, and how sure each assignment is."""
+"""What was discovered: the categories, their members, and how sure each assignment is; read back from a run and
+corrected. Nothing here needs torch or numpy, so that an edit on the command line is made at once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
+from ..errors import NewkindsError, Skipped, nearest
+from ..runs.directory import EDITS, RunDirectory
+from ..text import CONTROL, text_table
+from .edits import JUNK, JUNK_NAME, Corrections, Edit, EditLog, fingerprint, refuse_conflict, set_aside
 
-from ..data.table import Skipped, Table
-from ..errors import NewkindsError
-from ..methods.base import Assignment
-from ..runs.run import Run
-from ..text import text_table
-from ..training.embedding import Embedded
-
-ASSIGNMENT_COLUMNS = ("path", "given_label", "category", "is_new", "confidence", "unlike")
+ASSIGNMENT_COLUMNS = ("path", "given_label", "category", "category_id", "is_new", "confidence", "unlike")
 SKIPPED_COLUMNS = ("path", "reason")
 EXEMPLARS = 12
+LONGEST_NAME = 255  # bytes: a name may become that of a folder
 
 
 @dataclass(frozen=True)
 class Category:
-    """A known class or a discovered one."""
+    """A known class or a discovered one. Its id never changes, whatever it is called."""
 
     id: int
     name: str
@@ -30,9 +29,8 @@ class Category:
     exemplars: list[str]  # paths of its most typical images, best first
 
 
-@dataclass(frozen=True)
-class Member:
-    """One image: what its label said, and the category the model puts it in.
+class Member(NamedTuple):
+    """One image: what its label said, and the category the model (or a person) puts it in.
 
     Labelled images are assigned too: if the two differ, one of them deserves a look.
     """
@@ -41,22 +39,55 @@ class Member:
     given_label: str | None
     category: str
     is_new: bool
-    confidence: float  # that it is right
+    confidence: float  # that the model is right
     unlike: float | None = None  # distance to its category; above 1, it is none of these. None: of an old run
+    category_id: int = JUNK
+    status: str = ""  # "": as the model found it; else "moved", "accepted" or "junk" by a person
 
 
-@dataclass(frozen=True)
 class Discovery:
-    """The result of `newkinds.discover`.
+    """The result of `newkinds.discover`, or of `Discovery.read`; it shows what people corrected.
 
-    >>> found = newkinds.discover("photos/", out="runs/photos", k=40)
+    >>> found = newkinds.Discovery.read("runs/photos")
     >>> [(c.name, c.size) for c in found.new]
+    >>> found.rename("new-06", "shiba inu")
+    >>> found.merge(["new-07", "new-09"], into="shiba inu")
+    >>> found.undo()
     """
 
-    run: Path
-    categories: list[Category]
-    members: list[Member]
-    skipped: list[Skipped]
+    def __init__(
+        self, run: str | Path, categories: list[Category], members: list[Member], skipped: list[Skipped]
+    ) -> None:
+        """Categories and members as the model found them; what people corrected is read from the run's log."""
+        self.run = Path(run)
+        self.found_categories, self.found_members, self.skipped = categories, members, skipped
+        self._found = {member.path: member.category_id for member in members}
+        self._log = EditLog(self.run / EDITS, fingerprint(self._found.items()))
+        self._seen: tuple[int, list[Category], list[Member]] | None = None  # as shown after so many edits
+
+    @classmethod
+    def read(cls, run: str | Path) -> "Discovery":
+        """What a finished run found, with all corrections."""
+        directory = RunDirectory(run)
+        if not directory.path("assignments.csv").is_file():
+            begun = directory.path("config.yaml").is_file()
+            why = "has not assigned its images yet" if begun else "is not a run directory"
+            raise NewkindsError(f"{directory.folder} {why}: it has no assignments.csv (newkinds discover makes one).")
+        entries = read_categories(directory)
+        categories = [Category(**{**entry, "id": number}) for number, entry in enumerate(entries)]
+        return cls(run, categories, _read_members(directory, categories), _read_skipped(directory))
+
+    # -- what it shows --------------------------------------------------------------------------------------
+
+    @property
+    def members(self) -> list[Member]:
+        """All images, those that were thrown out too (their status is "junk")."""
+        return self._shown()[1]
+
+    @property
+    def categories(self) -> list[Category]:
+        """Known ones first, then new ones, in the order of their ids; empty ones too."""
+        return self._shown()[0]
 
     @property
     def new(self) -> list[Category]:
@@ -66,6 +97,273 @@ class Discovery:
     @property
     def known(self) -> list[Category]:
         return [c for c in self.categories if not c.is_new]
+
+    @property
+    def revision(self) -> int:
+        """How many edits were ever made; undoing is one."""
+        return len(self._log.edits())
+
+    def corrections(self) -> Corrections:
+        """What the edits in force make of the categories that were found."""
+        return self._corrections(self._log.edits())
+
+    def log(self) -> list[tuple[Edit, bool]]:
+        """Every edit ever made, and whether it is still in force."""
+        return self.corrections().history()
+
+    def set_other_edits_aside(self) -> Path | None:
+        """Rename a log of other categories than these; where to, or None if there is none."""
+        return None if self._log.is_own() else set_aside(self._log.file)
+
+    def category(self, which: str | int) -> Category:
+        """A category by its name or id."""
+        number = _resolve(which, self.corrections())
+        return next(category for category in self.categories if category.id == number)
+
+    def _corrections(self, edits: Iterable[Edit]) -> Corrections:
+        return Corrections({c.id: c.name for c in self.found_categories}, self._found, edits)
+
+    def _shown(self) -> tuple[list[Category], list[Member]]:
+        edits = self._log.edits()
+        if self._seen is None or self._seen[0] != len(edits):
+            state = self._corrections(edits)
+            self._seen = (len(edits), *_look_through(self.found_categories, self.found_members, state))
+        return self._seen[1:]
+
+    # -- what people correct -----------------------------------------------------------------------------------
+    # `seen` is the revision that was looked at: an edit of what others have changed since is refused.
+
+    def rename(self, category: str | int, name: str, *, seen: int | None = None) -> str:
+        """Give a category another name; returns what was done, in words, as all edits do."""
+
+        def change(state: Corrections) -> Edit:
+            number = _resolve(category, state)
+            return {"edit": "rename", "category": number, "name": _free_name(name, state, besides=number)}
+
+        return self._edit(change, seen)
+
+    def merge(self, categories: Sequence[str | int], into: str | int | None = None, *, seen: int | None = None) -> str:
+        """Make several categories one: `into`, or the first known one among them, or the first."""
+
+        def change(state: Corrections) -> Edit:
+            numbers = list(dict.fromkeys(_resolve(which, state) for which in categories))
+            first_known = next((n for n in numbers if not self._is_new(n)), numbers[0] if numbers else None)
+            target = first_known if into is None else _resolve(into, state)
+            others = [number for number in numbers if number != target]
+            if target is None or not others:
+                raise NewkindsError("name at least two different categories to merge.")
+            return {"edit": "merge", "into": target, "categories": others}
+
+        return self._edit(change, seen)
+
+    def parts(self, category: str | int, into: int | None = None) -> list[list[str]]:
+        """How `split` would part a category: the images of each part, the largest part first. Nothing is changed.
+
+        `into`: how many parts; None: as many as the images seem to be.
+        """
+        from .split import read_embedding, split_rows
+
+        number = _resolve(category, self.corrections())
+        rows = [row for row, member in enumerate(self.members) if member.category_id == number]
+        part = split_rows(read_embedding(RunDirectory(self.run), len(self.members))[rows], into)
+        paths = [self.members[row].path for row in rows]
+        return [[path for path, of in zip(paths, part, strict=True) if of == p] for p in range(max(part) + 1)]
+
+    def split(
+        self, category: str | int, into: int | None = None, *, parts: Sequence[Sequence[str]] | None = None,
+        seen: int | None = None,
+    ) -> str:  # fmt: skip
+        """Part a category by clustering its images again, `into` so many or by an estimate; or into given `parts`.
+
+        The first part keeps the category's id and name.
+        """
+        if parts is None:
+            seen = self.revision if seen is None else seen  # nobody else may change it while it is clustered
+            parts = self.parts(category, into)
+
+        def change(state: Corrections) -> Edit:
+            number = _resolve(category, state)
+            here = {path for path in self._found if state.category_of(path) == number}
+            listed = [path for part in parts for path in part]
+            if len(parts) < 2 or not all(parts):
+                raise NewkindsError(f"'{state.names[number]}' looks like one kind: say into how many to split it.")
+            if len(set(listed)) < len(listed) or set(listed) != here:
+                raise NewkindsError(f"the parts are not exactly the {len(here)} images of '{state.names[number]}'.")
+            made, names = [], set(state.names.values())
+            for place, part in enumerate(parts):
+                name = state.names[number] if place == 0 else _next_name(state.names[number], names)
+                names.add(name)
+                identity = number if place == 0 else state.next_id + place - 1
+                made.append({"id": identity, "name": name, "images": list(part)})
+            return {"edit": "split", "category": number, "parts": made}
+
+        return self._edit(change, seen)
+
+    def move(self, images: Sequence[str], to: str | int, *, new: bool = False, seen: int | None = None) -> str:
+        """Put images into another category; with `new`, into one that is made for them and called `to`."""
+
+        def change(state: Corrections) -> Edit:
+            paths = self._paths(images)
+            if new:
+                return {"edit": "move", "images": paths, "to": state.next_id, "name": _free_name(str(to), state)}
+            return {"edit": "move", "images": paths, "to": _resolve(to, state, or_new=True)}
+
+        return self._edit(change, seen)
+
+    def junk(self, images: Sequence[str] = (), *, category: str | int | None = None, seen: int | None = None) -> str:
+        """Throw images out, or a whole category with all its images: they belong to no category."""
+
+        def change(state: Corrections) -> Edit:
+            if category is None:
+                return {"edit": "junk", "images": self._paths(images)}
+            number = _resolve(category, state)
+            return {"edit": "junk", "category": number, "images": self._inside(number, state)}
+
+        return self._edit(change, seen)
+
+    def accept(self, images: Sequence[str] = (), *, category: str | int | None = None, seen: int | None = None) -> str:
+        """Confirm that images are where they belong, or that all images of a category are: they become labels."""
+
+        def change(state: Corrections) -> Edit:
+            if category is not None:
+                number = _resolve(category, state)
+                inside = self._inside(number, state)
+                if not inside:
+                    raise NewkindsError(f"'{state.names[number]}' has no images to accept.")
+                return {"edit": "accept", "category": number, "images": inside}
+            paths = self._paths(images)
+            if gone := [path for path in paths if state.category_of(path) == JUNK]:
+                raise NewkindsError(f"{gone[0]} was thrown out: move it to a category first.")
+            return {"edit": "accept", "images": paths}
+
+        return self._edit(change, seen)
+
+    def undo(self, *, seen: int | None = None) -> str:
+        """Take the last edit that is in force back."""
+
+        def change(state: Corrections) -> Edit:
+            if not state.in_force:
+                raise NewkindsError("there is nothing to undo.")
+            return {"edit": "undo", "of": state.in_force[-1]["n"]}
+
+        return self._edit(change, seen)
+
+    def redo(self, *, seen: int | None = None) -> str:
+        """Make the edit again that was undone last."""
+
+        def change(state: Corrections) -> Edit:
+            if not state.undone:
+                raise NewkindsError("there is nothing to redo.")
+            return {"edit": "redo", "of": state.undone[-1]["n"]}
+
+        return self._edit(change, seen)
+
+    def _edit(self, change: Callable[[Corrections], Edit], seen: int | None) -> str:
+        def make(edits: list[dict[str, Any]]) -> Edit:
+            state = self._corrections(edits)
+            edit = change(state)
+            if seen is not None:
+                refuse_conflict(edit, edits[seen:])
+            return {**edit, "says": state.apply(edit)}
+
+        return str(self._log.append(make)["says"])
+
+    def _is_new(self, number: int) -> bool:
+        return number >= len(self.found_categories) or self.found_categories[number].is_new
+
+    def _inside(self, number: int, state: Corrections) -> list[str]:
+        return [path for path in self._found if state.category_of(path) == number]
+
+    def _paths(self, images: Sequence[str]) -> list[str]:
+        """Paths as the run has them; a file's name is enough if only one image has it."""
+        if not images:
+            raise NewkindsError("no image is named.")
+        return list(dict.fromkeys(self.path_of(str(image)) for image in images))
+
+    def path_of(self, image: str) -> str:
+        """The path, as the run has it, of an image that was named by it, by its file or by the end of its path."""
+        if image in self._found:
+            return image
+        ending = image.replace("\\", "/").removeprefix("./")
+        found = [path for path in self._found if f"/{ending}".endswith(f"/{path}") or f"/{path}".endswith(f"/{ending}")]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise NewkindsError(f"several images are called {image}, such as {found[0]} and {found[1]}: say which.")
+        raise NewkindsError(f"{self.run} has no image {image}: name it as its assignments.csv does.")
+
+
+def _look_through(
+    found: Sequence[Category], members: list[Member], state: Corrections
+) -> tuple[list[Category], list[Member]]:
+    """Categories and members as they are after the edits in force."""
+    is_new = {number: number >= len(found) or found[number].is_new for number in state.names}
+    if state.in_force or any(found[number].name != name for number, name in state.names.items()):
+        names = {**state.names, JUNK: JUNK_NAME}
+        shown = []
+        for member in members:
+            number = state.category_of(member.path)
+            status = state.status.get(member.path, "") if number != JUNK else "junk"
+            shown.append(
+                member._replace(
+                    category=names[number], is_new=is_new.get(number, False), category_id=number, status=status
+                )
+            )
+        members = shown
+    inside: dict[int, list[Member]] = {number: [] for number in sorted(state.names)}
+    for member in members:
+        if member.category_id != JUNK:
+            inside[member.category_id].append(member)
+    return [category_of(number, state.names[number], is_new[number], of) for number, of in inside.items()], members
+
+
+def category_of(number: int, name: str, is_new: bool, members: Sequence[Member]) -> Category:
+    """A category of these members: its mean confidence, its most typical images."""
+    typical = sorted(members, key=lambda member: -member.confidence)[:EXEMPLARS]
+    mean = sum(member.confidence for member in members) / max(len(members), 1)
+    return Category(number, name, is_new, len(members), round(mean, 4), [member.path for member in typical])
+
+
+def _resolve(which: str | int, state: Corrections, or_new: bool = False) -> int:
+    """The id of a category that is named by its id, by "#" and its id, or by its name; or what became of it."""
+    number = which if isinstance(which, int) else next((n for n, name in state.names.items() if name == which), None)
+    if isinstance(which, str) and number is None and which[:1] == "#" and which[1:].isdecimal():
+        number = int(which[1:])
+    if number in state.names:
+        return int(number)
+    if number is not None and state.now(number) == JUNK and number != JUNK:
+        raise NewkindsError(f"the category {which} was thrown out: undo that first.")
+    if number is not None and number in state.became:
+        raise NewkindsError(f"the category {which} is part of '{state.names[state.now(number)]}' now.")
+    hint = nearest(str(which), state.names.values())
+    make = " To make a new one, say so (--new)." if or_new else ""
+    raise NewkindsError(f"there is no category '{which}'.{hint}{make} `newkinds name RUN` lists all of them.")
+
+
+def _free_name(name: str, state: Corrections, besides: int | None = None) -> str:
+    """A name that a category may get, or why it may not."""
+    import re
+
+    name = name.strip()
+    if not name:
+        raise NewkindsError("a name must not be empty.")
+    if re.search(f"[{CONTROL}]", name):
+        raise NewkindsError(f"the name {name!r} has a line break or a character that cannot be shown: leave it out.")
+    if len(name.encode()) > LONGEST_NAME:
+        raise NewkindsError(f"the name '{name[:40]}…' is longer than {LONGEST_NAME} bytes: choose a shorter one.")
+    if name == JUNK_NAME:
+        raise NewkindsError(f"'{JUNK_NAME}' means images that were thrown out: choose another name.")
+    if any(other == name and number != besides for number, other in state.names.items()):
+        raise NewkindsError(f"there is a category '{name}' already: choose another name, or merge the two.")
+    return name
+
+
+def _next_name(name: str, taken: set[str]) -> str:
+    """NAME-2, NAME-3 …, the first that is free."""
+    number = 2
+    while (made := f"{name}-{number}") in taken:
+        number += 1
+    return made
 
 
 def category_names(known: Sequence[str], k: int) -> list[str]:
@@ -81,65 +379,86 @@ def category_names(known: Sequence[str], k: int) -> list[str]:
     return [*known, *(f"{word}-{i:0{width}d}" for i in range(1, k - len(known) + 1))]
 
 
-def gather(
-    run: Run, table: Table, embedded: Embedded, assignment: Assignment, names: Sequence[str], known: int
-) -> Discovery:
-    """Members and categories from an assignment of the embedded images; the first `known` categories are known."""
-    category, confidence = assignment.category.cpu().numpy(), assignment.confidence.cpu().numpy()
-    members = [
-        Member(table.paths[row], table.labels[row], names[c], bool(c >= known), round(float(p), 4), unlike)
-        for row, c, p, unlike in zip(embedded.rows, category, confidence, unlike_of(assignment), strict=True)
-    ]
-    sizes = np.bincount(category, minlength=len(names))
-    sums = np.bincount(category, weights=confidence, minlength=len(names))
-    exemplars: list[list[str]] = [[] for _ in names]
-    for i in np.argsort(-confidence, kind="stable"):
-        if len(exemplars[category[i]]) < EXEMPLARS:
-            exemplars[category[i]].append(members[i].path)
-    categories = [
-        Category(i, name, i >= known, int(sizes[i]), round(float(sums[i] / max(sizes[i], 1)), 4), exemplars[i])
-        for i, name in enumerate(names)
-    ]
-    return Discovery(run.folder, categories, members, table.skipped + embedded.skipped)
+def write(discovery: Discovery, run: RunDirectory) -> None:
+    """`skipped.csv`, `categories.json` and, last, `assignments.csv`: if that exists, so do the others.
+
+    They hold what the model found; what people correct stays in the log.
+    """
+    if (aside := discovery.set_other_edits_aside()) is not None:
+        from ..console import warn
+
+        warn(f"other categories were found than before: what was corrected in those is kept in {aside}.")
+    write_skipped(discovery.skipped, run)
+    run.write_json("categories.json", [asdict(category) for category in discovery.found_categories])
+    run.write_table("assignments.csv", ASSIGNMENT_COLUMNS, [member_row(m) for m in discovery.found_members])
 
 
-def unlike_of(assignment: Assignment) -> list[float] | list[None]:
-    """How unlike its category each image is, rounded as it is written; None for all if the run does not know."""
-    unlike = assignment.unlike
-    return [None] * len(assignment.category) if unlike is None else [round(value, 3) for value in unlike.tolist()]
+def member_row(m: Member) -> tuple[Any, ...]:
+    """An image as `assignments.csv` has it."""
+    new, sure = str(m.is_new).lower(), f"{m.confidence:.4f}"
+    return m.path, m.given_label or "", m.category, m.category_id, new, sure, unlike_text(m.unlike)
 
 
 def unlike_text(unlike: float | None) -> str:
     return "" if unlike is None else f"{unlike:.3f}"
 
 
-def write(discovery: Discovery, run: Run) -> None:
-    """`skipped.csv`, `categories.json` and, last, `assignments.csv`: if that exists, so do the others."""
-    write_skipped(discovery.skipped, run)
-    run.write_json("categories.json", [asdict(category) for category in discovery.categories])
-    rows = [
-        (m.path, m.given_label or "", m.category, str(m.is_new).lower(), f"{m.confidence:.4f}", unlike_text(m.unlike))
-        for m in discovery.members
-    ]
-    run.write_table("assignments.csv", ASSIGNMENT_COLUMNS, rows)
-
-
-def write_skipped(skipped: Sequence[Skipped], run: Run) -> None:
+def write_skipped(skipped: Sequence[Skipped], run: RunDirectory) -> None:
     run.write_table("skipped.csv", SKIPPED_COLUMNS, [(s.path, s.reason) for s in skipped])
 
 
-def read_names(run: Run, known: Sequence[str], k: int) -> list[str]:
+def _read_skipped(run: RunDirectory) -> list[Skipped]:
+    rows = run.read_table("skipped.csv") if run.path("skipped.csv").is_file() else []
+    return [Skipped(row["path"], row["reason"]) for row in rows]
+
+
+def _read_members(run: RunDirectory, categories: Sequence[Category]) -> list[Member]:
+    """The images of `assignments.csv`; their categories are called as they are now, not as they were then."""
+    number_of = {category.name: category.id for category in categories}
+    defaults = category_names([c.name for c in categories if not c.is_new], len(categories))
+    try:
+        members = []
+        for row in run.read_table("assignments.csv"):
+            # runs of version 0.1 have no ids: their tables name categories as `categories.json` did then
+            number = row.get("category_id")
+            of = int(number) if number is not None else number_of.get(row["category"])
+            category = categories[defaults.index(row["category"]) if of is None else of]
+            confidence, unlike = float(row["confidence"]), row.get("unlike")
+            members.append(
+                Member(
+                    row["path"], row["given_label"] or None, category.name, category.is_new, confidence,
+                    float(unlike) if unlike else None, category.id,
+                )
+            )  # fmt: skip
+    except (KeyError, ValueError, IndexError) as error:
+        raise NewkindsError(
+            f"{run.path('assignments.csv')} is damaged or does not fit categories.json ({error}): delete it and run "
+            "newkinds discover again."
+        ) from None
+    return members
+
+
+def read_categories(run: RunDirectory) -> list[dict[str, Any]]:
+    """The entries of `categories.json`; people may have changed the names in it."""
+    file = run.path("categories.json")
+    entries = run.read_json("categories.json")
+    try:
+        wanted = ("name", "is_new", "size", "confidence", "exemplars")
+        made = [{name: entry[name] for name in wanted} for entry in entries]
+        if not all(isinstance(entry["name"], str) and entry["name"] for entry in made):
+            raise TypeError
+    except (TypeError, KeyError):
+        raise NewkindsError(f"{file} is not a list of categories with names.") from None
+    if len({entry["name"] for entry in made}) < len(made):
+        raise NewkindsError(f"{file} gives two categories the same name: make them differ.")
+    return made
+
+
+def read_names(run: RunDirectory, known: Sequence[str], k: int) -> list[str]:
     """Category names of a run: those in `categories.json` (people edit them), else the default ones."""
     if not run.path("categories.json").is_file():
         return category_names(known, k)
-    try:
-        names = [entry["name"] for entry in run.read_json("categories.json")]
-        if not all(isinstance(name, str) and name for name in names):
-            raise TypeError
-    except (TypeError, KeyError):
-        raise NewkindsError(f"{run.path('categories.json')} is not a list of categories with names.") from None
-    if len(set(names)) < len(names):
-        raise NewkindsError(f"{run.path('categories.json')} gives two categories the same name: make them differ.")
+    names = [entry["name"] for entry in read_categories(run)]
     if len(names) != k:
         raise NewkindsError(f"{run.path('categories.json')} has {len(names)} categories, the model has {k}.")
     return names
@@ -147,13 +466,15 @@ def read_names(run: Run, known: Sequence[str], k: int) -> list[str]:
 
 def summary(discovery: Discovery) -> str:
     """New categories with their sizes, and where to look."""
-    rows = [[c.name, str(c.size), f"{c.confidence:.2f}"] for c in discovery.new]
-    table = text_table(["new category", "images", "confidence"], rows) if rows else "no new category has members"
+    rows = [[c.name, f"{c.id}", str(c.size), f"{c.confidence:.2f}"] for c in discovery.new]
+    table = text_table(["new category", "id", "images", "confidence"], rows) if rows else "no new category has members"
     strange = sum((member.unlike or 0) > 1 for member in discovery.members)
     unlike = f"{strange} image{' is' if strange == 1 else 's are'} unlike every category (unlike > 1): see the report\n"
+    edits = len(discovery.corrections().in_force)
+    corrected = f"with {edits} correction{'' if edits == 1 else 's'} by hand (newkinds log {discovery.run})\n"
     return (
         f"{table}\n\n{len(discovery.members)} images assigned ({len(discovery.known)} known categories, "
         f"{len(discovery.new)} new), {len(discovery.skipped)} skipped\n"
-        f"{unlike if strange else ''}"
+        f"{unlike if strange else ''}{corrected if edits else ''}"
         f"look at {discovery.run / 'report.html'}; tables in {discovery.run / 'assignments.csv'}"
     )

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -12,8 +14,9 @@ from torch import Tensor
 from ..console import warn
 from ..data import load_table
 from ..data.folder import files_of, mention_ignored, table_below
-from ..data.table import Skipped, Table, readable
-from ..errors import NewkindsError
+from ..data.table import Table, readable
+from ..errors import NewkindsError, Skipped
+from ..methods.base import Assignment
 from ..runs.protocol import earlier_images, require_same_images
 from ..runs.run import Run
 from ..training.cache import TokenCache
@@ -21,7 +24,10 @@ from ..training.device import choose_device
 from ..training.embedding import Embedded, embed
 from ..training.model import Model, load_model
 from .card import run_card
-from .categories import Discovery, gather, read_names, unlike_of, write
+from .categories import Discovery, Member, category_of, read_names, write
+from .edits import JUNK, JUNK_NAME
+from .lens import Lens
+from .split import EMBEDDING
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,7 @@ class Prediction:
     is_new: bool
     confidence: float  # that it is right
     unlike: float | None = None  # distance to its category; above 1, it is none of these. None: of an old run
+    category_id: int = JUNK  # stays the same if the category is renamed
 
 
 class LoadedRun:
@@ -62,11 +69,34 @@ class LoadedRun:
         for skipped in embedded.skipped:
             warn(f"{skipped.path} skipped: {skipped.reason}")
         assignment = self.model.assign(embedded.features)
-        category, confidence = assignment.category.tolist(), assignment.confidence.tolist()
+        shown = self._seen_through_edits([table.paths[row] for row in embedded.rows], assignment, embedded.features)
+        confidence, unlike = assignment.confidence.tolist(), unlike_of(assignment)
         return [
-            Prediction(table.paths[row], self.names[c], c >= len(self.model.known), round(p, 4), unlike)
-            for row, c, p, unlike in zip(embedded.rows, category, confidence, unlike_of(assignment), strict=True)
+            Prediction(table.paths[row], name, is_new, round(p, 4), other, number)
+            for row, (number, name, is_new), p, other in zip(embedded.rows, shown, confidence, unlike, strict=True)
         ], embedded.skipped
+
+    def _seen_through_edits(
+        self, paths: Sequence[str], assignment: Assignment, features: Tensor
+    ) -> list[tuple[int, str, bool]]:
+        """Id, name and newness of each image's category as people see it; their word on an image is the last."""
+        category = assignment.category.cpu().numpy()
+        if not self.run.path("assignments.csv").is_file():
+            return [(c, self.names[c], c >= len(self.model.known)) for c in category.tolist()]
+        found = Discovery.read(self.run.folder)
+        lens = Lens(found, lambda: self.embedding(read_features(self.run)))
+        now = lens.shown(category, self.embedding(features) if lens.compares else None).tolist()
+        if decided := {member.path: member.category_id for member in found.members if member.status}:
+            table = load_table(self.config.data)
+            own = {} if table.file is None else {table.file(row).resolve(): p for row, p in enumerate(table.paths)}
+            now = [decided.get(own.get(Path(path).resolve(), ""), c) for path, c in zip(paths, now, strict=True)]
+        names = {**lens.names, JUNK: JUNK_NAME}
+        return [(c, names[c], lens.is_new.get(c, False)) for c in now]
+
+    def embedding(self, features: Tensor) -> np.ndarray:
+        """Unit rows (n, P) of features (n, D): the space in which images are compared."""
+        with torch.inference_mode():
+            return self.model.embedding(features.to(self.model.device)).float().cpu().numpy()
 
     def discover(self, table: Table, cache: TokenCache | None = None, page: bool = True) -> Discovery:
         """Assign the images the run was trained on, and write all it shows: features, tables, page and card."""
@@ -87,11 +117,35 @@ class LoadedRun:
 
         assignment = self.model.assign(embedded.features)
         found = gather(self.run, table, embedded, assignment, self.names, len(self.model.known))
+        rows = torch.from_numpy(self.embedding(embedded.features)).half()  # to look at, not to compute with
+        self.run.write(EMBEDDING, save({"embedding": rows}))
         write(found, self.run)
         if page:
             self.run.write("report.html", render(page_of(found, self.model, table, self.run, embedded.features)))
         self.run.write("README.md", run_card(self.run, self.model.known, found))
         return found
+
+
+def gather(
+    run: Run, table: Table, embedded: Embedded, assignment: Assignment, names: Sequence[str], known: int
+) -> Discovery:
+    """Members and categories from an assignment of the embedded images; the first `known` categories are known."""
+    category, confidence = assignment.category.tolist(), assignment.confidence.tolist()
+    members = [
+        Member(table.paths[row], table.labels[row], names[c], c >= known, round(p, 4), unlike, c)
+        for row, c, p, unlike in zip(embedded.rows, category, confidence, unlike_of(assignment), strict=True)
+    ]
+    inside: list[list[Member]] = [[] for _ in names]
+    for member in members:
+        inside[member.category_id].append(member)
+    categories = [category_of(i, name, i >= known, inside[i]) for i, name in enumerate(names)]
+    return Discovery(run.folder, categories, members, table.skipped + embedded.skipped)
+
+
+def unlike_of(assignment: Assignment) -> list[float] | list[None]:
+    """How unlike its category each image is, rounded as it is written; None for all if the run does not know."""
+    unlike = assignment.unlike
+    return [None] * len(assignment.category) if unlike is None else [round(value, 3) for value in unlike.tolist()]
 
 
 def read_features(run: Run) -> Tensor:

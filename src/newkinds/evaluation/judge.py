@@ -13,6 +13,7 @@ from ..data import load_table, source_of
 from ..data.published import BENCHMARKS, held_out
 from ..data.splits import split_checksum
 from ..data.table import Table
+from ..discovery.categories import Discovery, Member
 from ..discovery.finished import ensure_assigned, load
 from ..errors import NewkindsError
 from ..files import checksum
@@ -39,8 +40,14 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     opened = Run(run)
     ensure_assigned(opened)
     given = table_with_truth(opened.config(), truth)
-    result, judged = _on_unlabelled(opened, given, by_own_truth=truth is None)
+    found = Discovery.read(opened.folder)
+    edits = len(found.corrections().in_force)
+    result, judged = _on_unlabelled(found.members, given, opened, by_own_truth=truth is None)
     evaluated = f"{judged:,} unlabelled training images"
+    as_found = None
+    if edits:
+        as_found, _ = _on_unlabelled(found.found_members, given, opened, by_own_truth=truth is None)
+        evaluated += f", with {edits} correction{'' if edits == 1 else 's'} by hand, which may be why they are right"
     if truth is not None:
         evaluated += f", judged by {Path(truth).name} (split {split_checksum(given)})"
     test = None
@@ -50,6 +57,7 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     evaluation = {
         "evaluated": judged,
         "metrics": result,
+        "as_found": as_found,  # by the model alone, if people corrected what it found
         "truth": None if truth is None else str(truth),  # not the data set's own
         "test": test,
         "protocol": dict(describe_protocol(opened, evaluated)),
@@ -58,14 +66,21 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     return evaluation
 
 
-def _on_unlabelled(run: Run, given: Table, by_own_truth: bool) -> tuple[Figures, int]:
-    """All metrics on the unlabelled images of an assigned run, and how many of them have a true class in `given`."""
-    rows = run.read_table("assignments.csv")
-    unlabelled = [row for row in rows if not row["given_label"]]
-    truth_of = true_classes([row["path"] for row in unlabelled], given)
-    true = [truth_of[row["path"]] for row in unlabelled if row["path"] in truth_of]
-    predicted = [row["category"] for row in unlabelled if row["path"] in truth_of]
-    missing = len(unlabelled) - len(true)
+def _on_unlabelled(
+    members: Sequence[Member], given: Table, run: Run, by_own_truth: bool
+) -> tuple[Figures, int]:
+    """All metrics on the unlabelled images of an assigned run, and how many of them have a true class in `given`.
+
+    Images that people threw out are in no category, and are not judged.
+    """
+    unlabelled = [member for member in members if member.given_label is None]
+    kept = [member for member in unlabelled if member.status != "junk"]
+    if len(kept) < len(unlabelled):
+        warn(f"{len(unlabelled) - len(kept)} image(s) that were thrown out are left out of the evaluation.")
+    truth_of = true_classes([member.path for member in kept], given)
+    true = [truth_of[member.path] for member in kept if member.path in truth_of]
+    predicted = [member.category_id for member in kept if member.path in truth_of]
+    missing = len(kept) - len(true)
     if not true:
         raise NewkindsError(
             f"no true class is known for the unlabelled images in {run.folder}: give them with --truth."
@@ -73,7 +88,7 @@ def _on_unlabelled(run: Run, given: Table, by_own_truth: bool) -> tuple[Figures,
     if missing:
         warn(f"{missing} unlabelled image(s) have no true class and are left out of the evaluation.")
     # a benchmark says which classes are known, even if none of a class's images kept its label
-    known = given.known if by_own_truth else {row["given_label"] for row in rows} - {""}
+    known = given.known if by_own_truth else {member.given_label for member in members} - {None}
     return score(true, predicted, known), len(true)
 
 
@@ -88,7 +103,7 @@ def known_accuracy(run: Run) -> Figures | None:
         table = load_table(run.config().data)
         if all(label or not true for label, true in zip(table.labels, table.truth or [], strict=False)):
             return None
-        metrics, _ = _on_unlabelled(run, table, by_own_truth=True)
+        metrics, _ = _on_unlabelled(Discovery.read(run.folder).members, table, run, by_own_truth=True)
     return {part: metrics[f"acc_{part}"] for part in ("all", "old", "new")}
 
 
@@ -137,7 +152,7 @@ def _judged(model: Model, table: Table, embedded: Embedded) -> Figures:
     return score(true, model.assign(embedded.features).category.tolist(), table.known)
 
 
-def score(true: Sequence[str], predicted: Sequence[str] | Sequence[int], known: Iterable[str]) -> Figures:
+def score(true: Sequence[str], predicted: Sequence[str] | Sequence[int], known: Iterable[str | None]) -> Figures:
     """All metrics; None, and a warning, if a split is empty."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -205,6 +220,8 @@ def true_classes(paths: Sequence[str], given: Table) -> dict[str, str]:
 def evaluation_table(evaluation: dict[str, Any]) -> str:
     """All, Old and New for each accuracy, NMI and ARI, the same on test images if available, then the protocol."""
     tables = [_metrics_table("unlabelled training images, %", evaluation["metrics"])]
+    if evaluation.get("as_found") is not None:
+        tables.append(_metrics_table("before corrections by hand, %", evaluation["as_found"]))
     if evaluation["test"] is not None:
         tables.append(_metrics_table("test images, %", evaluation["test"]["metrics"]))
     return "\n\n".join([*tables, protocol_lines(list(evaluation["protocol"].items()))])

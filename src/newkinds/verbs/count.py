@@ -1,6 +1,7 @@
 """How many categories there are in a finished run, or in images seen by the backbone alone."""
 
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from ..cluster.count import COUNTERS, Count, plot
 from ..cluster.points import UNLABELLED
 from ..data import load_table
 from ..data.table import Table, readable, require_discoverable
+from ..discovery.categories import Discovery
+from ..discovery.edits import JUNK
 from ..discovery.finished import ensure_assigned, read_features
 from ..encoders.backbones import build_backbone
 from ..encoders.encoder import Encoder
@@ -77,7 +80,7 @@ def count_categories(
         named = (source, truth, choices.get("recipe"), config.backbone["weights"])
         refuse_inputs(Path(plot_to), [*read, *(Path(file) for file in named if file is not None)])
     if run is not None:
-        features, paths, labels, known, learnt = _run_features(run)
+        features, paths, labels, y, learnt = _run_features(run)
         if learnt and "learnt" in takes:
             options["learnt"] = True
     else:
@@ -85,11 +88,9 @@ def count_categories(
         require_discoverable(table)
         features, rows = backbone_features(config, table)
         paths, labels = [table.paths[row] for row in rows], [table.labels[row] for row in rows]
-        known = table.known
+        y = table.targets[rows]
     if with_truth is not None:
         options["published_truth"] = all_true(paths, labels, with_truth)
-    number = {name: i for i, name in enumerate(known)}
-    y = np.array([UNLABELLED if label is None else number[label] for label in labels])
     counted = counter(features, y, **options)
     if plot_to is not None:
         plot(counted, plot_to)
@@ -106,16 +107,31 @@ def backbone_features(config: Config, table: Table) -> tuple[torch.Tensor, list[
     return F.normalize(embedded.features, dim=1), embedded.rows
 
 
-def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], list[str], bool]:
-    """What a run's method compares images by (n, P), paths and labels, the known classes; if labels trained it."""
+def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], np.ndarray, bool]:
+    """What a run's method compares images by (n, P), paths, labels and classes (n,; -1: none); if labels trained it.
+
+    What people said counts: an image that they accepted or moved is labelled, one that they threw out is not there.
+    """
     ensure_assigned(run)
-    rows = run.read_table("assignments.csv")
-    features = read_features(run)
-    if len(features) != len(rows):
-        sizes = f"{run.path('features.safetensors')} has {len(features)} rows, assignments.csv {len(rows)}"
+    found, features = Discovery.read(run.folder), read_features(run)
+    members = found.members
+    if len(features) != len(members):
+        sizes = f"{run.path('features.safetensors')} has {len(features)} rows, assignments.csv {len(members)}"
         raise NewkindsError(f"{sizes}: run newkinds discover again.")
     model = load_model(run.config(), run.verified("model.safetensors"), torch.device("cpu"))
     with torch.inference_mode():
         embedding = model.embedding(features)
-    labels = [row["given_label"] or None for row in rows]
-    return embedding, [row["path"] for row in rows], labels, model.known, model.method.trains
+    kept = [row for row, member in enumerate(members) if member.status != "junk"]
+    classes = classes_said(found, model.known)
+    labels = [members[row].given_label for row in kept]
+    y = np.array([classes.get(members[row].path, UNLABELLED) for row in kept])
+    return embedding[kept], [members[row].path for row in kept], labels, y, model.method.trains
+
+
+def classes_said(found: Discovery, known: Sequence[str]) -> dict[str, int]:
+    """Image → the id of its class, for those whose class people have said: by a label, by accepting or by moving."""
+    corrections = found.corrections()
+    number = {name: corrections.now(i) for i, name in enumerate(known)}  # known classes may have been merged
+    said = {member.path: number[member.given_label] for member in found.found_members if member.given_label is not None}
+    decided = {m.path: m.category_id for m in found.members if m.status in ("accepted", "moved")}
+    return {path: c for path, c in {**said, **decided}.items() if c != JUNK}

@@ -1,0 +1,167 @@
+"""The verbs that correct what was found. They need neither torch nor numpy, so that they answer at once."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import NewkindsError
+from ..text import show, text_table
+from .options import JSON, RUN, argument, switch, verb
+
+if TYPE_CHECKING:
+    from ..discovery.categories import Discovery
+
+CATEGORIES = argument("categories", "CATEGORY", "names of categories, or #ID", nargs="+")
+CATEGORY = argument("category", "CATEGORY", "name of a category, or #ID")
+WHAT = argument("what", "IMAGE|CATEGORY", "images as assignments.csv names them, or whole categories", nargs="+")
+
+
+def _read(run: str) -> "Discovery":
+    from ..discovery.categories import Discovery
+
+    return Discovery.read(run)
+
+
+@verb(RUN, argument("given", "OLD=NEW", "a category's name (or #ID) and the one that it gets", nargs="*"))
+def _name(run: str, given: Sequence[str] = ()) -> None:
+    """Give categories names; without any, list the categories.
+
+    newkinds name runs/photos new-06="shiba inu"      give a new category a name
+    newkinds name runs/photos new-06=shiba '#31=corgi'
+    newkinds name runs/photos                         list all categories with their ids
+    """
+    found = _read(run)
+    for pair in given:
+        old, new = _pair(pair, {category.name for category in found.categories})
+        show(found.rename(old, new))
+    if not given:
+        rows = [[c.name, f"{c.id}", "new" if c.is_new else "known", f"{c.size}"] for c in found.categories]
+        show(text_table(["category", "id", "kind", "images"], rows))
+
+
+def _pair(text: str, names: set[str]) -> tuple[str, str]:
+    """OLD=NEW, where either may hold a "=": OLD ends where it is the name of a category."""
+    places = [place for place, letter in enumerate(text) if letter == "="]
+    if not places:
+        raise NewkindsError(f"{text}: write OLD=NEW, e.g. new-06=\"shiba inu\".")
+    place = next((place for place in places if text[:place] in names), places[0])
+    return text[:place], text[place + 1 :]
+
+
+@verb(RUN, CATEGORIES, argument("--into", "CATEGORY", "the one that stays (default: the known one, else the first)"))
+def _merge(run: str, categories: Sequence[str], into: str | None = None) -> None:
+    """Make several categories one.
+
+    newkinds merge runs/photos new-06 new-09          make two categories one
+    newkinds merge runs/photos new-06 new-09 --into corgi
+    """
+    show(_read(run).merge(categories, into))
+
+
+@verb(
+    RUN, CATEGORY,
+    argument("--into", "N", "how many parts (default: as many as its images seem to be)", type=int),
+    switch("--preview", "preview", "show the parts, and change nothing"),
+)  # fmt: skip
+def _split(run: str, category: str, into: int | None = None, preview: bool = False) -> None:
+    """Split a category by clustering its images again.
+
+    newkinds split runs/photos new-03                 split a category in two or more
+    newkinds split runs/photos new-03 --into 3
+    newkinds split runs/photos new-03 --preview
+    """
+    found = _read(run)
+    if preview:
+        parts = found.parts(category, into)
+        show(text_table(["part", "images"], [[", ".join([*p[:3], *["…"][: len(p) - 3]]), f"{len(p)}"] for p in parts]))
+    else:
+        show(found.split(category, into))
+
+
+@verb(
+    RUN, argument("images", "IMAGE", "images as assignments.csv names them", nargs="+"),
+    argument("--to", "CATEGORY", "where they belong: a name, or #ID", required=True),
+    switch("--new", "new", "make a new category of that name"),
+)  # fmt: skip
+def _move(run: str, images: Sequence[str], to: str, new: bool = False) -> None:
+    """Put images into another category.
+
+    newkinds move runs/photos unlabeled/17.jpg --to corgi    put an image where it belongs
+    newkinds move runs/photos 17.jpg 18.jpg --to "welsh corgi" --new
+    """
+    show(_read(run).move(images, to, new=new))
+
+
+@verb(RUN, WHAT)
+def _junk(run: str, what: Sequence[str]) -> None:
+    """Throw images out, or a whole category: they belong to no category. Their files stay.
+
+    newkinds junk runs/photos unlabeled/blurred.jpg   throw an image out
+    newkinds junk runs/photos new-11                  throw a category out, with all its images
+    """
+    found = _read(run)
+    images, categories = _sorted_out(found, what)
+    for category in categories:
+        show(found.junk(category=category))
+    if images:
+        show(found.junk(images))
+
+
+@verb(RUN, WHAT)
+def _accept(run: str, what: Sequence[str]) -> None:
+    """Confirm that images are where they belong, or all images of a category: newkinds refine takes them as labels.
+
+    newkinds accept runs/photos new-06                confirm a category
+    newkinds accept runs/photos unlabeled/17.jpg
+    """
+    found = _read(run)
+    images, categories = _sorted_out(found, what)
+    for category in categories:
+        show(found.accept(category=category))
+    if images:
+        show(found.accept(images))
+
+
+def _sorted_out(found: "Discovery", what: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Images and categories among what was named, all of which must exist before anything is changed."""
+    names = {category.name for category in found.categories}
+    categories = [entry for entry in what if entry in names or (entry[:1] == "#" and entry[1:].isdecimal())]
+    for category in categories:
+        found.category(category)
+    return [found.path_of(entry) for entry in what if entry not in categories], categories
+
+
+@verb(RUN)
+def _undo(run: str) -> None:
+    """Take the last correction back; repeat it to go further back.
+
+    newkinds undo runs/photos                         take the last correction back
+    """
+    show(_read(run).undo())
+
+
+@verb(RUN)
+def _redo(run: str) -> None:
+    """Make the correction again that was undone last.
+
+    newkinds redo runs/photos
+    """
+    show(_read(run).redo())
+
+
+@verb(RUN, JSON)
+def _log(run: str, as_json: bool = False) -> None:
+    """Show all corrections of a run.
+
+    newkinds log runs/photos                          what was corrected, and what was undone
+    newkinds log runs/photos --json > edits.json
+    """
+    history = _read(run).log()
+    if as_json:
+        from ..files import json_text
+
+        show(json_text([{**edit, "in_force": in_force} for edit, in_force in history], "the log", indent=1))
+    elif not history:
+        show("nothing was corrected yet")
+    else:
+        rows = [[f"{e['n']}", e["at"], e.get("says", e["edit"]), "" if ok else "undone"] for e, ok in history]
+        show("\n".join(f"{n:>4}  {at}  {says}{f'  ({state})' if state else ''}" for n, at, says, state in rows))
