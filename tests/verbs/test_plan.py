@@ -26,7 +26,7 @@ QUICK = (replace(RECIPES[0], steps=25), replace(RECIPES[0], steps=25, name="anot
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "RECIPES", QUICK)
-    monkeypatch.setattr(plan, "SPLITS", 2)
+    monkeypatch.setattr(candidates, "SPLITS", 2)
     monkeypatch.setattr(plan, "TRIALS", 2)
     monkeypatch.setattr(plan, "LOOKS", 8)  # after so few steps every head looks collapsed
 

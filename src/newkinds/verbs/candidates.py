@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..assigners import ASSIGNERS
-from ..assigners.resplit import Resplit
+from ..assigners.resplit import FEWEST_CLASSES, Resplit, resplits
 from ..assigners.whitening import whitened, whitening_of
 from ..cluster.metrics import Accuracy, clustering_accuracy
 from ..data.loader import seed_for
@@ -22,6 +22,8 @@ from ..runs.config import OWN
 from ..text import percent, text_table
 
 JUDGED = "judged"
+SPLITS, TRIALS = 6, 3  # of the labelled images, for what is frozen and for what trains
+MANY_LABELS = 1000  # images: with more, a split differs little from the next, and takes long
 RESTARTS = 3  # of a clustering while it is judged; an answer has the assigner's own number
 RULE = (
     "Labelled images alone are split again: half of their classes act as new, half of the others' images lose their "
@@ -104,13 +106,16 @@ def standard_error(values: Sequence[float]) -> float | None:
     return float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
 
 
-def frozen_candidates() -> list[Candidate]:
+def frozen_candidates(
+    assigners: Sequence[str] = ("balanced", "sskmeans", "ward", "meanshift"),
+    whitened: Sequence[float | str] = WHITENED,
+) -> list[Candidate]:
     """Nothing is trained: an assigner in the backbone's features, with and without whitening.
 
     The first is the default if nothing can be judged. PIM and plain k-means are left out: on 50 kinds of birds PIM is
     no better than `balanced` and takes minutes, and k-means does not look at labels at all.
     """
-    ways = [Way(assigner, whiten) for assigner in ("balanced", "sskmeans", "ward", "meanshift") for whiten in WHITENED]
+    ways = [Way(assigner, whiten) for assigner in assigners for whiten in whitened]
     return [Candidate(f"{FROZEN}, {way}", {"method": {"name": "frozen"}, **way.settings}) for way in ways]
 
 
@@ -151,14 +156,30 @@ def _percent(candidate: Candidate) -> str:
 # -- judging ---------------------------------------------------------------------------------------------------------
 
 
+def splits_of(targets: np.ndarray, seed: int) -> list[Resplit]:
+    """The splits of the labelled images (`targets`, (n,); -1: no label) by which a plan judges; none of few classes."""
+    random = np.random.RandomState(seed_for("plan", seed) % 2**32)
+    return resplits(targets, TRIALS if (targets >= 0).sum() > MANY_LABELS else SPLITS, random)
+
+
 def judge_frozen(candidate: Candidate, embedding: Tensor, splits: Sequence[Resplit]) -> Candidate:
     """An assigner in fixed unit rows (n, P) of all images, fitted to each split of the labelled ones."""
+    if not splits:
+        few = f"fewer than {FEWEST_CLASSES} labelled classes"
+        return replace(candidate, state=f"not tried: {few} leave nothing to judge by")
     started = time.perf_counter()
     try:
         found = [Way.of(candidate.settings).on(embedding[split.rows], split) for split in splits]
     except NewkindsError as error:
         return replace(candidate, state=f"stopped: {error}")
     return candidate.judged(found, time.perf_counter() - started)
+
+
+def choose_frozen(candidates: Sequence[Candidate]) -> tuple[Candidate, str]:
+    """The best of those that train nothing, or the first if nothing could be judged by; and why."""
+    if all(candidate.state.startswith("not tried") for candidate in candidates):
+        return candidates[0], f"the default: with fewer than {FEWEST_CLASSES} labelled classes nothing can be judged"
+    return choose(candidates)
 
 
 def accuracy_on(split: Resplit, category: np.ndarray) -> Accuracy:

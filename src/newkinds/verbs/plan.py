@@ -15,11 +15,9 @@ import torch
 import torch.nn.functional as F
 
 from .. import checks
-from ..assigners.resplit import FEWEST_CLASSES, resplits
 from ..cluster.count import COUNTERS, Count
 from ..cluster.metrics import Accuracy
 from ..console import say
-from ..data.loader import seed_for
 from ..data.table import Table
 from ..discovery.categories import Discovery
 from ..discovery.finished import LoadedRun, load
@@ -47,13 +45,16 @@ from .candidates import (
     LOOKS,
     RECIPES,
     RULE,
+    TRIALS,
     Candidate,
     Recipe,
     Way,
     accuracy_on,
     choose,
+    choose_frozen,
     frozen_candidates,
     judge_frozen,
+    splits_of,
     table_of,
     table_text,
     ways_after,
@@ -64,8 +65,6 @@ from .train import cache_of, category_count, images_of, train_on
 
 FILE = "plan.json"
 HOUR = 3600.0
-SPLITS, TRIALS = 6, 3  # of the labelled images, for what is frozen and for what trains
-MANY_LABELS = 1000  # images: with more, a split differs little from the next, and takes long
 SIZES = (112, 168, 224)  # px, of which the largest is taken whose pass over all images fits into its share of the time
 SHARE_OF_PASS = 0.15  # of the time, for one pass
 ENLARGED = 4  # an image is not shown to the backbone more than so many times larger than it is
@@ -126,25 +125,13 @@ class Plan:
         """Stage c, first half: how many categories, and the best assigner of frozen features."""
         with self._stage("count the categories"):
             self.k, self.counted = self._count()
-        targets = self.table.targets
-        random = np.random.RandomState(seed_for("plan", self.config.train.seed) % 2**32)
-        many = (targets >= 0).sum() > MANY_LABELS
-        self.splits = resplits(targets, TRIALS if many else SPLITS, random)
+        self.splits = splits_of(self.table.targets, self.config.train.seed)
         with self._stage("compare answers from frozen features"):
             wanted = [self._allowed(candidate) for candidate in frozen_candidates()]
             for candidate in {candidate.name: candidate for candidate in wanted}.values():
-                if self._state_of(candidate.name) != JUDGED and self.splits:
-                    candidate = judge_frozen(candidate, self.rows, self.splits)
-                    self._keep(candidate)
-                elif not self.splits:
-                    few = f"fewer than {FEWEST_CLASSES} labelled classes"
-                    self._keep(replace(candidate, state=f"not tried: {few} leave nothing to judge by"))
-        if self.splits:
-            self.frozen, self.why = choose([c for c in self.candidates if not c.trains])
-        else:
-            self.frozen = self.candidates[0]
-            self.why = f"the default: {FEWEST_CLASSES} or more labelled classes are needed to judge by"
-            say(f"there are fewer than {FEWEST_CLASSES} labelled classes, so nothing can be judged: taking the default")
+                if self._state_of(candidate.name) != JUDGED:
+                    self._keep(judge_frozen(candidate, self.rows, self.splits))
+        self.frozen, self.why = choose_frozen([c for c in self.candidates if not c.trains])
         self.chosen = self.frozen.name
         say(f"{self.frozen.name}: {self.why}")
 
