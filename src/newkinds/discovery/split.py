@@ -65,7 +65,7 @@ def split_rows(rows: NDArray[np.float32], into: int | None = None) -> list[int]:
 
 
 def _silhouette(distances: NDArray[np.float64], part: NDArray[np.int64]) -> float:
-    """Mean over images of (b - a) / max(a, b): their mean distances (m, m) to their own part and to the nearest other."""
+    """Mean over images of (b - a) / max(a, b): their mean distances (m, m) to their own part and to the nearest one."""
     member = np.eye(part.max() + 1)[part]  # (m, parts)
     sums, sizes = distances @ member, member.sum(axis=0)
     here = np.arange(len(part)), part
