@@ -20,8 +20,10 @@ myst_heading_anchors = 4  # the anchors that GitHub makes, which the pages link 
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True  # as they are written, not as Python prints them
+python_maximum_signature_line_length = 100
 
 html_theme = "furo"  # it loads nothing from elsewhere
 html_title = f"newkinds {__version__}"
+html_static_path = ["building/static"]
+html_css_files = ["wider.css"]
 html_copy_source = False

@@ -9,21 +9,27 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from sklearn.mixture import GaussianMixture
 
+import newkinds
 from conftest import save_image
 from newkinds import plugins
 from newkinds.assigners import ASSIGNERS
 from newkinds.cluster.count import COUNTERS
 from newkinds.data import DATASETS
 from newkinds.encoders.organizers import ORGANIZERS
+from newkinds.encoders.tunings import TUNINGS
 from newkinds.errors import NewkindsError
 from newkinds.files import checksum
 from newkinds.methods import METHODS
 from newkinds.registry import Registry
 
 Cli = Callable[..., tuple[int, str, str]]
-REGISTRIES: list[Registry] = [METHODS, ORGANIZERS, ASSIGNERS, COUNTERS, DATASETS]
+REGISTRIES: list[Registry] = [METHODS, ORGANIZERS, TUNINGS, ASSIGNERS, COUNTERS, DATASETS]
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "plugins.md"
 METHOD = '''
 from dataclasses import dataclass
 from newkinds.methods import METHODS
@@ -126,6 +132,53 @@ def by_hand(features, y):
     status, _, err = run_cli("eval", tmp_path / "run")
     assert status == 1
     assert re.search("this run needs the .* from newkinds_extra 1.5: install or import it.", err)
+
+
+def of_page(name: str) -> str:
+    """A file as docs/plugins.md shows it, in one block or in several."""
+    blocks = re.findall(rf"<!-- file: {re.escape(name)} -->\n```\w+\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert blocks, name
+    return "\n".join(blocks)
+
+
+def test_the_example_of_the_page_is_a_package_that_trains_and_predicts(
+    package: Callable[..., None], run_cli: Cli, tmp_path: Path
+) -> None:
+    groups = dict(re.findall(r'entry-points."newkinds.(\w+)"\]\n(.+)', of_page("pyproject.toml")))
+    assert groups.keys() == {"methods", "organizers", "assigners", "tunings"}
+    points = {group: dict([line.replace('"', "").split(" = ")]) for group, line in groups.items()}
+    package("my_kinds", of_page("my_kinds.py"), **points)
+    named = {group.removesuffix("s"): next(iter(point)) for group, point in points.items()}
+    options = [word for part, name in named.items() for word in (f"--{part}", name)]
+    status, _, err = run_cli("train", "creatures", "--out", tmp_path / "run", *options, *TINY)
+    assert status == 0, err
+    outside = json.loads((tmp_path / "run" / "protocol.json").read_text())["outside"]
+    assert {part: (of["name"], of["from"]) for part, of in outside.items()} == {
+        part: (name, "my_kinds 1.5") for part, name in named.items()
+    }
+    losses = [json.loads(line)["loss"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert losses[-1] < losses[0]
+    trained = newkinds.load(tmp_path / "run").model
+    assert trained.encoder.organizer.out.weight.any(), "it started at zero"
+    assert not (trained.encoder.backbone.tuning.scale == 1).all()
+    status, out, err = run_cli("predict", tmp_path / "run", save_image(tmp_path / "a.png"))
+    assert (status, out.count("\n")) == (0, 2), err
+
+
+def test_the_mixture_of_the_page_is_that_of_scikit_learn(tmp_path: Path) -> None:
+    (file := tmp_path / "my_kinds.py").write_text(of_page("my_kinds.py"))
+    plugins.load(file)
+    torch.manual_seed(0)
+    centres = torch.nn.functional.normalize(torch.randn(3, 8), dim=1)
+    rows = torch.nn.functional.normalize(centres.repeat_interleave(20, 0) + 0.15 * torch.randn(60, 8), dim=1)
+    labels = torch.full((60,), -1)
+    labels[:5], labels[20:25] = 0, 1
+    assigner = ASSIGNERS["mixture"](8, 2, 3)
+    assigner.fit(rows, labels)
+    theirs = GaussianMixture(3, covariance_type="spherical", means_init=centres.numpy(), reg_covar=1e-4)
+    shares = assigner(rows).softmax(dim=1)
+    assert np.allclose(shares, theirs.fit(rows.numpy()).predict_proba(rows.numpy()), atol=1e-3)
+    assert (shares.argmax(dim=1) == torch.arange(3).repeat_interleave(20)).all(), "known classes keep their numbers"
 
 
 def test_broken_and_taken_entry_points_are_reported_and_stop_nothing(

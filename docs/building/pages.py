@@ -79,5 +79,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("source-read", link_to_root)
     app.connect("doctree-resolved", link_verbs)
     app.connect("autodoc-process-docstring", reference.docstring_as_rst)
+    app.connect("autodoc-process-signature", reference.signature_as_written)
     app.add_transform(WithoutMissingScreenshots)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

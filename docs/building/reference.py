@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import importlib
 import inspect
 import re
+import textwrap
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any, get_origin
 
 import newkinds
 
@@ -68,3 +71,55 @@ def _piece(piece: str) -> str:
 def docstring_as_rst(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """autodoc's event: the lines are changed in place."""
     lines[:] = as_rst("\n".join(lines))
+
+
+def signature_as_written(
+    app: Any, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str, str | None] | None:
+    """autodoc's event: `init: str | ArrayLike`, not all that ArrayLike stands for. None: as autodoc makes it."""
+    if dataclasses.is_dataclass(obj):
+        return f"({_fields_as_written(obj)})", None
+    function = _parsed(obj.__init__ if inspect.isclass(obj) else inspect.unwrap(obj))
+    if not isinstance(function, ast.FunctionDef):
+        return None
+    given = function.args
+    places = given.posonlyargs or given.args
+    if places and places[0].arg in ("self", "cls"):
+        del places[0]
+    says = ast.unparse(function.returns) if function.returns and not inspect.isclass(obj) else None
+    return f"({ast.unparse(given)})", says
+
+
+def _fields_as_written(dataclass: Any) -> str:
+    written = {}
+    for parent in reversed(dataclass.__mro__):
+        lines = getattr(_parsed(parent), "body", [])
+        written |= {ast.unparse(line.target): line for line in lines if isinstance(line, ast.AnnAssign)}
+    parts = []
+    for field in dataclasses.fields(dataclass):
+        if field.init:
+            parts += ["*"] if field.kw_only and "*" not in parts else []
+            says = ast.unparse(written[field.name].annotation).removeprefix("'").removesuffix("'")
+            default = written[field.name].value
+            parts.append(f"{field.name}: {says}" + (f" = {ast.unparse(default)}" if default else ""))
+    return ", ".join(parts)
+
+
+def _parsed(obj: Any) -> ast.AST | None:
+    """The syntax of a class or function, numbers with a range as numbers; None if it has no source."""
+    try:
+        written = ast.parse(textwrap.dedent(inspect.getsource(obj))).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return None
+    return _PlainTypes(vars(importlib.import_module(obj.__module__))).visit(written)
+
+
+class _PlainTypes(ast.NodeTransformer):
+    """`rank: Count` becomes `rank: int`, if Count is a whole number of at least 1."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        meant = self.names.get(node.id)
+        return ast.Name(meant.__origin__.__name__) if get_origin(meant) is Annotated else node
