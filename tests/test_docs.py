@@ -7,7 +7,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 
+import newkinds
 from newkinds.assigners import ASSIGNERS
 from newkinds.cli import parser
 from newkinds.data import DATASETS
@@ -75,3 +77,13 @@ def test_every_link_and_every_path_of_the_package_leads_somewhere(page: Path) ->
             assert (ROOT / path).exists() or (ROOT / "src" / path).exists(), path
     for module in re.findall(r"^(?:from|import) (newkinds[\w.]*)", text, re.MULTILINE):
         __import__(module)
+
+
+def test_the_version_is_the_same_wherever_it_stands() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert re.findall(r'^version = "(.*)"$', project, re.MULTILINE) == [newkinds.__version__]
+    versions = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert versions[:2] == ["Unreleased", newkinds.__version__]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == newkinds.__version__
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()  # what its schema requires

@@ -17,8 +17,7 @@ from newkinds.cli import VERBS
 from . import reference, verbs
 from .generated import DOCS, GENERATED, ROOT, write_pages
 
-SHOWN = {ROOT / name: DOCS / GENERATED / name for name in ("RESULTS.md", "CHANGELOG.md", "CONTRIBUTING.md")}
-SHOWN_AS = {**SHOWN, ROOT / "README.md": DOCS / "index.md"}
+SHOWN = {file: DOCS / GENERATED / file.name for file in ROOT.glob("*.md")}
 SCREENSHOTS = "screenshots/"
 
 
@@ -30,7 +29,7 @@ def relinked(text: str, was: Path, now: Path) -> str:
         target = (was / file).resolve()
         if not file or not target.exists():
             return found[0]
-        return f"]({Path(os.path.relpath(SHOWN_AS.get(target, target), now)).as_posix()}{hash_mark}{anchor})"
+        return f"]({Path(os.path.relpath(SHOWN.get(target, target), now)).as_posix()}{hash_mark}{anchor})"
 
     return re.sub(r"\]\(([^)\s]+)\)", link, text)
 
