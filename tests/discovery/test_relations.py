@@ -4,25 +4,27 @@ import math
 
 import numpy as np
 import pytest
-import torch
-import torch.nn.functional as F
 
-from newkinds.discovery.relations import MAY_BE_ONE, NEIGHBOURS, may_be_one, mixing_of, relate
+from newkinds.discovery.relations import MAY_BE_ONE, NEIGHBOURS, may_be_one, mixing_of, nearest_others, relate
 
 
-def clusters(k: int, each: int = 30, dim: int = 24, noise: float = 0.6) -> tuple[torch.Tensor, np.ndarray]:
+def unit(rows: np.ndarray) -> np.ndarray:
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def clusters(k: int, each: int = 30, dim: int = 24, noise: float = 0.6) -> tuple[np.ndarray, np.ndarray]:
     """Unit rows around k random directions, far apart if `noise` is small; and the cluster of each."""
     rng = np.random.default_rng(0)
     category = np.repeat(np.arange(k), each)
     centres = rng.normal(size=(k, dim)) / np.sqrt(dim)
     rows = centres[category] + noise * rng.normal(size=(len(category), dim)) / np.sqrt(dim)
-    return F.normalize(torch.from_numpy(rows).float(), dim=1), category
+    return unit(rows), category
 
 
 def test_mixing_is_the_share_of_neighbours_against_chance() -> None:
     rows, category = clusters(3, each=14, noise=2.0)
     rows, category = rows[6:], category[6:]  # one is smaller
-    cosines = rows.numpy() @ rows.numpy().T
+    cosines = rows @ rows.T
     np.fill_diagonal(cosines, -np.inf)
     links, size = np.zeros((3, 3)), np.bincount(category)
     for i, row in enumerate(cosines):
@@ -36,7 +38,21 @@ def test_mixing_is_the_share_of_neighbours_against_chance() -> None:
                 for x, y in ((a, b), (b, a))
             )
             expected[a, b] = 0 if a == b else (one + other) / 2
-    np.testing.assert_allclose(mixing_of(rows, torch.from_numpy(category), 3), expected)
+    np.testing.assert_allclose(mixing_of(rows, category, 3), expected)
+
+
+@pytest.mark.parametrize(("n", "count", "entries"), [(900, 10, 2**23), (900, 3, 20_000), (30, 10, 100), (11, 10, 1)])
+def test_neighbours_in_blocks_are_those_of_the_whole_matrix(
+    n: int, count: int, entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("newkinds.discovery.relations.ENTRIES_AT_ONCE", entries)
+    rows = unit(np.random.default_rng(1).normal(size=(n, 7)))
+    rows[: n // 3] = rows[0]  # equal images, more than are asked for
+    cosines = (rows @ rows.T).astype(np.float64)
+    np.fill_diagonal(cosines, -np.inf)
+    found = nearest_others(rows, count)
+    assert all(len(set(row)) == count and i not in row for i, row in enumerate(found.tolist()))
+    np.testing.assert_allclose(np.take_along_axis(cosines, found, 1), -np.sort(-cosines, axis=1)[:, :count], atol=1e-6)
 
 
 @pytest.mark.parametrize("dim", [16, 384])
@@ -49,8 +65,8 @@ def test_well_separated_categories_are_never_suggested_to_be_one(each: int, dim:
 @pytest.mark.parametrize("dim", [8, 384])
 def test_the_halves_of_one_cluster_are_found(dim: int) -> None:
     rows, category = clusters(12, noise=0.5, dim=dim)
-    direction = rows[category == 11] @ rows[category == 11].mean(dim=0).roll(1)  # any: the cut is arbitrary
-    category[np.flatnonzero(category == 11)[(direction > direction.median()).numpy()]] = 12
+    direction = rows[category == 11] @ np.roll(rows[category == 11].mean(axis=0), 1)  # any: the cut is arbitrary
+    category[np.flatnonzero(category == 11)[direction > np.median(direction)]] = 12
     pairs = relate(rows, category, 13, known=4).pairs
     assert [(pair.first, pair.second) for pair in pairs] == [(11, 12)]
     assert pairs[0].mixing >= MAY_BE_ONE
@@ -68,7 +84,7 @@ def test_centres_spread_and_nearest() -> None:
     rows, category = clusters(5, each=9)
     relations = relate(rows, category, 6, known=2)  # the last is empty
     for c in range(5):
-        own = rows[category == c].numpy()
+        own = rows[category == c]
         centre = own.mean(axis=0) / np.linalg.norm(own.mean(axis=0))
         assert relations.spread[c] == pytest.approx(np.mean([1 - row @ centre for row in own]), abs=1e-5)
         others = [x for x in np.argsort(-relations.similarity[c]) if x not in (c, 5)]
@@ -79,7 +95,7 @@ def test_centres_spread_and_nearest() -> None:
 
 @pytest.mark.parametrize(("n", "k"), [(0, 2), (1, 1), (3, 3), (4, 1), (40, 9)])
 def test_the_map_has_a_place_for_every_image_and_is_the_same_each_time(n: int, k: int) -> None:
-    rows = F.normalize(torch.from_numpy(np.random.default_rng(0).normal(size=(n, 5))).float(), dim=1)
+    rows = unit(np.random.default_rng(0).normal(size=(n, 5)))
     category = np.arange(n, dtype=np.int64) % k
     first, second = (relate(rows, category, k, known=1) for _ in range(2))
     assert first.places.shape == (n, 2)

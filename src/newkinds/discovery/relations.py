@@ -1,15 +1,13 @@
-"""How categories lie to each other in the embedding: which are close, which may be one, and a map of all images."""
+"""How categories lie to each other in the embedding: which are close, which may be one, and a map of all images.
+
+Nothing here needs torch: a page is made, and a studio opened, from the files of a run."""
 
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
 
-from ..cluster.neighbours import ENTRIES_AT_ONCE, most_similar
-
+ENTRIES_AT_ONCE = 2**23  # of a block of a matrix: 32 MB in float32; no n × n matrix is ever held
 NEIGHBOURS = 10  # of an image, by which two categories are compared
 MOST_COMPARED = 10_000  # images; of more, an even sample is
 FEWEST_COMPARED = 4  # images of a category, below which its neighbours say nothing
@@ -43,26 +41,39 @@ class Relations:
         return [int(other) for other in order if np.isfinite(self.similarity[category, other])]
 
 
-@torch.inference_mode()
-def relate(embedding: Tensor, category: NDArray[np.int64], k: int, known: int) -> Relations:
+def relate(embedding: NDArray[np.floating], category: NDArray[np.int64], k: int, known: int) -> Relations:
     """Relations of unit rows (n, P) in categories (n,) of k, of which the first `known` are given by labels.
 
-    >>> relations = relate(model.embedding(features), category, model.k, len(model.known))
+    Categories are positions 0..k-1, without gaps: whoever has ids gives each its position, and leaves junk out.
+
+    >>> relations = relate(read_embedding(run, n), category, k, known)
     >>> relations.nearest(0), relations.pairs[:1]
     """
-    rows, of = F.normalize(embedding.float().cpu(), dim=1), torch.from_numpy(category)
-    size = torch.bincount(of, minlength=k)  # (K,)
-    centre = F.normalize(torch.zeros(k, rows.shape[1]).index_add_(0, of, rows), dim=1)  # (K, P); zeros if empty
-    distance = 1 - (rows * centre[of]).sum(dim=1)  # (n,)
-    spread = torch.zeros(k).index_add_(0, of, distance) / size  # 0 / 0 is NaN
-    similarity = (centre @ centre.T).double()
+    rows, of = _unit(embedding.astype(np.float32)), category
+    size = np.bincount(of, minlength=k)  # (K,)
+    centre = _unit(_sums(rows, of, k))  # (K, P); zeros if empty
+    own = np.einsum("np,np->n", rows, centre[of])  # (n,) cosine of each image with its centre
     empty = size == 0
-    similarity[empty] = similarity[:, empty] = -torch.inf
-    similarity.fill_diagonal_(-torch.inf)
-    mixing = mixing_of(rows, of, k)
-    pairs = may_be_one(mixing, known)
-    places, centres = _map(rows, of, centre, empty.numpy())
-    return Relations(similarity.numpy(), spread.double().numpy(), pairs, places, centres)
+    spread = np.full(k, np.nan)
+    spread[~empty] = (np.bincount(of, weights=1.0 - own, minlength=k) / np.maximum(size, 1))[~empty]
+    similarity = (centre @ centre.T).astype(np.float64)
+    similarity[empty] = similarity[:, empty] = -np.inf
+    np.fill_diagonal(similarity, -np.inf)
+    pairs = may_be_one(mixing_of(rows, of, k), known)
+    places, centres = _map(rows, of, centre, own, np.flatnonzero(~empty))
+    return Relations(similarity, spread, pairs, places, centres)
+
+
+def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+def _sums(rows: NDArray[np.float32], of: NDArray[np.int64], k: int) -> NDArray[np.float32]:
+    """(K, P): the sum of each category's rows."""
+    from scipy.sparse import csr_matrix
+
+    n = len(rows)
+    return csr_matrix((np.ones(n, np.float32), (of, np.arange(n))), shape=(k, n)) @ rows
 
 
 def may_be_one(mixing: NDArray[np.float64], known: int) -> list[Pair]:
@@ -78,7 +89,7 @@ def may_be_one(mixing: NDArray[np.float64], known: int) -> list[Pair]:
     return sorted(found, key=lambda pair: -pair.mixing)
 
 
-def mixing_of(rows: Tensor, category: Tensor, k: int) -> NDArray[np.float64]:
+def mixing_of(rows: NDArray[np.float32], category: NDArray[np.int64], k: int) -> NDArray[np.float64]:
     """(K, K): how freely two categories mix; 0 if they are apart, about 1 if an arbitrary line parts them.
 
     Of the neighbours that images of i have in i and j, the share that lies in j, divided by the share that chance would
@@ -86,74 +97,116 @@ def mixing_of(rows: Tensor, category: Tensor, k: int) -> NDArray[np.float64]:
     """
     step = max(1, -(-len(rows) // MOST_COMPARED))
     rows, category = rows[::step], category[::step]
-    size = torch.bincount(category, minlength=k).double()
+    size = np.bincount(category, minlength=k).astype(np.float64)
     count = min(NEIGHBOURS, len(rows) - 1)
     if count < 1:
         return np.zeros((k, k))
-    neighbours = category[most_similar(rows, rows, count, itself=torch.arange(len(rows)))]  # (n, count)
+    neighbours = category[nearest_others(rows, count)]  # (n, count)
     # at most half of a category's other images count: more neighbours would have to lie elsewhere
-    counted = torch.arange(count) < ((size[category] - 1) / 2)[:, None].clamp(min=1)
+    counted = np.arange(count) < np.maximum((size[category] - 1) / 2, 1)[:, None]
     pair = (category[:, None] * k + neighbours)[counted]
-    links = torch.bincount(pair, minlength=k * k).reshape(k, k).double()  # from i to j
-    share = links / (links.diagonal()[:, None] + links).clamp(min=1)
-    by_chance = size[None, :] / (size[:, None] + size[None, :] - 1).clamp(min=1)
-    relative = share / by_chance.clamp(min=1e-9)
-    mixing = (relative + relative.T) / 2
+    links = np.bincount(pair, minlength=k * k).reshape(k, k).astype(np.float64)  # from i to j
+    share = links / np.maximum(links.diagonal()[:, None] + links, 1)
+    by_chance = size[None, :] / np.maximum(size[:, None] + size[None, :] - 1, 1)
+    relative = share / np.maximum(by_chance, 1e-9)
+    mixing: NDArray[np.float64] = (relative + relative.T) / 2
     few = size < FEWEST_COMPARED
     mixing[few] = mixing[:, few] = 0
-    return mixing.fill_diagonal_(0).numpy()
+    np.fill_diagonal(mixing, 0)
+    return mixing
+
+
+def nearest_others(rows: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    """The numbers (n, count) of the rows with the largest products with each of `rows` (n, P), best first, besides
+    itself."""
+    n = len(rows)
+    found = np.empty((n, count), np.int64)
+    at_once = max(1, ENTRIES_AT_ONCE // n)
+    block = np.empty((min(at_once, n), n), np.float32)  # one for all blocks
+    for start in range(0, n, at_once):
+        some = rows[start : start + at_once]
+        products = np.matmul(some, rows.T, out=block[: len(some)])
+        products[np.arange(len(some)), np.arange(start, start + len(some))] = -np.inf
+        found[start : start + at_once] = _largest(products, count)
+    return found
+
+
+def _largest(values: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    """The columns (rows, count) of the largest of `values` (rows, n), largest first.
+
+    The count-th largest of the maxima of groups of columns is at most the count-th largest of all: only what reaches
+    it is sorted, which is many times faster than partitioning every row.
+    """
+    rows, n = values.shape
+    width = max(1, min(64, n // (4 * count)))  # columns in a group
+    maxima = values[:, : n // width * width].reshape(rows, width, -1).max(axis=1)  # (rows, groups ≥ count)
+    bound = np.partition(maxima, -count, axis=1)[:, -count]
+    reach = np.flatnonzero(values >= bound[:, None])
+    row, column = np.divmod(reach, n)
+    order = np.lexsort((-values.ravel()[reach], row))
+    first = np.searchsorted(row, np.arange(rows))  # `row` is sorted, and stays so
+    return column[order][first[:, None] + np.arange(count)]
 
 
 def _map(
-    rows: Tensor, of: Tensor, centre: Tensor, empty: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Places (n, 2) of all images and (K, 2) of the categories, in [0, 1].
+    rows: NDArray[np.float32], of: NDArray[np.int64], centre: NDArray[np.float32], own: NDArray[np.float32],
+    filled: NDArray[np.int64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:  # fmt: skip
+    """Places (n, 2) of all images and (K, 2) of the categories, in [0, 1]; `own` (n,) is an image's cosine with the
+    centre of its category, `filled` are the categories that have images.
 
     Categories are placed by t-SNE of their centres (unless there are very many). An image lies near its own, drawn
     towards the other centre that it resembles most, so that doubtful images lie at the border.
     Costs K² and n·K, not n².
     """
+    from scipy.spatial import KDTree
+
     centres = np.full((len(centre), 2), np.nan)
     if not len(rows):
         return np.empty((0, 2)), centres
-    filled = np.flatnonzero(~empty)
-    centres[filled] = _spread_out(centre[filled].double().numpy())
-    at = torch.from_numpy(np.nan_to_num(centres)).float()  # (K, 2)
-    apart = torch.cdist(at[filled], at[filled]).fill_diagonal_(torch.inf).min(dim=1).values.clamp(max=1)
-    radius = torch.zeros(len(centre))
-    radius[filled] = torch.where(apart.isfinite(), apart, 1.0).clamp(min=float(apart.quantile(0.25))) * 0.42
+    centres[filled] = _spread_out(centre[filled].astype(np.float64))
+    at = np.nan_to_num(centres)  # (K, 2)
+    apart = np.minimum(KDTree(at[filled]).query(at[filled], k=2)[0][:, 1], 1)  # infinite if there is no other
+    radius = np.zeros(len(centre))
+    radius[filled] = np.maximum(apart, np.quantile(apart, 0.25)) * 0.42
 
     # the more an image resembles a second centre, the further it leans towards that one, up to almost half the way
     likeness, rival = _second_centre(rows, of, centre[filled], filled)
-    own = (rows * centre[of]).sum(dim=1)
     less = own - likeness  # (n,); infinite if there is no second centre
-    usual = less.median().clamp(min=1e-3) if len(filled) > 1 else torch.tensor(1.0)
-    lean = (-2 * less / usual).exp().clamp(max=1) * 0.45
+    usual = max(float(np.quantile(less, 0.5, method="lower")), 1e-3) if len(filled) > 1 else 1.0
+    lean = np.exp(np.minimum(-2 * less / usual, 0)) * 0.45
     towards = at[rival] - at[of]
 
     # the two main directions in which images differ from their centre, in units of a usual difference
     residual = rows - centre[of]
-    directions = torch.linalg.eigh(residual.T @ residual).eigenvectors[:, -2:]  # (P, ≤ 2)
-    offset = F.pad(residual @ directions, (0, 2 - directions.shape[1]))
-    offset /= offset.square().mean(dim=0).sqrt().clamp(min=1e-9) * 2
-    offset /= (1 + offset.square().sum(dim=1, keepdim=True)).sqrt()  # nothing leaves the disc
-    places = (at[of] + lean[:, None] * towards + radius[of][:, None] * offset).double().numpy()
+    directions = np.linalg.eigh(residual.T @ residual).eigenvectors[:, -2:]  # (P, ≤ 2)
+    directions = directions * np.where(directions.sum(axis=0) < 0, -1, 1)  # signs are arbitrary: fix them
+    offset = np.zeros((len(rows), 2))
+    offset[:, : directions.shape[1]] = residual @ directions
+    offset /= np.maximum(np.sqrt(np.square(offset).mean(axis=0)), 1e-9) * 2
+    offset /= np.sqrt(1 + np.square(offset).sum(axis=1, keepdims=True))  # nothing leaves the disc
+    places = at[of] + lean[:, None] * towards + radius[of][:, None] * offset
     low, high = places.min(axis=0), places.max(axis=0)
     scale = np.maximum(high - low, 1e-9)
     return (places - low) / scale, (centres - low) / scale
 
 
-def _second_centre(rows: Tensor, of: Tensor, centre: Tensor, filled: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+def _second_centre(
+    rows: NDArray[np.float32], of: NDArray[np.int64], centre: NDArray[np.float32], filled: NDArray[np.int64]
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Of each row, the largest cosine (n,) with the centre (c, P) of a category of `filled` (c,) that is not its own,
     and that category (n,)."""
-    numbers = torch.from_numpy(filled)
-    cosines, rivals = [], []
-    size = max(1, ENTRIES_AT_ONCE // len(centre))
-    for block, own in zip(rows.split(size), of.split(size), strict=True):
-        best = (block @ centre.T).masked_fill_(numbers == own[:, None], -torch.inf).max(dim=1)
-        cosines.append(best.values)
-        rivals.append(numbers[best.indices])
-    return torch.cat(cosines), torch.cat(rivals)
+    cosine, rival = np.empty(len(rows), np.float32), np.empty(len(rows), np.int64)
+    own = np.searchsorted(filled, of)  # the column of each row's own category
+    at_once = max(1, ENTRIES_AT_ONCE // len(centre))
+    for start in range(0, len(rows), at_once):
+        some = slice(start, start + at_once)
+        products = rows[some] @ centre.T
+        every = np.arange(len(products))
+        products[every, own[some]] = -np.inf
+        best = products.argmax(axis=1)
+        cosine[some], rival[some] = products[every, best], filled[best]
+    return cosine, rival
 
 
 def _spread_out(centre: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -38,7 +38,7 @@ def page_of(discovery: Discovery, model: Model, table: Table, run: Run, features
     id_of = {category.name: category.id for category in discovery.categories}
     category = np.array([id_of[member.category] for member in discovery.members], dtype=np.int64)  # (n,)
     with torch.inference_mode():
-        embedding = model.embedding(features.to(model.device))
+        embedding = model.embedding(features.to(model.device)).float().cpu().numpy()
     relations = relate(embedding, category, len(discovery.categories), len(model.known))
     names = [c.name for c in discovery.categories]
     findings = read_findings(run)
