@@ -25,8 +25,6 @@ def unescaped(text: str) -> str:
         code = int(match[1] or match[2] or "5c", 16)
         return chr(0xDC00 + code if match[1] and code > 0x7F else code)
 
-    if "\\" not in text:  # nearly every cell
-        return text
     return re.sub(r"\\(?:\\|x([0-9a-f]{2})|u([0-9a-f]{4}))", plain, text)
 
 

@@ -1,7 +1,8 @@
 """What was discovered: the categories, their members, and how sure each assignment is; read back from a run and
 corrected. Nothing here needs torch or numpy, so that an edit on the command line is made at once."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,13 +57,14 @@ class Discovery:
     """
 
     def __init__(
-        self, run: str | Path, categories: list[Category], members: list[Member], skipped: list[Skipped]
+        self, run: str | Path, categories: list[Category], members: "list[Member] | _Rows", skipped: list[Skipped]
     ) -> None:
         """Categories and members as the model found them; what people corrected is read from the run's log."""
         self.run = Path(run)
-        self.found_categories, self.found_members, self.skipped = categories, members, skipped
-        self._found = {member.path: member.category_id for member in members}
-        self._log = EditLog(self.run / EDITS, fingerprint(self._found.items()))
+        self.found_categories, self._found_members, self.skipped = categories, members, skipped
+        found = members.places() if isinstance(members, _Rows) else [(m.path, m.category_id) for m in members]
+        self._found = dict(found)
+        self._log = EditLog(self.run / EDITS, fingerprint(found))
         self._seen: tuple[int, list[Category], list[Member]] | None = None  # as shown after so many edits
 
     @classmethod
@@ -75,7 +77,14 @@ class Discovery:
             raise NewkindsError(f"{directory.folder} {why}: it has no assignments.csv (newkinds discover makes one).")
         entries = read_categories(directory)
         categories = [Category(**{**entry, "id": number}) for number, entry in enumerate(entries)]
-        return cls(run, categories, _read_members(directory, categories), _read_skipped(directory))
+        return cls(run, categories, _Rows(directory, categories), _read_skipped(directory))
+
+    @property
+    def found_members(self) -> list[Member]:
+        """All images as the model assigned them."""
+        if isinstance(self._found_members, _Rows):
+            self._found_members = self._found_members.members()
+        return self._found_members
 
     # -- what it shows --------------------------------------------------------------------------------------
 
@@ -412,30 +421,57 @@ def _read_skipped(run: RunDirectory) -> list[Skipped]:
     return [Skipped(row["path"], row["reason"]) for row in rows]
 
 
-def _read_members(run: RunDirectory, categories: Sequence[Category]) -> list[Member]:
-    """The images of `assignments.csv`; their categories are called as they are now, not as they were then."""
-    number_of = {category.name: category.id for category in categories}
-    defaults = category_names([c.name for c in categories if not c.is_new], len(categories))
-    try:
-        members = []
-        for row in run.read_table("assignments.csv"):
-            # runs of version 0.1 have no ids: their tables name categories as `categories.json` did then
-            number = row.get("category_id")
-            of = int(number) if number is not None else number_of.get(row["category"])
-            category = categories[defaults.index(row["category"]) if of is None else of]
-            confidence, unlike = float(row["confidence"]), row.get("unlike")
-            members.append(
-                Member(
-                    row["path"], row["given_label"] or None, category.name, category.is_new, confidence,
-                    float(unlike) if unlike else None, category.id,
+class _Rows:
+    """The rows of `assignments.csv`. They become members when these are asked for: most edits need only the paths."""
+
+    def __init__(self, run: RunDirectory, categories: Sequence[Category]) -> None:
+        columns, self.rows = run.read_rows("assignments.csv")
+        self.file, self.categories = run.path("assignments.csv"), categories
+        self.column = {name: place for place, name in enumerate(columns)}
+
+    def places(self) -> list[tuple[str, int]]:
+        """Path and category of each image."""
+        with self._expected():
+            path = self.column["path"]
+            if (number := self.column.get("category_id")) is None:
+                return list(zip([row[path] for row in self.rows], self._by_name(), strict=True))
+            found = [(row[path], int(row[number])) for row in self.rows]
+            if not all(0 <= category < len(self.categories) for _, category in found):
+                raise IndexError("a category that is not there")
+            return found
+
+    def members(self) -> list[Member]:
+        """The images; their categories are called as they are now, not as they were when the table was written."""
+        with self._expected():
+            label, sure, unlike = (self.column.get(name) for name in ("given_label", "confidence", "unlike"))
+            if label is None or sure is None:
+                raise KeyError("given_label" if label is None else "confidence")
+            made = []
+            for row, (path, number) in zip(self.rows, self.places(), strict=True):
+                category = self.categories[number]
+                far = float(row[unlike]) if unlike is not None and row[unlike] else None
+                made.append(
+                    Member(path, row[label] or None, category.name, category.is_new, float(row[sure]), far, number)
                 )
-            )  # fmt: skip
-    except (KeyError, ValueError, IndexError) as error:
-        raise NewkindsError(
-            f"{run.path('assignments.csv')} is damaged or does not fit categories.json ({error}): delete it and run "
-            "newkinds discover again."
-        ) from None
-    return members
+            return made
+
+    def _by_name(self) -> Iterator[int]:
+        """Categories in a run of version 0.1, whose table names them as `categories.json` did then."""
+        number_of = {category.name: category.id for category in self.categories}
+        defaults = category_names([c.name for c in self.categories if not c.is_new], len(self.categories))
+        for row in self.rows:
+            name = row[self.column["category"]]
+            yield number_of[name] if name in number_of else defaults.index(name)
+
+    @contextmanager
+    def _expected(self) -> Iterator[None]:
+        try:
+            yield
+        except (KeyError, ValueError, IndexError) as error:
+            raise NewkindsError(
+                f"{self.file} is damaged or does not fit categories.json ({error}): delete it and run newkinds "
+                "discover again."
+            ) from None
 
 
 def read_categories(run: RunDirectory) -> list[dict[str, Any]]:
