@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .verbs.count import count_categories as count_categories
     from .verbs.discover import discover as discover
     from .verbs.discover import tune as tune
+    from .verbs.export import export as export
     from .verbs.figures import figures as figures
     from .verbs.train import train as train
 
@@ -38,6 +39,7 @@ _HOME = {
     "Encoder": "encoders.encoder", "NewkindsError": "errors", "Tokens": "encoders.tokens",
     "assign": "verbs.assign", "check": "verbs.check", "count_categories": "verbs.count",
     "diagnose_runs": "evaluation.diagnose", "discover": "verbs.discover", "evaluate": "evaluation.judge",
+    "export": "verbs.export",
     "figures": "verbs.figures", "load": "discovery.finished", "predict": "discovery.finished", "train": "verbs.train",
     "tune": "verbs.discover",
 }  # fmt: skip

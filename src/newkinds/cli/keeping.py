@@ -51,7 +51,10 @@ def _cache_clear(keys: Sequence[str] = (), everything: bool = False) -> None:
     show(listing(clear_caches(keys), f"deleted from {cache_root()}"))
 
 
-KINDS = ("methods", "organizers", "tunings", "assigners", "backbones", "datasets", "checks", "counters", "recipes")
+KINDS = (
+    "methods", "organizers", "tunings", "assigners", "backbones", "datasets", "checks", "counters", "recipes",
+    "exports",
+)  # fmt: skip
 
 
 @verb(argument("kind", "KIND", ", ".join(KINDS), nargs="?", choices=KINDS, default=None))

@@ -109,3 +109,21 @@ def _diagnose(runs: list[str], **chosen: Any) -> None:
     from ..evaluation.diagnose import diagnose_runs
 
     show(diagnose_runs(runs, **chosen).text)
+
+
+@verb(
+    RUN,
+    argument("--to", "FORMAT", "onnx, torch … (newkinds list exports)", required=True),
+    argument("--out", "TARGET", "folder or file to write, which is not there yet, or an empty folder", required=True),
+    argument("--images", "IMAGE", "onnx, torch: compare on these images (default: 100 of the run's own)", nargs="+"),
+)
+def _export(run: str, to: str, out: str, **chosen: Any) -> None:
+    """Take what a run found elsewhere, with all corrections by hand: the model for onnxruntime or torch, or the data in
+    the formats of other tools.
+
+    newkinds export runs/photos --to onnx --out model-onnx    the model as one graph, for onnxruntime alone
+    newkinds export runs/photos --to torch --out model-torch
+    """
+    from ..verbs.export import export
+
+    show(f"{out}: {export(run, to, out, **chosen)}")

@@ -1,38 +1,105 @@
-"""README.md of a run directory."""
+"""README.md of a run directory, and of its model where that is exported: data, counts, protocol, limits."""
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from ..runs.protocol import describe_protocol
 from ..runs.run import Run
-from ..text import visible
-from .categories import Discovery
+from ..text import percent, text_table, visible
+from .categories import Category, Discovery
+
+PREDICT = "newkinds predict THIS_FOLDER image.jpg more-images/"
+MOST_NAMED = 30  # categories of a sort that are listed one by one
 
 
-def run_card(run: Run, known: Sequence[str], discovery: Discovery | None) -> str:
-    """What this model is and how to use it."""
-    protocol = "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in describe_protocol(run))
-    found = ""
-    if discovery is not None:
-        found = (
-            f"{len(discovery.members):,} images assigned, {len(discovery.skipped):,} skipped (`skipped.csv`); "
-            f"{len(discovery.known)} known categories, {len(discovery.new)} new ones with members.\n\n"
-        )
+def run_card(run: Run, known: Sequence[str], discovery: Discovery | None, usage: str = PREDICT) -> str:
+    """What this model is, what it was made from, how to use it, and what it cannot do. `usage`: the commands."""
+    elsewhere = usage != PREDICT
+    found = "" if discovery is None else _found(discovery, "" if elsewhere else " (`skipped.csv`)")
+    limits = "\n".join(f"- {limit}" for limit in _limits(run, discovery))
     return f"""\
 # {_cell(run.folder.resolve().name)}
 
 A model that sorts images into known and new categories, made by newkinds.
 
+```
+{usage}
+```
+
+## Data and protocol
+
 | | |
 |---|---|
-{protocol}
+{_protocol(run, elsewhere)}
 
-{found}Known classes: {", ".join(map(_cell, known))}.
+Known classes: {", ".join(map(_cell, known))}.
 
-```
-newkinds predict THIS_FOLDER image.jpg more-images/
-```
+{found}## Limits
+
+{limits}
 """
+
+
+def _protocol(run: Run, elsewhere: bool) -> str:
+    """The rows of the table; a card that goes elsewhere does not tell where on this machine the images are."""
+    rows = describe_protocol(run)
+    root = run.config().data.get("root")
+    if elsewhere and root:
+        rows = [(name, value.replace(str(root), Path(root).name)) for name, value in rows]
+    return "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in rows)
+
+
+def _found(discovery: Discovery, where: str) -> str:
+    thrown_out = sum(member.status == "junk" for member in discovery.members)
+    counts = (
+        f"{len(discovery.members):,} images assigned, {len(discovery.skipped):,} skipped{where}"
+        f"{f', {thrown_out:,} thrown out by hand' if thrown_out else ''}; "
+        f"{len(discovery.known)} known categories, {len(discovery.new)} new ones with members."
+    )
+    known = sorted((category for category in discovery.known if category.size), key=lambda category: -category.size)
+    return f"## What was found\n\n{counts}\n\n{_sizes('known category', known)}{_sizes('new category', discovery.new)}"
+
+
+def _sizes(title: str, categories: Sequence[Category]) -> str:
+    if not categories:
+        return ""
+    rows = [[_cell(c.name), f"{c.size:,}", f"{c.confidence:.2f}"] for c in categories[:MOST_NAMED]]
+    left = categories[MOST_NAMED:]
+    if left:
+        rows.append([f"{len(left):,} more", f"{sum(category.size for category in left):,}", ""])
+    return text_table([title, "images", "confidence"], rows) + "\n\n"
+
+
+def _limits(run: Run, discovery: Discovery | None) -> Iterator[str]:
+    """What the model cannot do, in sentences."""
+    yield (
+        "Every image gets one of these categories, whatever it shows. With `unlike` above 1 it is probably none of "
+        "them: strangers that look quite different are nearly always told in this way, near ones (another species of "
+        "the same genus) rarely."
+    )
+    from .report.evidence import read_calibration  # with it jinja2 is imported
+
+    calibration = read_calibration(run)
+    if calibration is None:
+        yield "Confidence is not calibrated: it is the share of a softmax, and says little about how often it is right."
+    else:
+        error = "" if calibration.error is None else f" It is off by {percent(calibration.error)} points on average."
+        images = f" ({calibration.images:,} images.)" if calibration.images else ""
+        yield f"{_cell(calibration.note)}{images}{error}"
+    yield (
+        "New categories were found by what images look like, without anybody's word on what belongs together: they may "
+        "be finer or coarser than a person would have them, and their number is an estimate or was given."
+    )
+    yield "It was made for images like those above. Of others, with another camera, season or place, nothing is known."
+    if discovery is not None and (edits := discovery.corrections().in_force):
+        kinds = ", ".join(f"{count} × {kind}" for kind, count in Counter(str(edit["edit"]) for edit in edits).items())
+        yield (
+            f"Corrected by hand {len(edits)} time{'' if len(edits) == 1 else 's'} ({kinds}). Names, merged, split and "
+            "thrown-out categories count for new images too; what was said about single images does not, and nothing "
+            "was learnt from any of it."
+        )
 
 
 def _cell(text: str) -> str:

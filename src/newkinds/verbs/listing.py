@@ -8,6 +8,7 @@ from ..assigners import ASSIGNERS
 from ..checks import CHECKS
 from ..cluster.count import COUNTERS
 from ..data import DATASETS
+from ..discovery.export import EXPORTS
 from ..encoders.backbones import known_backbones
 from ..encoders.organizers import ORGANIZERS
 from ..encoders.tunings import TUNINGS
@@ -27,6 +28,7 @@ def listing(kind: str | None = None) -> str:
         "datasets": _described(DATASETS),
         "checks": _described(CHECKS),
         "counters": _described(COUNTERS),
+        "exports": _described(EXPORTS),
         "recipes": [(method, ", ".join(names)) for method, names in groupby(recipe_names(), posixpath.dirname)],
     }
     blocks = []

@@ -1,0 +1,23 @@
+"""The model as a folder that needs no newkinds: for onnxruntime, and for torch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..categories import Discovery
+from .base import EXPORTS
+
+
+@EXPORTS.register("onnx")
+def to_onnx(discovery: Discovery, target: Path, *, images: Sequence[str | Path] = ()) -> str:
+    """The model as one ONNX graph, with a script that needs onnxruntime, numpy and Pillow alone."""
+    from .onnx import write
+
+    return write(discovery, target, images)
+
+
+@EXPORTS.register("torch")
+def to_torch(discovery: Discovery, target: Path, *, images: Sequence[str | Path] = ()) -> str:
+    """The model as weights and plain torch code, with a script of ten lines that needs torch and timm alone."""
+    from .torch import write
+
+    return write(discovery, target, images)
