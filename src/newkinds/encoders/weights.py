@@ -6,7 +6,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,15 +34,23 @@ def load_weights(network: nn.Module, file: Path) -> None:
     (`module.`, {"teacher": …}); a teacher is preferred to a student. Position embeddings are resized. Heads are left
     out.
     """
+    state = _translate(read_tensors(file), network, network.state_dict())
+    advice = "Choose the backbone they were made for (`newkinds list backbones`), or pass another file."
+    fill(network, state, file, "the backbone", HEAD_NAMES, advice)
+
+
+def fill(
+    network: nn.Module, state: Mapping[str, Tensor], file: Path, what: str, unneeded: re.Pattern[str], advice: str
+) -> None:
+    """Put the tensors of `file` into a network; every one must have its place and shape there, but `unneeded` ones."""
     wanted = network.state_dict()
-    state = _translate(read_tensors(file), network, wanted)
     require_finite(state, wanted, file)
     counters = [name for name in wanted if name.endswith("num_batches_tracked")]  # older files have none
     shapes = {name: (tuple(state[name].shape), tuple(wanted[name].shape)) for name in wanted if name in state}
     wrong = {
         f"of {len(wanted)} tensors are missing": [n for n in wanted if n not in state and n not in counters],
         "have another shape": [f"{n} is {has}, not {wants}" for n, (has, wants) in shapes.items() if has != wants],
-        "are unknown to the backbone": [n for n in state if n not in wanted and not HEAD_NAMES.match(n)],
+        f"are unknown to {what}": [n for n in state if n not in wanted and not unneeded.match(n)],
     }
     reasons = [
         f"{len(names)} {what} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
@@ -51,8 +59,7 @@ def load_weights(network: nn.Module, file: Path) -> None:
     ]
     if reasons:
         raise NewkindsError(
-            f"the weights in {file} are of another architecture than the backbone: {'; '.join(reasons)}. "
-            "Choose the backbone they were made for (`newkinds list backbones`), or pass another file."
+            f"the weights in {file} are of another architecture than {what}: {'; '.join(reasons)}. {advice}"
         )
     network.load_state_dict({name: state.get(name, value) for name, value in wanted.items()})
 
@@ -104,25 +111,31 @@ def resize_position_embedding(embedding: Tensor, side: int) -> Tensor:
     return torch.cat([embedding[:, :prefix], grid.flatten(2).transpose(1, 2)], dim=1)
 
 
-def pretrained_file(name: str, hub_id: str | None, url: str | None) -> Path:
-    """The published weights of a timm model: from the cache of the hub, else downloaded into it."""
+def pretrained_file(
+    name: str, hub_id: str | None, url: str | None = None, files: Sequence[str] = (HUB_FILE,),
+    otherwise: str = "or use the bundled backbone 'tiny', which needs no download",
+) -> Path:  # fmt: skip
+    """The published weights of a model, the first of `files` that there is: from the cache of the hub, else downloaded
+    into it."""
     import huggingface_hub as hub  # slow to import, and needed only here
 
-    otherwise = "or use the bundled backbone 'tiny', which needs no download"
     if not hub_id and not url:
         raise NewkindsError(
             f"there are no pretrained weights for '{name}': pass your own with --weights FILE, {otherwise}."
         )
-    address = f"https://huggingface.co/{hub_id}/resolve/main/{HUB_FILE}" if hub_id else url
+    address = f"https://huggingface.co/{hub_id}/resolve/main/{files[0]}" if hub_id else url
     by_hand = f"download {address} on another machine, copy it here and pass it with --weights FILE, {otherwise}."
     if not hub_id:
         raise NewkindsError(f"the weights of '{name}' are not on the model hub: {by_hand}")
-    if (cached := cached_file(hub_id)) is not None:
+    if (cached := cached_file(hub_id, files)) is not None:
         return cached
     try:
         if not hub.constants.HF_HUB_OFFLINE:
             _connect(hub.constants.ENDPOINT)
-        return Path(hub.hf_hub_download(hub_id, HUB_FILE))
+        for file in files[:-1]:
+            with suppress(hub.utils.EntryNotFoundError):
+                return Path(hub.hf_hub_download(hub_id, file))
+        return Path(hub.hf_hub_download(hub_id, files[-1]))
     except Exception as error:  # the hub, its HTTP library and the disk each raise their own kinds
         reason = str(getattr(error, "reason", error)).strip().split("\n")[0].rstrip(".")
         raise NewkindsError(
@@ -130,12 +143,12 @@ def pretrained_file(name: str, hub_id: str | None, url: str | None) -> Path:
         ) from error
 
 
-def cached_file(hub_id: str | None) -> Path | None:
-    """The weights of a timm model in the cache of the hub, if they are there."""
+def cached_file(hub_id: str | None, files: Sequence[str] = (HUB_FILE,)) -> Path | None:
+    """The weights of a model in the cache of the hub, the first of `files` that is there."""
     import huggingface_hub as hub
 
-    cached = hub.try_to_load_from_cache(hub_id, HUB_FILE) if hub_id else None
-    return Path(cached) if isinstance(cached, str) else None
+    cached = [hub.try_to_load_from_cache(hub_id, file) for file in files] if hub_id else []
+    return next((Path(file) for file in cached if isinstance(file, str)), None)
 
 
 def _connect(address: str) -> None:
@@ -159,8 +172,7 @@ def _translate(tensors: dict[str, Tensor], network: Any, wanted: Collection[str]
     """The part of a file that belongs to the backbone, under the names of timm."""
     if not any(CHUNKED_BLOCK.search(name) for name in wanted):  # EfficientNets have such names themselves
         tensors = {CHUNKED_BLOCK.sub(r"\1blocks.\2.", name): value for name, value in tensors.items()}
-    prefix = _backbone_prefix(tensors, wanted)
-    state = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    state = without_prefix(tensors, wanted)
     has_positions = isinstance(getattr(network, "pos_embed", None), Tensor)
     positions = state.get("pos_embed")
     if has_positions and positions is not None and positions.ndim == 3 and positions.is_floating_point():
@@ -196,8 +208,15 @@ def _set_aside(state: Mapping[str, Tensor], wanted: Collection[str]) -> tuple[di
     return through, aside
 
 
-def _backbone_prefix(names: Iterable[str], wanted: Collection[str]) -> str:
-    """The backbone's prefix in a file, e.g. "teacher.module.backbone.": each ending the network knows votes for one."""
+def without_prefix(tensors: Mapping[str, Tensor], wanted: Collection[str]) -> dict[str, Tensor]:
+    """The tensors of a file that lie under the network's prefix in it, e.g. "teacher.module.backbone.", by the names
+    that the network `wanted`."""
+    prefix = _network_prefix(tensors, wanted)
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _network_prefix(names: Iterable[str], wanted: Collection[str]) -> str:
+    """Each ending that the network knows votes for a prefix."""
     votes: Counter[str] = Counter()
     for name in names:
         parts = name.split(".")
@@ -212,9 +231,11 @@ def _unreadable(file: Path, error: Exception) -> str:
     if isinstance(error, OSError):
         return f"cannot read the weight file {file}: {error.strerror or error}."
     forbidden = re.search(r"GLOBAL (\S+)", str(error))
-    if forbidden:
+    program = "TorchScript" in str(error)  # such as the files that OpenAI published
+    if forbidden or program:
+        held = "a TorchScript program" if forbidden is None else f"the Python object {forbidden[1]}"
         return (
-            f"{file} holds more than tensors (the Python object {forbidden[1]}) and is not loaded, as that "
+            f"{file} holds more than tensors ({held}) and is not loaded, as that "
             "could run code. If you trust it, save its state dict alone, as .safetensors or with torch.save."
         )
     return (
