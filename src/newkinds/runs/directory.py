@@ -87,6 +87,18 @@ class RunDirectory:
             raise NewkindsError(f"{self.folder} is not a run directory: it has no config.yaml.")
         return read_recipe(file)
 
+    def about_model(self) -> dict[str, Any]:
+        """What the model's file says about itself: known classes, k, what was chosen; empty before it is there."""
+        if not self.model_file.is_file():
+            return {}
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(self.verified("model.safetensors"), framework="np") as file:
+                return dict(json.loads((file.metadata() or {})["newkinds"]))
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            raise NewkindsError(f"{self.model_file} is damaged or not a newkinds model: {error}.") from None
+
     @contextmanager
     def claimed(self) -> Iterator[None]:
         """One process at a time trains in a folder, which is made for it; a killed one leaves it free."""

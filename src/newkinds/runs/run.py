@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from ..errors import NewkindsError
 from ..files import json_text, make_folder, remove_leftovers
@@ -73,16 +72,6 @@ class Run(RunDirectory):
                     f"{self.folder} holds a run with other settings ({name} is {there.get(name)!r} there and "
                     f"{value!r} here): choose another --out, or delete the folder to start again."
                 )
-
-    def about_model(self) -> dict[str, Any]:
-        """What the model's file says about itself: known classes, k, what was chosen; empty before it is there."""
-        if not self.model_file.is_file():
-            return {}
-        try:
-            with safe_open(self.verified("model.safetensors"), framework="np") as file:
-                return dict(json.loads((file.metadata() or {})["newkinds"]))
-        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-            raise NewkindsError(f"{self.model_file} is damaged or not a newkinds model: {error}.") from None
 
     def save_state(self, state: dict[str, Any]) -> None:
         buffer = io.BytesIO()
