@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -37,7 +38,12 @@ class EditLog:
 
     def __init__(self, file: Path, of: str) -> None:
         self.file, self.of = file, of
-        self._read: tuple[tuple[int, int, int], list[dict[str, Any]]] | None = None  # what was read, and the file then
+        self._forget()
+
+    def _forget(self) -> None:
+        self._known: list[dict[str, Any]] = []  # header and edits that were read already
+        self._inode, self._offset, self._line = -1, 0, 1  # of what, and up to where
+        self._warned = False
 
     def edits(self) -> list[dict[str, Any]]:
         """All edits, the first one first. Those of another assignment are not these."""
@@ -93,50 +99,72 @@ class EditLog:
     def _entries(self, of_any: bool = False) -> list[dict[str, Any]]:
         """The header and all edits; empty if there are none, or if they are of another assignment."""
         try:
-            seen = self.file.stat()
-            stamp = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
-            if self._read is None or self._read[0] != stamp:
-                self._read = stamp, self._parsed(self.file.read_bytes())
+            if not self._read_on():
+                time.sleep(0.02)  # another process may be in the middle of writing the last line
+                if not self._read_on():
+                    self._warn(
+                        f"{self.file} line {self._line} is not whole: that edit was interrupted and does not count."
+                    )
         except FileNotFoundError:
-            return []
+            self._forget()
         except OSError as error:
             raise NewkindsError(f"cannot read {self.file}: {error.strerror or error}.") from None
-        entries = self._read[1]
-        if entries and entries[0]["of"] != self.of and not of_any:
-            from ..console import warn
-
-            warn(f"{self.file} belongs to categories that the run no longer has: its edits are not shown.")
+        if self._known and self._known[0]["of"] != self.of and not of_any:
+            self._warn(f"{self.file} belongs to categories that the run no longer has: its edits are not shown.")
             return []
-        return list(entries)
+        return list(self._known)
 
-    def _parsed(self, content: bytes) -> list[dict[str, Any]]:
-        """The lines that count. A line that is not whole counts only if a later one shows that an edit is missing."""
-        entries: list[dict[str, Any]] = []
-        broken = 0
-        for number, line in enumerate(content.split(b"\n"), start=1):
-            if not line.strip():
-                continue
-            entry = _entry(line)
-            if entry is None:
-                broken = number
-            elif entry["n"] == len(entries):
-                entries.append(entry)
-                broken = 0
-            elif entry["n"] > len(entries):
-                raise NewkindsError(
-                    f"{self.file} is damaged before line {number}: edit {len(entries)} is missing. Restore it from a "
-                    f"copy, or delete its lines from {broken or number} on to lose the edits from there on."
-                )
-            if len(entries) == 1 and not self._readable(entries[0]):
-                raise NewkindsError(
-                    f"{self.file} was written by a newer version of newkinds (format {entries[0].get('edits')}; this "
-                    f"version reads {VERSION}): update newkinds."
-                )
-        if broken:
-            from ..console import warn
+    def _read_on(self) -> bool:
+        """Read what was added since; whether the last line is whole."""
+        with open(self.file, "rb") as file:
+            seen = os.fstat(file.fileno())
+            if seen.st_ino != self._inode or seen.st_size < self._offset:
+                self._forget()
+                self._inode = seen.st_ino
+            if seen.st_size == self._offset:
+                return True
+            file.seek(self._offset)  # an edit among thousands reads the last line only
+            return self._take(file.read())
 
-            warn(f"{self.file} line {broken} is not whole: that edit was interrupted and does not count.")
-        return entries
+    def _take(self, content: bytes) -> bool:
+        """Add the lines that count. One that is not whole matters only if a later one shows that an edit is missing."""
+        *before, last = content.split(b"\n")
+        for line in before:
+            self._add(line)
+            self._offset += len(line) + 1
+            self._line += 1
+        whole = self._add(last)
+        if whole:  # else it is looked at again
+            self._offset += len(last)
+        return whole
+
+    def _add(self, line: bytes) -> bool:
+        """Whether a line is whole (or empty); one that lost the race for its number is, and does not count."""
+        if not line.strip():
+            return True
+        entry = _entry(line)
+        if entry is None:
+            return False
+        if entry["n"] > len(self._known):
+            raise NewkindsError(
+                f"{self.file} is damaged before line {self._line}: edit {len(self._known)} is missing. Restore it from "
+                "a copy, or delete its lines from there on to lose only the edits in them."
+            )
+        if entry["n"] == len(self._known):
+            if not self._known and not self._readable(entry):
+                raise NewkindsError(
+                    f"{self.file} was written by a newer version of newkinds (format {entry.get('edits')}; this one "
+                    f"reads {VERSION}): update newkinds."
+                )
+            self._known.append(entry)
+        return True
+
+    def _warn(self, message: str) -> None:
+        if not self._warned:
+            from ..console import warn  # slow to import
+
+            warn(message)
+        self._warned = True
 
     @staticmethod
     def _readable(header: Edit) -> bool:
