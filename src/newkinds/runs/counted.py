@@ -4,22 +4,23 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from ..cluster.count import Count, plot
+from ..counted import Count, plot
 from ..errors import NewkindsError
-from .run import Run
+from .directory import RunDirectory
 
+K_AUTO = "k_auto"  # .json and .png: the estimate behind `--k auto`
 LATER_KEYS: dict[str, Callable[[Any], Any]] = {  # of a count that is written; older files have none of them
     "low": int, "high": int, "level": float, "sure": str, "caution": str,
     "votes": lambda votes: {str(part): int(k) for part, k in votes.items()},
 }  # fmt: skip
 
 
-def write_count(counted: Count, run: Run, name: str) -> None:
+def write_count(counted: Count, run: RunDirectory, name: str) -> None:
     run.write(f"{name}.png", plot(counted))
     run.write_json(f"{name}.json", asdict(counted))
 
 
-def read_count(run: Run, name: str = "count") -> Count:
+def read_count(run: RunDirectory, name: str = "count") -> Count:
     """What `count_categories` (or `--k auto`) wrote into a run."""
     record = run.read_json(f"{name}.json")
     try:

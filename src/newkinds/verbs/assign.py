@@ -14,7 +14,8 @@ from ..discovery.categories import Discovery, category_names, read_names
 from ..discovery.finished import LoadedRun, read_features
 from ..errors import NewkindsError
 from ..runs.config import OWN, resolve
-from ..runs.protocol import IMAGES, K_AUTO, earlier_images, require_same_images
+from ..runs.counted import K_AUTO
+from ..runs.protocol import IMAGES, earlier_images, require_same_images
 from ..runs.run import Run
 from ..training.device import choose_device
 from ..training.embedding import Embedded

@@ -27,8 +27,8 @@ from ..encoders.organizers import ORGANIZERS
 from ..errors import NewkindsError
 from ..files import make_folder
 from ..runs.config import OWN, Config, resolve
-from ..runs.counted import read_count
-from ..runs.protocol import K_AUTO, require_same_images
+from ..runs.counted import K_AUTO, read_count
+from ..runs.protocol import require_same_images
 from ..runs.run import Run
 from ..settings import flat
 from ..text import duration

@@ -17,8 +17,8 @@ from ..discovery.finished import LoadedRun
 from ..errors import NewkindsError
 from ..evaluation.judge import score_unlabelled
 from ..runs.config import Config
-from ..runs.counted import read_count, write_count
-from ..runs.protocol import K_AUTO, earlier_images, record_protocol
+from ..runs.counted import K_AUTO, read_count, write_count
+from ..runs.protocol import earlier_images, record_protocol
 from ..runs.run import Run
 from ..training.cache import TokenCache, cached_tokens
 from ..training.device import choose_device

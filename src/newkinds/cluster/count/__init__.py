@@ -4,10 +4,10 @@
 >>> count.answer, count.low, count.high, count.new
 """
 
+from ...counted import how_sure, plot, summary
 from .base import COUNTERS, Count
 from .combination import combined
 from .published import binary, brent, brent_maximum, halving_maximum, ward
-from .shown import how_sure, plot, summary
 
 __all__ = [
     "COUNTERS", "Count", "binary", "brent", "brent_maximum", "combined", "halving_maximum", "how_sure", "plot",

@@ -1,43 +1,16 @@
 """What every way of counting takes and gives: features, labels, and a `Count`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from ...counted import Count
 from ...errors import NewkindsError
 from ...registry import Registry
 from ..metrics import Labels
 from ..points import UNLABELLED, Features, as_features, as_labels
-
-
-@dataclass(frozen=True)
-class Count:
-    """An estimate of the number of categories, and what it rests on."""
-
-    answer: int  # categories in total, known ones included
-    curve: list[tuple[int, float]]  # (K, score), each K once, in the order in which they were tried
-    method: str  # its name in COUNTERS
-    known: int  # classes with labelled images
-    score_is: str = "labelled images that fit"  # in words, a share
-    low: int | None = None  # the interval that holds the true number with probability `level`; None: not estimated
-    high: int | None = None
-    level: float | None = None
-    sure: str = ""  # "sure", "fairly sure" or "unsure"; empty: not estimated
-    votes: dict[str, int] = field(default_factory=dict)  # what each part of the estimate says alone
-    caution: str = ""  # what makes the estimate uncertain, in a sentence
-
-    @property
-    def new(self) -> int:
-        """Categories besides the known ones."""
-        return self.answer - self.known
-
-    @property
-    def score(self) -> float:
-        """The score at the answer."""
-        return dict(self.curve)[self.answer]
 
 
 COUNTERS: Registry[Callable[..., Count]] = Registry("counter")

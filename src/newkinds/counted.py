@@ -1,14 +1,41 @@
-"""A count for the eye: a summary in words and a picture of the curve."""
+"""An estimate of the number of categories: in words, and as a picture of its curve. Needs no torch."""
 
 import io
 import math
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...files import write_whole
-from ...text import percent, text_table
-from .base import Count
+from .files import write_whole
+from .text import percent, text_table
 
 CURVE_SHOWN = 8  # numbers of categories in a summary, of those that were tried
+
+
+@dataclass(frozen=True)
+class Count:
+    """An estimate of the number of categories, and what it rests on."""
+
+    answer: int  # categories in total, known ones included
+    curve: list[tuple[int, float]]  # (K, score), each K once, in the order in which they were tried
+    method: str  # its name in COUNTERS
+    known: int  # classes with labelled images
+    score_is: str = "labelled images that fit"  # in words, a share
+    low: int | None = None  # the interval that holds the true number with probability `level`; None: not estimated
+    high: int | None = None
+    level: float | None = None
+    sure: str = ""  # "sure", "fairly sure" or "unsure"; empty: not estimated
+    votes: dict[str, int] = field(default_factory=dict)  # what each part of the estimate says alone
+    caution: str = ""  # what makes the estimate uncertain, in a sentence
+
+    @property
+    def new(self) -> int:
+        """Categories besides the known ones."""
+        return self.answer - self.known
+
+    @property
+    def score(self) -> float:
+        """The score at the answer."""
+        return dict(self.curve)[self.answer]
 
 
 def summary(count: Count) -> str:
