@@ -328,9 +328,14 @@ def _look_through(
 
 def category_of(number: int, name: str, is_new: bool, members: Sequence[Member]) -> Category:
     """A category of these members: its mean confidence, its most typical images."""
-    typical = sorted(members, key=lambda member: -member.confidence)[:EXEMPLARS]
+    typical = typical_first(members)[:EXEMPLARS]
     mean = sum(member.confidence for member in members) / max(len(members), 1)
     return Category(number, name, is_new, len(members), round(mean, 4), [member.path for member in typical])
+
+
+def typical_first(members: Iterable[Member]) -> list[Member]:
+    """Those of which the model is surest come first."""
+    return sorted(members, key=lambda member: -member.confidence)
 
 
 def _resolve(which: str | int, state: Corrections, or_new: bool = False) -> int:
@@ -349,8 +354,8 @@ def _resolve(which: str | int, state: Corrections, or_new: bool = False) -> int:
     raise NewkindsError(f"there is no category '{which}'.{hint}{make} `newkinds name RUN` lists all of them.")
 
 
-def _free_name(name: str, state: Corrections, besides: int | None = None) -> str:
-    """A name that a category may get, or why it may not."""
+def usable_name(name: str) -> str:
+    """A name that some category may get, or why none may."""
     import re
 
     name = name.strip()
@@ -362,6 +367,12 @@ def _free_name(name: str, state: Corrections, besides: int | None = None) -> str
         raise NewkindsError(f"the name '{name[:40]}…' is longer than {LONGEST_NAME} bytes: choose a shorter one.")
     if name == JUNK_NAME:
         raise NewkindsError(f"'{JUNK_NAME}' means images that were thrown out: choose another name.")
+    return name
+
+
+def _free_name(name: str, state: Corrections, besides: int | None = None) -> str:
+    """A name that no other category has."""
+    name = usable_name(name)
     if any(other == name and number != besides for number, other in state.names.items()):
         raise NewkindsError(f"there is a category '{name}' already: choose another name, or merge the two.")
     return name
