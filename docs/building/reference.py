@@ -56,8 +56,16 @@ def _page(title: str, module: ModuleType, names: list[str]) -> str:
 
 def as_rst(text: str) -> list[str]:
     """Lines of a docstring, which is plain text with `code` and >>> examples, as reStructuredText."""
+    text = re.sub(r"^(\w+)\n-{3,}\n((?:.+\n?)+)", _section, text, flags=re.MULTILINE)
     pieces = re.split(r"(^ *>>>.*?(?:\n\s*\n|\Z)|`[^`\n]+`)", text, flags=re.DOTALL | re.MULTILINE)
     return "".join(_piece(piece) for piece in pieces).splitlines()
+
+
+def _section(found: re.Match[str]) -> str:
+    """Parameters or Attributes of an estimator, as scikit-learn writes them (`name : what it is`), as a list."""
+    title, lines = found[1], re.sub(r"\n\s+", " ", found[2].rstrip("\n")).splitlines()
+    items = [re.sub(r"^(.+?) : ", r"- `\1`: ", line) for line in lines]
+    return "\n".join([f".. rubric:: {title}", "", *items, ""])
 
 
 def _piece(piece: str) -> str:
