@@ -127,3 +127,21 @@ def _export(run: str, to: str, out: str, **chosen: Any) -> None:
     from ..verbs.export import export
 
     show(f"{out}: {export(run, to, out, **chosen)}")
+
+
+@verb(
+    RUN,
+    argument("--port", "N", "port on this machine (default: 8517, or one that is free)", type=int),
+    argument("--images", "FOLDER", "where the images are now, if their folder has moved"),
+    switch("--no-browser", "no_browser", "only print the address"),
+)
+def _studio(run: str, port: int | None = None, images: str | None = None, no_browser: bool = False) -> None:
+    """Look through what was found and correct it, in the browser: a local web app that only you can open.
+
+    newkinds studio runs/photos                       look through the categories and correct them in the browser
+    newkinds studio runs/photos --port 9000 --no-browser
+    newkinds studio runs/photos --images /new/place/of/photos
+    """
+    from ..discovery.studio import open_studio
+
+    open_studio(run, port, images, browser=not no_browser)

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -14,20 +15,23 @@ from torch import Tensor
 from ..console import warn
 from ..data import load_table
 from ..data.folder import files_of, mention_ignored, table_below
+from ..data.images import BadImage
 from ..data.table import Table, readable
 from ..errors import NewkindsError, Skipped
 from ..methods.base import Assignment
-from ..runs.protocol import earlier_images, require_same_images
+from ..runs.protocol import describe_protocol, earlier_images, require_same_images
 from ..runs.run import Run
 from ..training.cache import TokenCache
 from ..training.device import choose_device
-from ..training.embedding import Embedded, embed
+from ..training.embedding import Embedded, embed, fields_of
 from ..training.model import Model, load_model
-from .card import run_card
 from .categories import Discovery, Member, category_of, read_names, write
+from .described import DESCRIBED, Described, TypicalFields, write_described
 from .edits import JUNK, JUNK_NAME
 from .lens import Lens
 from .split import EMBEDDING
+
+FIELD_IMAGES = 6  # images whose primitive fields are drawn on the page
 
 
 @dataclass(frozen=True)
@@ -68,13 +72,24 @@ class LoadedRun:
         embedded = embed(self.model.encoder, table, self.model.device)
         for skipped in embedded.skipped:
             warn(f"{skipped.path} skipped: {skipped.reason}")
+        return self._predictions(table, embedded), embedded.skipped
+
+    def look(self, image: Image.Image) -> tuple[Prediction, np.ndarray]:
+        """The prediction for an opened image, and its unit row (P,) where the run's images are compared."""
+        table = Table([""], [None], lambda _: image)
+        embedded = embed(self.model.encoder, table, self.model.device, workers=0)
+        kept = self.run.path(EMBEDDING).is_file()  # else images are compared by their features: see `read_embedding`
+        rows = self.embedding(embedded.features) if kept else embedded.features.numpy()
+        return self._predictions(table, embedded)[0], rows[0] / max(float(np.linalg.norm(rows[0])), 1e-12)
+
+    def _predictions(self, table: Table, embedded: Embedded) -> list[Prediction]:
         assignment = self.model.assign(embedded.features)
         shown = self._seen_through_edits([table.paths[row] for row in embedded.rows], assignment, embedded.features)
         confidence, unlike = assignment.confidence.tolist(), unlike_of(assignment)
         return [
             Prediction(table.paths[row], name, is_new, round(p, 4), other, number)
             for row, (number, name, is_new), p, other in zip(embedded.rows, shown, confidence, unlike, strict=True)
-        ], embedded.skipped
+        ]
 
     def _seen_through_edits(
         self, paths: Sequence[str], assignment: Assignment, features: Tensor
@@ -86,7 +101,8 @@ class LoadedRun:
         found = Discovery.read(self.run.folder)
         lens = Lens(found, lambda: self.embedding(read_features(self.run)))
         now = lens.shown(category, self.embedding(features) if lens.compares else None).tolist()
-        if decided := {member.path: member.category_id for member in found.members if member.status}:
+        decided = {member.path: member.category_id for member in found.members if member.status}
+        if decided and any(paths):  # an image without a path is none of the run's own
             table = load_table(self.config.data)
             own = {} if table.file is None else {table.file(row).resolve(): p for row, p in enumerate(table.paths)}
             now = [decided.get(own.get(Path(path).resolve(), ""), c) for path, c in zip(paths, now, strict=True)]
@@ -112,18 +128,56 @@ class LoadedRun:
 
     def show(self, table: Table, embedded: Embedded, page: bool = True) -> Discovery:
         """Assign embedded images, and write tables, page and card; the page may be left out."""
-        from .report import render
-        from .report.build import page_of  # jinja2 is needed here only
+        from .report.build import write_card, write_page  # jinja2 is needed here only
 
         assignment = self.model.assign(embedded.features)
         found = gather(self.run, table, embedded, assignment, self.names, len(self.model.known))
-        rows = torch.from_numpy(self.embedding(embedded.features)).half()  # to look at, not to compute with
-        self.run.write(EMBEDDING, save({"embedding": rows}))
-        write(found, self.run)
+        self._keep_embedding(embedded.features)
+        self._describe(found, table)
+        write(found, self.run)  # last: if there are assignments, there is all that the page is made of
         if page:
-            self.run.write("report.html", render(page_of(found, self.model, table, self.run, embedded.features)))
-        self.run.write("README.md", run_card(self.run, self.model.known, found))
+            write_page(self.run)
+        write_card(self.run)
         return found
+
+    def complete(self) -> None:
+        """Write what runs of earlier versions have not kept: what pages are made of, and images compared by."""
+        found = Discovery.read(self.run.folder)
+        table = images_of(self.run)
+        if not self.run.path(EMBEDDING).is_file():
+            kept = self.run.path("features.safetensors").is_file()
+            features = read_features(self.run) if kept else self.embed(table).features
+            if len(features) != len(found.members):
+                raise NewkindsError(
+                    f"{self.run.folder} has features of {len(features)} images, but assigned {len(found.members)}: "
+                    "delete features.safetensors and assignments.csv, and run newkinds discover again."
+                )
+            self._keep_embedding(features)
+        if not self.run.path(DESCRIBED).is_file():
+            self._describe(found, table)
+
+    def described(self) -> Described:
+        """What the model and its settings say about themselves."""
+        return Described(self.model.known, describe_protocol(self.run))
+
+    def _keep_embedding(self, features: Tensor) -> None:
+        rows = torch.from_numpy(self.embedding(features)).half()  # to look at, not to compute with
+        self.run.write(EMBEDDING, save({"embedding": rows}))
+
+    def _describe(self, found: Discovery, table: Table) -> None:
+        write_described(replace(self.described(), fields=self._typical_fields(found, table)), self.run)
+
+    def _typical_fields(self, found: Discovery, table: Table) -> TypicalFields | None:
+        """Primitive fields of the most typical images of the largest categories, new ones first."""
+        row_of = {path: row for row, path in enumerate(table.paths)}
+        largest = sorted(found.found_categories, key=lambda category: (not category.is_new, -category.size))
+        paths = [category.exemplars[0] for category in largest if category.exemplars][:FIELD_IMAGES]
+        try:
+            rows = [row_of[path] for path in paths]
+            fields = fields_of(self.model.encoder, table, rows, self.model.device) if rows else None
+        except BadImage:  # it has vanished since it was embedded: a page without these pictures is better than none
+            return None
+        return None if fields is None else TypicalFields(paths, fields.views, fields.shares, fields.grid)
 
 
 def gather(

@@ -1,0 +1,177 @@
+"""Who may ask the studio anything: only those who have its token, from a page of its own, in bounded time and size."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+SAFE = ("GET", "HEAD")  # requests that change nothing
+MOST_JSON = 16_000_000  # bytes of an edit: all images of a large run, each by its number
+MOST_IMAGE = 48_000_000  # bytes of a dropped image
+BODY_WITHIN = 20.0  # seconds from a request's head to its end; an image of 48 MB needs far less on one machine
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+CLOSED = (
+    "This studio opens only with its token: copy the whole address that `newkinds studio` printed in the terminal "
+    "(http://127.0.0.1:…/?token=…). If it was started again since, take the new one."
+)
+
+
+class TooLarge(Exception):
+    """The body is larger than it may be."""
+
+
+class TooSlow(Exception):
+    """The body did not arrive in time."""
+
+
+class Guard:
+    """Lets a request through to `app` if it may pass.
+
+    The token opens the studio as often as wanted; a ticket does so once. (What starts a browser shows other users of
+    the machine the address in the list of processes, so it gets a ticket.)
+    """
+
+    def __init__(self, app: App, port: int) -> None:
+        self.app, self.port = app, port
+        self.token, self._tickets = secrets.token_urlsafe(24), set[str]()
+        self.cookie = f"newkinds-studio-{port}"  # cookies know no ports: two studios must not share one
+
+    def ticket(self) -> str:
+        made = secrets.token_urlsafe(24)
+        self._tickets.add(made)
+        return made
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        started = False
+
+        async def send_guarded(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                named = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    named[name] = value
+                named.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        refusal = self._refusal(scope, headers)
+        if refusal is not None:
+            refusal.headers["Connection"] = "close"  # whatever else it wanted to send
+            await refusal(scope, receive, send_guarded)
+            return
+        try:
+            await self.app(scope, _bounded(receive, most_bytes(scope)), send_guarded)
+        except (TooLarge, TooSlow) as error:
+            if not started:
+                response = _too_large(most_bytes(scope)) if isinstance(error, TooLarge) else _say("too slow.", 408)
+                response.headers["Connection"] = "close"
+                await response(scope, receive, send_guarded)
+
+    def _refusal(self, scope: MutableMapping[str, Any], headers: Headers) -> Response | None:
+        """What is answered instead of the app, or None."""
+        host = headers.get("host", "")
+        name, _, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
+        if (name or host) not in LOOPBACK or (name and port not in ("", str(self.port))):  # DNS rebinding
+            return _say("the studio answers only to 127.0.0.1 and localhost.", 421)
+        given = QueryParams(scope["query_string"]).get("token")
+        if given is not None and scope["method"] in SAFE:
+            return self._admission(given)
+        if not _is(_cookie(headers, self.cookie), self.token):
+            return _say(CLOSED, 403)
+        site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+        is_visit = scope["method"] in SAFE and headers.get("sec-fetch-mode") == "navigate"
+        if site not in (None, "same-origin", "none") and not is_visit:
+            return _say("this request comes from another site.", 403)
+        if origin is not None and origin != f"http://{host}":
+            return _say("this request comes from another site.", 403)
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > most_bytes(scope):
+            return _too_large(most_bytes(scope))
+        return None
+
+    def _admission(self, given: str) -> Response:
+        """A cookie for a token or a ticket, at an address without it: that one may be seen and bookmarked."""
+        ticket = next((ticket for ticket in self._tickets if _is(given, ticket)), None)
+        if ticket is not None:
+            self._tickets.discard(ticket)
+        elif not _is(given, self.token):
+            return _say(CLOSED, 403)
+        response = RedirectResponse("/", 303)
+        response.set_cookie(self.cookie, self.token, httponly=True, samesite="strict", path="/")
+        return response
+
+
+def most_bytes(scope: MutableMapping[str, Any]) -> int:
+    """How large the body of a request may be."""
+    if scope["method"] in SAFE:
+        return 0
+    return MOST_IMAGE if scope["path"] == "/api/look" else MOST_JSON
+
+
+def _bounded(receive: Receive, most: int) -> Receive:
+    """The body of a request, but not more than so many bytes, and not later than it may come."""
+    taken, ends = 0, asyncio.get_running_loop().time() + BODY_WITHIN
+    is_whole = False
+
+    async def receive_some() -> Message:
+        nonlocal taken, is_whole
+        if is_whole:  # what comes now is only that the client has gone
+            return await receive()
+        try:
+            message = await asyncio.wait_for(receive(), ends - asyncio.get_running_loop().time())
+        except (asyncio.TimeoutError, TimeoutError):
+            raise TooSlow from None
+        if message["type"] == "http.request":
+            taken += len(message.get("body", b""))
+            is_whole = not message.get("more_body", False)
+            if taken > most:
+                raise TooLarge
+        return message
+
+    return receive_some
+
+
+def _cookie(headers: Headers, name: str) -> str:
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(name)
+    except CookieError:
+        return ""
+    return "" if found is None else found.value
+
+
+def _is(given: str, secret: str) -> bool:
+    return secrets.compare_digest(given.encode("utf-8", "replace"), secret.encode())
+
+
+def _too_large(most: int) -> Response:
+    return _say(f"a request of more than {most:,} bytes is not accepted here.", 413)
+
+
+def _say(text: str, status: int) -> Response:
+    return PlainTextResponse(text, status)

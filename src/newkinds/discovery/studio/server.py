@@ -1,0 +1,253 @@
+"""The studio's web server: starlette and uvicorn, on this machine only."""
+
+import asyncio
+import json
+import socket
+import sys
+import tempfile
+import threading
+import webbrowser
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ...data.images import BadImage
+from ...errors import NewkindsError, reason_of
+from ...text import show
+from ..edits import EditConflict
+from .guard import Guard
+from .pictures import LARGE, THUMBNAIL
+from .state import Outdated, Studio
+
+PORT = 8517
+HEAD_WITHIN = 10.0  # seconds that a client has for the head of a request
+MOST_CONNECTIONS = 200
+FOREVER = "private, max-age=31536000, immutable"  # a picture's address changes with its file
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+def app_of(studio: Studio, port: int) -> Guard:
+    """The web app of a studio, behind its guard."""
+    views = {file.name: file.read_bytes() for file in (files(__package__) / "views").iterdir() if file.is_file()}
+
+    def view(name: str) -> Response:
+        content = views.get(name)
+        if content is None:
+            raise HTTPException(404)
+        return Response(content, media_type=TYPES[Path(name).suffix], headers={"Cache-Control": "no-cache"})
+
+    async def page(request: Request) -> Response:
+        return view("index.html")
+
+    async def static(request: Request) -> Response:
+        return view(request.path_params["name"])
+
+    def asked(answer: Callable[[Studio, Request], Any]) -> Callable[[Request], Any]:
+        """A question whose answer is JSON; it may take a while, and others are answered meanwhile."""
+
+        async def endpoint(request: Request) -> Response:
+            return await _answer(partial(answer, studio, request))
+
+        return endpoint
+
+    async def picture(request: Request) -> Response:
+        size = THUMBNAIL if request.path_params["size"] == "thumb" else LARGE
+        try:
+            data = await anyio.to_thread.run_sync(_picture, studio, request.path_params["row"], size)
+        except (BadImage, NewkindsError) as error:
+            return PlainTextResponse(str(error), 404)
+        return Response(data, media_type="image/jpeg", headers={"Cache-Control": FOREVER})
+
+    async def edit(request: Request) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            return _json({"error": "edits are JSON (Content-Type: application/json)."}, 415)
+        try:
+            wanted = json.loads(await request.body())
+        except (ValueError, RecursionError):
+            return _json({"error": "this is not JSON."}, 400)
+        if not isinstance(wanted, dict):
+            return _json({"error": "an edit is a JSON object."}, 400)
+        return await _answer(partial(studio.edit, wanted))
+
+    async def look(request: Request) -> Response:
+        return await _answer(partial(_look, studio, await request.body()))
+
+    async def field(request: Request) -> Response:
+        row, place = request.path_params["row"], request.path_params["place"]
+        try:
+            pictures = (await anyio.to_thread.run_sync(_fields, studio, row))["pictures"]
+            return Response(pictures[place], media_type="image/png")
+        except (BadImage, NewkindsError, IndexError):
+            raise HTTPException(404) from None
+
+    routes = [
+        Route("/", page),
+        Route("/static/{name}", static),
+        Route("/{size}/{row:int}.jpg", picture),
+        Route("/field/{row:int}/{place:int}.png", field),
+        Route("/api/version", asked(lambda studio, _: studio.version())),
+        Route("/api/state", asked(lambda studio, _: studio.state())),
+        Route("/api/members/{category}", asked(lambda studio, r: studio.members(_number(r, "category")))),
+        Route("/api/nearest/{category:int}", asked(lambda studio, r: studio.nearest(_number(r, "category")))),
+        Route("/api/parts/{category:int}", asked(lambda studio, r: studio.parts(_number(r, "category"), _into(r)))),
+        Route("/api/image/{row:int}", asked(lambda studio, r: studio.image(_number(r, "row")))),
+        Route("/api/similar/{row:int}", asked(lambda studio, r: studio.similar(_number(r, "row")))),
+        Route("/api/search", asked(lambda studio, r: studio.search(r.query_params.get("q", "")))),
+        Route("/api/map", asked(lambda studio, _: studio.map())),
+        Route("/api/log", asked(lambda studio, _: studio.log())),
+        Route("/api/model", asked(lambda studio, _: {"state": studio.sight.state, "says": studio.sight.says})),
+        Route("/api/fields/{row:int}", asked(lambda studio, r: _described(_fields(studio, _number(r, "row"))))),
+        Route("/api/edit", edit, methods=["POST"]),
+        Route("/api/look", look, methods=["POST"]),
+    ]
+    return Guard(Starlette(routes=routes), port)
+
+
+async def _answer(work: Callable[[], Any]) -> Response:
+    """What `work`, done in a thread, gives; or the sentence that says why not."""
+    try:
+        return _json(await anyio.to_thread.run_sync(work))
+    except EditConflict as error:
+        return _json({"error": str(error)}, 409)
+    except Outdated as error:
+        return _json({"error": str(error)}, 409)
+    except (NewkindsError, BadImage) as error:
+        return _json({"error": str(error)}, 400)
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    """ASCII only: names may hold what is not valid Unicode, and come out of the browser's parser as they were."""
+    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    return Response(text.encode(), status, media_type="application/json")
+
+
+def _number(request: Request, name: str) -> int:
+    try:
+        return int(request.path_params[name])
+    except ValueError:
+        raise NewkindsError(f"'{name}' must be a whole number.") from None
+
+
+def _into(request: Request) -> int | None:
+    text = request.query_params.get("into", "")
+    if text and not text.isdecimal():
+        raise NewkindsError("say into how many parts.")
+    return int(text[:6]) if text else None
+
+
+def _picture(studio: Studio, row: int, size: int) -> bytes:
+    if not 0 <= row < len(studio.pictures.stamps):
+        raise BadImage("there is no such image")
+    return studio.pictures.picture(row, size)
+
+
+def _look(studio: Studio, content: bytes) -> Any:
+    if not content:
+        raise NewkindsError("the image is empty.")
+    with tempfile.TemporaryDirectory(prefix="newkinds-") as folder:
+        file = Path(folder, "dropped")
+        file.write_bytes(content)
+        try:
+            return studio.look(file)
+        except BadImage as error:
+            raise NewkindsError(f"this file cannot be looked at: {error}.") from None
+
+
+def _fields(studio: Studio, row: int) -> dict[str, Any]:
+    if not 0 <= row < len(studio.pictures.stamps):
+        raise NewkindsError("there is no such image.")
+    return studio.sight.fields(row, studio.pictures.opened(row))
+
+
+def _described(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != "pictures"}
+
+
+class Impatient(H11Protocol):
+    """Closes a connection whose request does not begin in time: uvicorn itself would wait for ever."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop_waiting()
+
+    def _wait_for_head(self) -> None:
+        """The time for a head runs from its first byte, or from the beginning of the connection."""
+        is_answering = self.cycle is not None and not self.cycle.response_complete
+        if is_answering:
+            self._stop_waiting()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(HEAD_WITHIN, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+
+
+def listening(port: int | None) -> socket.socket:
+    """A socket on the loopback device: at this port, or at the usual one, or at any that is free."""
+    for number in (PORT, 0) if port is None else (port,):
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            made.bind(("127.0.0.1", number))
+            return made
+        except (OSError, OverflowError) as error:
+            made.close()
+            said = reason_of(error) if isinstance(error, OverflowError) else error.strerror
+    raise NewkindsError(f"port {port} cannot be used ({said}): choose another --port, or leave it out.")
+
+
+def serve(studio: Studio, port: int | None = None, browser: bool = True) -> None:
+    """Serve a studio until it is interrupted."""
+    bound = listening(port)
+    number = bound.getsockname()[1]
+    app = app_of(studio, number)
+    here = f"http://127.0.0.1:{number}/?token="
+    config = uvicorn.Config(
+        app, http=Impatient, ws="none", lifespan="off", log_level="warning", access_log=False, server_header=False,
+        timeout_keep_alive=30, limit_concurrency=MOST_CONNECTIONS, timeout_graceful_shutdown=2,
+    )  # fmt: skip
+    shown = studio.shown()
+    show(f"{len(shown.members):,} images in {len(shown.categories):,} categories: {studio.run.folder}")
+    show(f"open  {here}{app.token}")
+    show(f"Every correction is on the disk at once ({studio.run.path('edits.jsonl')}). Stop with Ctrl+C.")
+    sys.stdout.flush()  # a pipe, too, learns the address now
+    threading.Thread(target=studio.prepare, daemon=True).start()
+    if browser:
+        threading.Timer(0.3, _open_browser, [f"{here}{app.ticket()}"]).start()
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[bound])
+    show("the studio has stopped; nothing is lost")
+
+
+def _open_browser(address: str) -> None:
+    with suppress(Exception):  # there may be none, and the address was printed
+        webbrowser.open(address)

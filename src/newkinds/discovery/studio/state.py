@@ -1,0 +1,325 @@
+"""What the studio shows and changes. Everything is read from the run and seen through its log of edits, which other
+windows and commands may add to at any time."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import NewkindsError
+from ...runs.directory import RunDirectory
+from ..categories import Category, Discovery, Member
+from ..edits import JUNK, EditConflict
+from ..marks import marks_of
+from .pictures import Pictures
+from .sight import Sight
+from .space import Space
+
+FACES = 6  # pictures of a category on the wall
+NEAREST = 8
+SIMILAR = 120
+MOST_HITS = 500  # images that a search shows
+OUTSIDE = 1.0  # `unlike` above this: like no category
+
+Json = dict[str, Any]
+
+
+class Outdated(NewkindsError):
+    """The window shows categories that the run no longer has."""
+
+
+@dataclass
+class Shown:
+    """All that is there after so many edits."""
+
+    revision: int
+    members: list[Member]
+    categories: list[Category]
+    of: NDArray[np.int64]  # (n,) the category of each image
+    undo: str | None  # what would be undone, in words
+    redo: str | None
+    cards: dict[int, Json] = field(default_factory=dict)  # of each category, as the wall shows it
+    marked: bool = False  # whether the cards have their marks
+
+    def rows_of(self, category: int) -> NDArray[np.int64]:
+        """Its images, least certain first."""
+        rows = np.flatnonzero(self.of == category)
+        sure = np.array([self.members[row].confidence for row in rows])
+        return rows[np.argsort(sure, kind="stable")]
+
+
+class Studio:
+    """One run, looked at and corrected by any number of windows.
+
+    >>> studio = Studio("runs/photos")
+    >>> studio.edit({"edit": "rename", "category": 7, "name": "shiba inu", "seen": 0, "found": studio.found})
+    """
+
+    def __init__(self, run: str | Path, images: str | Path | None = None) -> None:
+        self.run = RunDirectory(run)
+        self._images = None if images is None else Path(images)
+        self._lock = threading.RLock()
+        self._open()
+
+    def _open(self) -> None:
+        self.found = self._stamp()  # says which assignment this is: row numbers mean nothing in another one
+        self._discovery = Discovery.read(self.run.folder)
+        members = self._discovery.found_members
+        self._row_of = {member.path: row for row, member in enumerate(members)}
+        self._lowered = [member.path.casefold() for member in members]
+        self.pictures = Pictures(self.run, members, self._images)
+        of = np.fromiter((member.category_id for member in members), np.int64, len(members))
+        self.space = Space(self.run, of, sum(not c.is_new for c in self._discovery.found_categories))
+        self.sight = Sight(self.run)
+        self._shown: Shown | None = None
+        self.prepared = 0  # grows when something is ready that was not there when a window asked
+
+    def _stamp(self) -> str:
+        try:
+            seen = [self.run.path(name).stat() for name in ("assignments.csv", "categories.json")]
+        except OSError:
+            return ""
+        return "-".join(f"{s.st_ino:x}.{s.st_size:x}.{s.st_mtime_ns:x}" for s in seen)
+
+    def prepare(self) -> None:
+        """What need not be there for the first page: which images there are, and the marks of categories."""
+        self.pictures.look()
+        with suppress(NewkindsError):  # said where it is needed
+            self.space.spread(self.shown().of)
+        with self._lock:
+            self.prepared += 1
+        self.pictures.tidy()
+
+    # -- what it shows ------------------------------------------------------------------------------------------
+
+    def version(self) -> Json:
+        """Changes whenever a window should ask again."""
+        with self._lock:
+            if self._stamp() not in ("", self.found):  # discovered again
+                self._open()
+                threading.Thread(target=self.prepare, daemon=True).start()
+            return {"found": self.found, "revision": self._discovery.revision, "prepared": self.prepared}
+
+    def shown(self) -> Shown:
+        """What is there now."""
+        with self._lock:
+            self.version()
+            revision = self._discovery.revision
+            marked = self.space.is_read
+            while self._shown is None or self._shown.revision != revision or self._shown.marked != marked:
+                discovery = self._discovery
+                members, categories, state = discovery.members, discovery.categories, discovery.corrections()
+                if discovery.revision == revision:  # nobody has edited meanwhile
+                    of = np.fromiter((member.category_id for member in members), np.int64, len(members))
+                    last, undone = state.in_force[-1:], state.undone[-1:]
+                    says = [edits[0].get("says", edits[0]["edit"]) if edits else None for edits in (last, undone)]
+                    self._shown = Shown(revision, members, categories, of, says[0], says[1], marked=marked)
+                    self._shown.cards = self._cards(self._shown)
+                revision = discovery.revision
+            return self._shown
+
+    def _cards(self, shown: Shown) -> dict[int, Json]:
+        """The categories as the wall shows them."""
+        marks: Mapping[str, Sequence[str]] = {}
+        if shown.marked:
+            there = [member for member in shown.members if member.category_id != JUNK]
+            marks = marks_of(shown.categories, there, self.space.spread(shown.of))
+        decided = np.array([member.status in ("accepted", "moved") for member in shown.members], dtype=bool)
+        strange = np.array([(member.unlike or 0) > OUTSIDE for member in shown.members], dtype=bool)
+        size = max((category.id for category in shown.categories), default=0) + 1
+        inside = shown.of != JUNK
+        decided_in = np.bincount(shown.of[inside & decided], minlength=size).tolist()
+        strange_in = np.bincount(shown.of[inside & strange], minlength=size).tolist()
+        cards = {}
+        for category in shown.categories:
+            faces = [self._row_of[path] for path in category.exemplars[:FACES]]
+            cards[category.id] = {
+                "id": category.id, "name": category.name, "new": category.is_new, "size": category.size,
+                "confidence": category.confidence, "faces": faces, "marks": list(marks.get(category.name, ())),
+                "decided": decided_in[category.id], "strange": strange_in[category.id],
+            }  # fmt: skip
+        return cards
+
+    def state(self) -> Json:
+        """The wall, and all that a window needs to know."""
+        shown = self.shown()
+        stamps, missing = self.pictures.stamps, self.pictures.stamps.count("")
+        problem = self.pictures.problem
+        if missing and not problem:
+            problem = (
+                f"{missing:,} of {len(stamps):,} images are not where they were: each is shown as a grey tile with "
+                "its name. If they have moved, stop the studio and start it with --images FOLDER."
+            )
+        cards = [{**card, "faces": [[row, stamps[row]] for row in card["faces"]]} for card in shown.cards.values()]
+        return {
+            "run": self.run.folder.resolve().name, "folder": str(self.run.folder.resolve()), **self.version(),
+            "revision": shown.revision, "images": len(shown.members), "junk": int((shown.of == JUNK).sum()),
+            "skipped": len(self._discovery.skipped), "categories": cards, "undo": shown.undo, "redo": shown.redo,
+            "marked": shown.marked, "problem": problem, "fields": self.sight.has_fields, "model": self.sight.has_model,
+        }  # fmt: skip
+
+    def members(self, category: int) -> Json:
+        """All images of a category (JUNK: those thrown out), least certain first."""
+        shown = self.shown()
+        if category != JUNK and category not in shown.cards:
+            raise NewkindsError("this category is no longer there: it was merged or thrown out.")
+        rows = shown.rows_of(category).tolist()
+        self.pictures.look(rows)
+        return {"revision": shown.revision, "images": self._images_of(shown, rows)}
+
+    def _images_of(self, shown: Shown, rows: Sequence[int], scores: Sequence[float] | None = None) -> list[Json]:
+        made = []
+        for place, row in enumerate(rows):
+            member = shown.members[row]
+            image: Json = {
+                "row": row, "path": member.path, "of": member.category_id, "sure": member.confidence,
+                "v": self.pictures.stamps[row],
+            }  # fmt: skip
+            if member.status:
+                image["status"] = member.status
+            if member.given_label is not None:
+                image["label"] = member.given_label
+            if (member.unlike or 0) > OUTSIDE:
+                image["strange"] = True
+            if scores is not None:
+                image["score"] = round(scores[place], 4)
+            made.append(image)
+        return made
+
+    def nearest(self, category: int) -> Json:
+        """The categories that are most like one."""
+        shown = self.shown()
+        found = self.space.nearest(category, shown.of, NEAREST)
+        return {"revision": shown.revision, "nearest": [{"id": n, "cosine": round(c, 4)} for n, c in found]}
+
+    def similar(self, row: int) -> Json:
+        """The images that are most like one of the run's own, itself first."""
+        self._check_rows([row])
+        return self._alike(self.space.rows()[row])
+
+    def _alike(self, vector: NDArray[np.float32]) -> Json:
+        found = self.space.similar(vector, SIMILAR)
+        rows = [row for row, _ in found]
+        self.pictures.look(rows)
+        shown = self.shown()
+        return {"revision": shown.revision, "images": self._images_of(shown, rows, [cosine for _, cosine in found])}
+
+    def look(self, image: Path) -> Json:
+        """What the model makes of an image that the run may never have seen, and the run's images most like it."""
+        prediction, vector = self.sight.look(image)
+        return {
+            "category": prediction.category_id, "name": prediction.category, "sure": prediction.confidence,
+            "strange": (prediction.unlike or 0) > OUTSIDE, **self._alike(vector),
+        }  # fmt: skip
+
+    def search(self, text: str) -> Json:
+        """The images whose path contains a text."""
+        shown, wanted = self.shown(), text.casefold().strip()
+        rows = [row for row, path in enumerate(self._lowered) if wanted in path] if wanted else []
+        some = rows[:MOST_HITS]
+        self.pictures.look(some)
+        return {"revision": shown.revision, "total": len(rows), "images": self._images_of(shown, some)}
+
+    def parts(self, category: int, into: int | None) -> Json:
+        """How a category would be split."""
+        shown = self.shown()
+        rows = np.sort(shown.rows_of(category))
+        parts = self.space.parts(rows, into)
+        sure = [member.confidence for member in shown.members]
+        typical = [sorted(part, key=lambda row: -sure[row]) for part in parts]
+        return {"revision": shown.revision, "parts": [self._images_of(shown, part) for part in typical]}
+
+    def map(self) -> Json:
+        """Places of all images, in thousandths, and their categories now."""
+        places = self.space.places()
+        shown = self.shown()
+        flat = np.round(places * 4000).astype(int).ravel().tolist()
+        return {"revision": shown.revision, "places": flat, "of": shown.of.tolist(), "v": self.pictures.stamps}
+
+    def image(self, row: int) -> Json:
+        """One image."""
+        self._check_rows([row])
+        self.pictures.look([row])
+        return self._images_of(self.shown(), [row])[0]
+
+    def log(self) -> Json:
+        """Every edit, the last one first."""
+        with self._lock:
+            history = self._discovery.log()
+        edits = [{"n": e["n"], "at": e["at"], "says": e.get("says", e["edit"]), "in_force": ok} for e, ok in history]
+        return {"edits": edits[::-1]}
+
+    # -- what people change ----------------------------------------------------------------------------------------
+
+    def edit(self, wanted: Json) -> Json:
+        """Make one edit of what a window has seen; it is in the log, on the disk, before this returns."""
+        with self._lock:
+            self.version()
+            if wanted.get("found") != self.found:
+                raise Outdated("the categories were found again since this window was opened: it shows them now.")
+            seen = _whole(wanted.get("seen"), "seen")
+            try:
+                says = self._make(wanted, seen)
+            except EditConflict:
+                raise
+            except NewkindsError:
+                if self._discovery.revision != seen:  # it fitted what the window showed, perhaps
+                    self._shown = None
+                raise
+            return {"says": says, "state": self.state()}
+
+    def _make(self, wanted: Json, seen: int) -> str:
+        discovery, kind = self._discovery, wanted.get("edit")
+        if kind in ("undo", "redo"):
+            return discovery.undo(seen=seen) if kind == "undo" else discovery.redo(seen=seen)
+        if kind == "rename":
+            return discovery.rename(_whole(wanted.get("category"), "category"), _text(wanted.get("name")), seen=seen)
+        if kind == "merge":
+            categories = [_whole(category, "category") for category in _list(wanted.get("categories"))]
+            return discovery.merge(categories, _whole(wanted.get("into"), "into"), seen=seen)
+        if kind == "split":
+            parts = [self._named(part) for part in _list(wanted.get("parts"))]
+            return discovery.split(_whole(wanted.get("category"), "category"), parts=parts, seen=seen)
+        if kind == "move" and "name" in wanted:
+            return discovery.move(self._named(wanted.get("rows")), _text(wanted["name"]), new=True, seen=seen)
+        if kind == "move":
+            return discovery.move(self._named(wanted.get("rows")), _whole(wanted.get("to"), "to"), seen=seen)
+        if kind in ("junk", "accept"):
+            make = discovery.junk if kind == "junk" else discovery.accept
+            if "category" in wanted:
+                return make(category=_whole(wanted["category"], "category"), seen=seen)
+            return make(self._named(wanted.get("rows")), seen=seen)
+        raise NewkindsError(f"there is no edit {kind!r}.")
+
+    def _named(self, rows: Any) -> list[str]:
+        numbers = self._check_rows(_list(rows))
+        return [self._discovery.found_members[row].path for row in numbers]
+
+    def _check_rows(self, rows: Sequence[Any]) -> list[int]:
+        numbers = [_whole(row, "row") for row in rows]
+        if any(not 0 <= row < len(self._row_of) for row in numbers):
+            raise NewkindsError(f"images have the numbers 0 to {len(self._row_of) - 1}.")
+        return numbers
+
+
+def _whole(value: Any, what: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise NewkindsError(f"'{what}' must be a whole number.")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise NewkindsError("a name must be text.")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise NewkindsError("a list is needed.")
+    return value
