@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .verbs.count import count_categories as count_categories
     from .verbs.discover import discover as discover
     from .verbs.discover import tune as tune
+    from .verbs.estimator import CategoryDiscovery as CategoryDiscovery
     from .verbs.export import export as export
     from .verbs.figures import figures as figures
     from .verbs.train import train as train
@@ -35,7 +36,8 @@ else:
 
 # Found on first use, so that `newkinds --help` does not wait for torch.
 _HOME = {
-    "CPF": "encoders.organizers.cpf", "Discovery": "discovery.categories", "Encoded": "encoders.tokens",
+    "CPF": "encoders.organizers.cpf", "CategoryDiscovery": "verbs.estimator",
+    "Discovery": "discovery.categories", "Encoded": "encoders.tokens",
     "Encoder": "encoders.encoder", "NewkindsError": "errors", "Tokens": "encoders.tokens",
     "assign": "verbs.assign", "check": "verbs.check", "count_categories": "verbs.count",
     "diagnose_runs": "evaluation.diagnose", "discover": "verbs.discover", "evaluate": "evaluation.judge",

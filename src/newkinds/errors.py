@@ -8,6 +8,10 @@ class NewkindsError(Exception):
     """A problem in the input, the settings or the machine; shown without a traceback by the command line."""
 
 
+class InvalidValue(NewkindsError, ValueError):
+    """An argument that cannot be used, where people of scikit-learn expect a ValueError."""
+
+
 @dataclass(frozen=True)
 class Skipped:
     """An image that was skipped, and why."""

@@ -263,3 +263,20 @@ def reliability(evidence: Sequence[Evidence], threshold: float) -> dict[str, Any
         for i in range(BINS) if images[i]
     ]  # fmt: skip
     return {"bins": bins, "error": round(float(np.abs(sums - right).sum() / images.sum()), 4)}
+
+
+def probabilities(logits: Tensor, confidence: Tensor) -> Tensor:
+    """(n, K) of logits (n, K), rows sum to 1: a softmax whose temperature, of each row its own, makes the largest
+    probability the calibrated confidence (n,), or little more than an even share if that is less.
+
+    A category without members, whose logit is -inf, has none.
+    """
+    gaps = (logits.amax(dim=1, keepdim=True) - logits).double()  # (n, K)
+    even = 1 / gaps.isfinite().sum(dim=1)
+    wanted = torch.maximum(confidence.double(), 1.01 * even).clamp(max=1 - 1e-9)
+    low, high = (gaps.new_full((len(gaps), 1), end) for end in (-20.0, 20.0))  # of the logarithm of 1 / temperature
+    for _ in range(60):  # the largest share rises with it
+        middle = (low + high) / 2
+        enough = 1 / (-gaps * middle.exp()).exp().sum(dim=1, keepdim=True) >= wanted[:, None]
+        low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
+    return (-gaps * high.exp()).softmax(dim=1)

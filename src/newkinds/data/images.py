@@ -3,6 +3,7 @@
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from stat import S_ISREG
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -51,14 +52,34 @@ def open_image(path: str | Path, enough: int | None = None) -> Image.Image:
             _check_shape(*image.size)
             image.load()
             ImageOps.exif_transpose(image, in_place=True)
-            return _as_rgb(image)
-    except BadImage:
-        raise
+            return as_rgb(image)
     except Exception as error:  # decoders raise nearly anything on damaged data
-        if no_heic and isinstance(error, Image.UnidentifiedImageError):  # else it is called so, but is a JPEG
-            raise BadImage(HEIC_HINT) from None
-        damaged = f"damaged: {' '.join(str(error).split())[:120] or type(error).__name__}"
-        raise BadImage(next((why for kind, why in REASONS.items() if isinstance(error, kind)), damaged)) from None
+        raise _bad_image(error, no_heic) from None
+
+
+def look_at_header(path: str | Path) -> tuple[int, int, str]:
+    """Width, height and format (such as "JPEG") of an image as its file says, without decoding it; or `BadImage`."""
+    no_heic = Path(path).suffix.lower() in HEIC_ENDINGS and not can_read_heic()
+    try:
+        status = Path(path).stat()
+        if not S_ISREG(status.st_mode):  # a pipe would wait for a writer
+            raise BadImage("not a file")
+        if not status.st_size:
+            raise BadImage("the file is empty (0 bytes)")
+        with Image.open(path) as image:
+            return *image.size, image.format or ""
+    except Exception as error:
+        raise _bad_image(error, no_heic) from None
+
+
+def _bad_image(error: Exception, no_heic: bool) -> BadImage:
+    """What is wrong with a file, by what was raised when it was opened."""
+    if isinstance(error, BadImage):
+        return error
+    if no_heic and isinstance(error, Image.UnidentifiedImageError):  # else it is called so, but is a JPEG
+        return BadImage(HEIC_HINT)
+    damaged = f"damaged: {' '.join(str(error).split())[:120] or type(error).__name__}"
+    return BadImage(next((why for kind, why in REASONS.items() if isinstance(error, kind)), damaged))
 
 
 @cache
@@ -101,7 +122,8 @@ def _check_shape(width: int, height: int) -> None:
         raise BadImage(f"too large ({width}×{height} pixels): make it smaller")
 
 
-def _as_rgb(image: Image.Image) -> Image.Image:
+def as_rgb(image: Image.Image) -> Image.Image:
+    """8-bit RGB of any opened image: transparent pixels become white, 16-bit greys are scaled."""
     if image.mode == "F" or image.mode.startswith("I"):
         return _scaled_to_8_bit(image).convert("RGB")
     if "A" in image.getbands() or "transparency" in image.info:

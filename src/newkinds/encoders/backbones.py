@@ -18,6 +18,7 @@ from typing_extensions import Self
 
 from ..data.views import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from ..errors import NewkindsError, nearest
+from ..settings import Count
 from .blocks import all_tokens, first_token
 from .tokens import Tokens
 from .tunings import TUNINGS, Anatomy, LastBlocks, Tuning
@@ -25,6 +26,7 @@ from .weights import load_weights as load_weight_file
 from .weights import pretrained_file
 
 TINY = "tiny"
+VECTORS = "vectors"  # instead of a backbone: features that somebody else has made
 TINY_SIZE = 64
 TINY_PATCH = 8
 TINY_MEAN = TINY_STD = (0.5, 0.5, 0.5)  # what scripts/pretrain_tiny.py trained it with
@@ -92,6 +94,8 @@ class Backbone(nn.Module):
         if self.is_plain_vit:
             return self._through(0, self._first_tokens(images), patches)
         features = self.network.forward_features(images)
+        if isinstance(self.network, ReadyMade):
+            return Tokens(features, features[:, None][:, :0], (0, 0))
         if isinstance(features, Tensor) and features.ndim == 4:
             return self._tokens_of_map(features)
         if isinstance(features, Tensor) and features.ndim == 3 and _is_plain_vit(self.network):
@@ -189,11 +193,23 @@ class Backbone(nn.Module):
         return super().train(False)
 
 
+class ReadyMade(nn.Module):
+    """In the place of a network: vectors (B, D) that somebody else has made are the features."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.num_features = width
+
+    def forward_features(self, vectors: Tensor) -> Tensor:
+        return vectors
+
+
 def build_backbone(
     name: str = TINY,
     weights: str | None = None,
     train_blocks: int = 1,
     image_size: int | None = None,
+    width: Count | None = None,
     *,
     tuning: Mapping[str, Any] | None = None,
     load_weights: bool = True,
@@ -203,6 +219,7 @@ def build_backbone(
     weights: a .safetensors or .pth file; without one, those of the name's tag, which also decides the normalisation.
     train_blocks: how many of the last blocks (ViT) or stages (CNN) train; 0 freezes all.
     image_size: pixels along one side; without it the native size, but 224 for ViTs with a larger one.
+    width: how many numbers a vector has, for "vectors" alone: ready-made features in the place of images.
     tuning: the name and settings of what else trains, such as {"name": "prompts"}; by default nothing.
     load_weights: False builds the architecture alone, for weights that are put in afterwards.
 
@@ -210,6 +227,10 @@ def build_backbone(
     """
     if image_size is not None and image_size < 1:
         raise NewkindsError(f"image_size={image_size} is not a size in pixels; give e.g. {USUAL_SIZE}.")
+    if (name == VECTORS) != (width is not None):
+        raise NewkindsError(f"backbone.width={width} does not fit the backbone '{name}': it is for ready-made vectors.")
+    if width is not None:
+        return Backbone(ReadyMade(width), Preprocessing(1), train_blocks, VECTORS)
     network, preprocessing = _tiny(image_size) if name == TINY else _from_timm(name, image_size)
     backbone = Backbone(network, preprocessing, train_blocks, name)
     if tuning is not None:

@@ -1,12 +1,13 @@
 """The seam between backbone and head. The encoder owns the organizer, so that no method knows whether there is one."""
 
 from dataclasses import replace
+from typing import Any
 
 from torch import Tensor, nn
 
 from ..data.batch import CachedSlots, CachedTokens, Pixels
-from .backbones import Backbone
-from .organizers.base import Organizer
+from .backbones import Backbone, build_backbone
+from .organizers import ORGANIZERS, Organizer
 from .tokens import Encoded, Tokens
 
 
@@ -47,3 +48,12 @@ class Encoder(nn.Module):
             return self.backbone.trained_part(inputs.values.float(), patches)
         images = self.backbone.preprocessing.normalise(inputs.values) if isinstance(inputs, Pixels) else inputs
         return self.backbone(images, patches)
+
+
+def frozen_encoder(**backbone: Any) -> Encoder:
+    """A backbone of which nothing trains, with nothing behind it; the settings are those of `build_backbone`.
+
+    >>> frozen_encoder(name="tiny")(images).feature.shape            # (B, 96)
+    """
+    built = build_backbone(**{**backbone, "train_blocks": 0})
+    return Encoder(built, ORGANIZERS["none"](built.dim))

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class Model(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return next(self.parameters()).device
+        return next(chain(self.parameters(), self.buffers())).device  # on ready-made vectors nothing may train
 
     def components(self) -> dict[str, nn.Module]:
         """The parts whose parameters are counted and trained separately."""

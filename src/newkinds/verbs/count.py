@@ -17,9 +17,7 @@ from ..data.table import Table, readable, require_discoverable
 from ..discovery.categories import Discovery
 from ..discovery.edits import JUNK
 from ..discovery.finished import ensure_assigned, read_features
-from ..encoders.backbones import build_backbone
-from ..encoders.encoder import Encoder
-from ..encoders.organizers import ORGANIZERS
+from ..encoders.encoder import frozen_encoder
 from ..errors import NewkindsError
 from ..evaluation.judge import all_true, table_with_truth
 from ..files import make_folder, refuse_inputs
@@ -101,9 +99,8 @@ def count_categories(
 
 def backbone_features(config: Config, table: Table) -> tuple[torch.Tensor, list[int]]:
     """Unit rows (n, D) of the backbone alone, untrained, and the rows of the table they are of."""
-    backbone = build_backbone(**config.backbone)
-    encoder = Encoder(backbone, ORGANIZERS["none"](backbone.dim))
-    embedded = embed(encoder, table, choose_device(config.train.device), workers=config.train.workers)
+    encoder, device = frozen_encoder(**config.backbone), choose_device(config.train.device)
+    embedded = embed(encoder, table, device, workers=config.train.workers)
     return F.normalize(embedded.features, dim=1), embedded.rows
 
 

@@ -22,8 +22,7 @@ from ..data.table import Table
 from ..discovery.categories import Discovery
 from ..discovery.finished import LoadedRun, load
 from ..encoders.backbones import TINY, Backbone, build_backbone
-from ..encoders.encoder import Encoder
-from ..encoders.organizers import ORGANIZERS
+from ..encoders.encoder import frozen_encoder
 from ..errors import NewkindsError
 from ..files import make_folder
 from ..runs.config import OWN, Config, resolve
@@ -108,8 +107,8 @@ class Plan:
     def embed(self) -> None:
         """Stage b: every image once, and what may be wrong with the data."""
         with self._stage("embed every image once"):
-            self.backbone = build_backbone(**{**self.config.backbone, "train_blocks": 0})
-            encoder = Encoder(self.backbone, ORGANIZERS["none"](self.backbone.dim))
+            encoder = frozen_encoder(**self.config.backbone)
+            self.backbone = encoder.backbone
             self.cache = self._class_tokens(self.config, self.backbone)
             found = embed(encoder, self.table, self.device, workers=self.config.train.workers, cache=self.cache)
             if found.skipped:

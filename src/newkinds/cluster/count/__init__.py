@@ -6,10 +6,10 @@
 
 from ...counted import how_sure, plot, summary
 from .base import COUNTERS, Count
-from .combination import combined
+from .combination import by_shape, combined
 from .published import binary, brent, brent_maximum, halving_maximum, ward
 
 __all__ = [
-    "COUNTERS", "Count", "binary", "brent", "brent_maximum", "combined", "halving_maximum", "how_sure", "plot",
-    "summary", "ward",
+    "COUNTERS", "Count", "binary", "brent", "brent_maximum", "by_shape", "combined", "halving_maximum", "how_sure",
+    "plot", "summary", "ward",
 ]  # fmt: skip

@@ -12,7 +12,6 @@ from ...registry import Registry
 from ..metrics import Labels
 from ..points import UNLABELLED, Features, as_features, as_labels
 
-
 COUNTERS: Registry[Callable[..., Count]] = Registry("counter")
 
 Given = ArrayLike | Tensor  # (n,) classes, -1 if there is none

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, from_numpy
 
 from ..metrics import Labels
-from ..points import UNLABELLED, Features
+from ..points import UNLABELLED, Features, as_features
 from .base import COUNTERS, Count, Given, checked
-from .cuts import Cuts, matched_share
+from .cuts import Cuts, matched_share, silhouette
 from .share import LabelledNeighbours
 
 # Chosen on CUB and CIFAR-100, classes of even number only, by benchmarks/counting.py --tune.
@@ -53,7 +53,7 @@ class Evidence:
 
     def averaged_votes(self) -> dict[str, float]:
         """The mean logarithm of each vote over the trees. One label per class agrees with any K: it has no vote."""
-        names = [name for name in BIAS if name != "agreement" or np.median(self.sizes) > 1]
+        names = [name for name in self.votes[0] if name != "agreement" or np.median(self.sizes) > 1]
         return {name: float(np.mean([math.log(vote[name]) for vote in self.votes])) for name in names}
 
 
@@ -77,6 +77,28 @@ def combined(features: Features, y: Given, *, learnt: bool = False, random_state
     return Count(
         answer, sorted(curve.items()), "combined", known, low=low, high=high, level=LEVEL,
         sure="unsure" if caution else sure, votes=_said_alone(evidence), caution=caution,
+    )  # fmt: skip
+
+
+def by_shape(features: Features, known: int = 0) -> Count:
+    """A guess without labels, or with those of one class: the clusters that the silhouette and gaps of a tree show.
+
+    >>> by_shape(features).answer
+    """
+    points = as_features(features)
+    points = F.normalize(points - points.mean(dim=0), dim=1)
+    differing, fewest, sizes = len(points.unique(dim=0)), max(known, 2), np.zeros(known, np.int64)
+    if differing <= fewest:
+        answer = max(known, differing)
+        return Count(answer, [(answer, 0.0)], "shape", known, "silhouette", sure="unsure", caution=_caution(sizes))
+    cuts = Cuts(points, np.full(len(points), UNLABELLED), fewest, min(differing, max(2 * fewest, len(points) // 2)))
+    evidence = Evidence(sizes, cuts, None, [cuts.votes()])
+    answer, low, high = quantiles(*distribution(evidence))
+    curve = dict(zip(cuts.ks.tolist(), cuts.silhouette.tolist(), strict=True))
+    curve.setdefault(answer, silhouette(points, from_numpy(cuts.tree.labels_at(answer))))
+    return Count(
+        answer, sorted(curve.items()), "shape", known, "silhouette", low, high, LEVEL, "unsure",
+        _said_alone(evidence), _caution(sizes),
     )  # fmt: skip
 
 
@@ -156,7 +178,8 @@ def _said_alone(evidence: Evidence) -> dict[str, int]:
 def _caution(sizes: NDArray[np.int64]) -> str:
     """What is missing to be sure, given the number of labelled images of each known class."""
     if len(sizes) < SOLID_CLASSES:
-        return f"Only {len(sizes)} classes have labels: label images of {SOLID_CLASSES} or more to be surer."
+        have = "1 class has" if len(sizes) == 1 else f"{len(sizes)} classes have"
+        return f"Only {have} labels: label images of {SOLID_CLASSES} or more to be surer."
     if np.median(sizes) < SOLID_LABELS:
         return f"Most classes have fewer than {SOLID_LABELS} labelled images: label more to be surer."
     return ""

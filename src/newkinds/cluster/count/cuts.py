@@ -60,14 +60,13 @@ class Cuts:
         return np.array([silhouette(self.points, torch.from_numpy(cluster)) for cluster in self.clusters])
 
     def votes(self) -> dict[str, int]:
-        """The number of clusters by three readings of the tree alone, each of them biased."""
+        """The number of clusters by three readings of the tree alone, each of them biased; by two without labels."""
         gap = self.gap[self.ks - self.smallest]
+        votes = {"silhouette": int(self.ks[self.silhouette.argmax()]), "gap": int(self.ks[gap.argmax()])}
+        if (self.labels == UNLABELLED).all():
+            return votes
         best = np.flatnonzero(self.agreement == self.agreement.max())
-        return {
-            "agreement": int(self.ks[best[gap[best].argmax()]]),
-            "silhouette": int(self.ks[self.silhouette.argmax()]),
-            "gap": int(self.ks[gap.argmax()]),
-        }
+        return {"agreement": int(self.ks[best[gap[best].argmax()]]), **votes}
 
 
 def gaps(heights: NDArray[np.float64], ks: NDArray[np.int64]) -> NDArray[np.float64]:
