@@ -49,7 +49,8 @@ Share = Annotated[float, Range(0, 1)]
 
 
 class PlainLoader(yaml.SafeLoader):
-    """YAML without aliases: a few nested ones make a small file expand to more than any memory holds."""
+    """YAML without aliases (a few nested ones make a small file expand to more than any memory holds), without dates
+    and without numbers to the base 60: no setting is one, and 1:30 would mean 90."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -63,6 +64,16 @@ class PlainLoader(yaml.SafeLoader):
         if twice := [key for key in keys if keys.count(key) > 1]:
             raise yaml.constructor.ConstructorError(None, None, f"'{twice[0]}' is said twice", node.start_mark)
         return super().construct_mapping(node, deep)
+
+    def construct_number(self, node: yaml.ScalarNode) -> Any:
+        whole = node.tag.endswith("int")
+        read = super().construct_yaml_int if whole else super().construct_yaml_float
+        return node.value if ":" in node.value else read(node)
+
+
+PlainLoader.add_constructor("tag:yaml.org,2002:int", PlainLoader.construct_number)
+PlainLoader.add_constructor("tag:yaml.org,2002:float", PlainLoader.construct_number)
+PlainLoader.add_constructor("tag:yaml.org,2002:timestamp", PlainLoader.construct_yaml_str)
 
 
 def recipe_names() -> list[str]:
@@ -91,7 +102,7 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
         content = yaml.load(Path(path).read_text(encoding="utf-8"), PlainLoader)
     except OSError as error:
         raise NewkindsError(f"cannot read {path}: {error.strerror}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, or thousands of digits
         raise NewkindsError(f"{path} cannot be read as settings: {' '.join(str(error).split())}.") from None
     if not isinstance(content, dict | None):
         raise NewkindsError(f"{path} must hold settings like 'train: {{epochs: 20}}', not a {type(content).__name__}.")
@@ -110,7 +121,7 @@ def parse_assignment(text: str) -> dict[str, Any]:
         raise NewkindsError(f"--set {text}: write it as section.name=value, e.g. --set train.epochs=20.")
     try:
         parsed = yaml.load(value, PlainLoader)
-    except (yaml.YAMLError, RecursionError):
+    except (yaml.YAMLError, ValueError, RecursionError):
         parsed = value
     for part in reversed(parts):
         parsed = {part: parsed}
@@ -140,7 +151,7 @@ def merged(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             merged["k"] = value
             continue
         if not isinstance(value, Mapping):
-            raise NewkindsError(f"the section '{key}' must hold settings by name, not {value!r}.")
+            raise NewkindsError(f"the section '{key}' must hold settings by name, not {_short(value)}.")
         # another organizer, method or data set does not inherit its predecessor's settings, but finds its own
         if "name" in value and value["name"] != merged[key].get("name", value["name"]) and key != "backbone":
             merged[key] = {name: waiting for name, waiting in merged[key].items() if _waits(waiting)}
@@ -231,9 +242,20 @@ def coerced(value: Any, wanted: Any, where: str) -> Any:
                 return number
     elif wanted is str and isinstance(value, (str, int, float)) and not isinstance(value, bool):
         return str(value)
+    elif origin is dict and isinstance(value, Mapping):  # settings of something else, which checks them
+        return dict(value)
     elif origin is list and isinstance(value, list):
         return [coerced(item, get_args(wanted)[0], where) for item in value]
-    raise NewkindsError(f"the setting '{where}' must be {_described(wanted)}, not {value!r}.")
+    raise NewkindsError(f"the setting '{where}' must be {_described(wanted)}, not {_short(value)}.")
+
+
+def _short(value: Any) -> str:
+    """A value as an error shows it: whatever it is, in a line."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number of thousands of digits
+        text = "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:77]}…"
 
 
 def _described(wanted: Any) -> str:
@@ -247,4 +269,6 @@ def _described(wanted: Any) -> str:
         return " or ".join(_described(option) for option in get_args(wanted))
     if get_origin(wanted) is list:
         return f"a list [{_described(get_args(wanted)[0])}, …]"
+    if get_origin(wanted) is dict:
+        return "settings by name {…}"
     return words.get(wanted, str(wanted))

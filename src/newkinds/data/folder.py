@@ -77,10 +77,12 @@ def read_csv(file: Path) -> Table:
         ("label", "Leave the label empty if an image has none."),
     ):
         if column not in header:
-            it_has = f"(it has: {', '.join(header)}).{nearest(column, unknown)}"
+            named = ", ".join([*(name[:40] for name in header[:8]), *(["…"] if len(header) > 8 else [])])
+            it_has = f"(it has: {named}).{nearest(column, unknown[:100])}"
             raise NewkindsError(f"{file} has no column '{column}' {it_has} {advice}")
     if unknown:
-        warn(f"{file}: ignoring the columns {', '.join(unknown)} (known: {', '.join(COLUMNS)}).")
+        named = ", ".join([*(name[:40] for name in unknown[:5]), *(["…"] if len(unknown) > 5 else [])])
+        warn(f"{file}: ignoring {len(unknown)} column(s), {named} (known: {', '.join(COLUMNS)}).")
     names: list[str] = []
     labels: list[str | None] = []
     truth: list[str | None] = []
@@ -94,7 +96,7 @@ def read_csv(file: Path) -> Table:
             continue
         if (named := unescaped(name)) != name and not (file.parent / name).exists():
             name = named  # the list was made from a table of ours
-        same_file = os.path.normpath(name)
+        same_file = os.path.normpath(file.parent / name)
         if same_file in first_row:
             earlier, label_there = first_row[same_file]
             reason = f"line {line} repeats line {earlier}"
@@ -123,15 +125,16 @@ def _open_file(files: Sequence[Path], row: int) -> Image.Image:
 
 def files_of(entries: Iterable[str | Path], others: list[Path]) -> list[Path]:
     """Files as they are, folders as the images below them; each once. What else the folders hold goes to `others`."""
-    found: dict[Path, None] = {}
+    found: dict[str, Path] = {}  # by the full path: the same file may be named in two ways
     for path in map(Path, entries):
         inside = list(images_below(path, [], others)) if path.is_dir() else [path]
         if not path.exists():
             raise NewkindsError(f"there is no file or folder {path}.")
         if not inside:
             raise NewkindsError(f"there is no image in the folder {path}.")
-        found |= dict.fromkeys(inside)
-    return list(found)
+        for file in inside:
+            found.setdefault(os.path.abspath(file), file)
+    return list(found.values())
 
 
 def images_below(root: Path, closed: list[Skipped], others: list[Path]) -> Iterator[Path]:

@@ -28,6 +28,7 @@ OWN = "own"  # the method's own assigner
 LAST_BLOCKS = "blocks"  # the tuning that adds nothing
 NO_START = "none"  # the value of train.start for a second stage without its first
 DRAWN = ("creatures", "creatures-large")  # the data sets for which a backbone is bundled
+MOST_WORKERS = 256  # a thousand processes would start for minutes, and read no faster
 MOST_VIEWS = 10_000  # of an image in a cache; more is a slip of the keyboard
 
 
@@ -56,7 +57,7 @@ class TrainConfig:
     eval_every: WholeNumber = 0  # epochs between evaluations in metrics.jsonl; 0 = never; nothing is chosen by them
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: str = "auto"
-    workers: Annotated[int, Range(-1)] = -1  # processes that read images; -1 = by the machine
+    workers: Annotated[int, Range(-1, MOST_WORKERS)] = -1  # processes that read images; -1 = by the machine
     seed: WholeNumber = 0
     start: str | None = None  # a finished run whose weights training begins with; none: those of the backbone's file
     # fixed random views of each image whose tokens are computed once (a step takes two of them); 0 = fresh views at

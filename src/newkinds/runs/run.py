@@ -95,12 +95,13 @@ class Run(RunDirectory):
         file = self.verified("metrics.jsonl")
         if not file.is_file():
             return []
-        rows = []
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-            try:
-                rows.append(json.loads(line))
-            except ValueError:
-                raise NewkindsError(f"{file} line {number} is damaged: delete the run to start again.") from None
+        rows: list[dict[str, Any]] = []
+        try:
+            for line in file.read_text(encoding="utf-8").splitlines():
+                rows.append(dict(json.loads(line)))
+        except (ValueError, TypeError, RecursionError):
+            damage = f"{file} line {len(rows) + 1} is damaged"
+            raise NewkindsError(f"{damage}: restore it from a copy, or delete the run to start again.") from None
         return rows
 
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:
