@@ -113,20 +113,33 @@ def _diagnose(runs: list[str], **chosen: Any) -> None:
 
 @verb(
     RUN,
-    argument("--to", "FORMAT", "onnx, torch … (newkinds list exports)", required=True),
-    argument("--out", "TARGET", "folder or file to write, which is not there yet, or an empty folder", required=True),
-    argument("--images", "IMAGE", "onnx, torch: compare on these images (default: 100 of the run's own)", nargs="+"),
-)
+    argument("--to", "FORMAT", "csv, folders, coco, fiftyone, imagefolder, label-studio, onnx, torch", required=True),
+    argument("--out", "TARGET", "file or folder to write, which is not there yet (csv: - prints it)", required=True),
+    argument("--files", "HOW", "data sets: copy images (default), hardlink or symlink"),
+    argument(
+        "--images", "FOLDER",
+        "data sets: where the images are now, if they have moved; onnx, torch: compare on these images (default: 100 "
+        "of the run's own)", nargs="+",
+    ),
+    switch("--junk", "junk", "data sets: with the images that were thrown out"),
+)  # fmt: skip
 def _export(run: str, to: str, out: str, **chosen: Any) -> None:
-    """Take what a run found elsewhere, with all corrections by hand: the model for onnxruntime or torch, or the data in
-    the formats of other tools.
+    """Take what a run found elsewhere, with all corrections by hand: the data in the formats of other tools, or the
+    model for onnxruntime or torch.
 
+    newkinds export runs/photos --to folders --out sorted     a folder per category, with copies of its images
+    newkinds export runs/photos --to folders --out sorted --files symlink
+    newkinds export runs/photos --to csv --out found.csv
+    newkinds export runs/photos --to coco --out photos-coco
     newkinds export runs/photos --to onnx --out model-onnx    the model as one graph, for onnxruntime alone
     newkinds export runs/photos --to torch --out model-torch
     """
-    from ..verbs.export import export
+    from ..verbs.export import export, printed
 
-    show(f"{out}: {export(run, to, out, **chosen)}")
+    if out == "-":
+        show(printed(run, to, **chosen), end="")
+    else:
+        show(f"{out}: {export(run, to, out, **chosen)}")
 
 
 @verb(

@@ -1,11 +1,13 @@
 """The verb that takes what a run found elsewhere."""
 
 import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..discovery.categories import Discovery
 from ..discovery.export import EXPORTS, new_target
+from ..discovery.export.tables import table_text
 from ..errors import NewkindsError
 
 
@@ -17,6 +19,22 @@ def export(run: str | Path, to: str, out: str | Path, **options: Any) -> str:
 
     >>> newkinds.export("runs/photos", to="onnx", out="photos-onnx")
     """
+    write = _checked(to, options)
+    discovery = Discovery.read(run)
+    with new_target(Path(out)) as target:
+        return write(discovery, target, **options)
+
+
+def printed(run: str | Path, to: str, **options: Any) -> str:
+    """What an export would write, if it is one text."""
+    _checked(to, options)
+    if to != "csv":
+        raise NewkindsError(f"only csv can be printed: name a folder for the export '{to}' by --out.")
+    return table_text(Discovery.read(run))
+
+
+def _checked(to: str, options: Mapping[str, Any]) -> Callable[..., str]:
+    """The function that writes a format, if these are options of it."""
     write = EXPORTS[to]
     allowed = [
         option.name for option in inspect.signature(write).parameters.values() if option.kind is option.KEYWORD_ONLY
@@ -27,6 +45,4 @@ def export(run: str | Path, to: str, out: str | Path, **options: Any) -> str:
             raise NewkindsError(
                 f"--{name.replace('_', '-')} does not apply to the export '{to}'; it has {flags or 'no options'}."
             )
-    discovery = Discovery.read(run)
-    with new_target(Path(out)) as target:
-        return write(discovery, target, **options)
+    return write

@@ -28,13 +28,17 @@ def new_target(target: Path) -> Iterator[Path]:
     if target.is_dir() and not target.is_symlink():
         if any(target.iterdir()):
             raise NewkindsError(f"the folder {target} is not empty: choose another --out, or empty it first.")
+        if target.samefile(os.curdir):  # it would be replaced under its user's feet
+            raise NewkindsError(f"you are in the folder {target}: name a folder that is not there yet by --out.")
     elif os.path.lexists(target):
         raise NewkindsError(f"{target} is there already: choose another --out, or delete it first.")
     make_folder(target.parent)
-    building = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.tmp")
+    building = target.with_name(f".{secrets.token_hex(8)}.tmp")  # short, however long the name is
     try:
         yield building
         if target.is_dir():
+            if not building.is_dir():
+                raise NewkindsError(f"{target} is a folder: name a file by --out, such as {target / 'found.csv'}.")
             target.rmdir()  # somebody may have put something in: then it is not removed
         os.rename(building, target)
     except OSError as error:

@@ -1,0 +1,224 @@
+"""What all exported data sets share: which images and categories go in, files that are copied or linked, and tables."""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
+
+from ...console import track, warn
+from ...data.images import ENDINGS, BadImage, look_at_header
+from ...errors import NewkindsError, Skipped
+from ...files import json_text, write_whole
+from ...runs.directory import RunDirectory
+from ...text import escaped
+from ..categories import Category, Discovery, Member
+from ..edits import JUNK
+from ..originals import WHERE, originals
+from .base import EXPORTS
+from .names import Names
+from .tables import MEMBER_COLUMNS, member_cells, spreadsheet_text
+
+Files = Literal["copy", "hardlink", "symlink"]
+DONE = {"copy": "copied", "hardlink": "hard-linked", "symlink": "linked"}
+AT_ONCE = 4  # files that are read or written at the same time
+TABLES = ("images.csv", "categories.csv", "missing.csv")
+T, U = TypeVar("T"), TypeVar("U")
+
+
+class Picture(NamedTuple):
+    """An image in an export."""
+
+    member: Member
+    file: str  # where it is below the export's folder, with slashes
+    width: int  # px, as its file says: a tag that turns it is not obeyed
+    height: int
+
+    @property
+    def name(self) -> str:
+        return self.file.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Found:
+    """An image that is there."""
+
+    row: int  # in the table of originals
+    member: Member
+    width: int
+    height: int
+    stem: str  # of the name that its file should get
+    ending: str
+
+
+class DataSet:
+    """What a run found, as people corrected it, on its way into the folder `target`, which it makes.
+
+    Images that were thrown out are left out, unless `junk` asks for them; those that are gone are listed.
+    """
+
+    def __init__(self, discovery: Discovery, target: Path, files: Files, images: str | Path | None, junk: bool) -> None:
+        if files not in get_args(Files):
+            raise NewkindsError(f"--files {files}: choose {', '.join(get_args(Files))}.")
+        self.discovery, self.target, self.files, self.junk = discovery, target, files, junk
+        self.categories: list[Category] = discovery.categories
+        run = RunDirectory(discovery.run)
+        members = [member for member in discovery.members if junk or member.category_id != JUNK]
+        self.thrown_out = len(discovery.members) - len(members)
+        if not members:
+            raise NewkindsError(f"{run.folder} has no image that was not thrown out: nothing to export.")
+        self._originals = originals(run, members, images)
+        self._refuse_own_folder(run, images)
+        if self._originals.file is None and files != "copy":
+            raise NewkindsError(f"the images of {run.folder} are no files that --files {files} could lead to.")
+        looked = _all(self._look, list(enumerate(members)), "looking at images")
+        self.missing = [(members[row], found) for row, found in enumerate(looked) if isinstance(found, Skipped)]
+        self.found = [found for found in looked if isinstance(found, Found)]
+        if not self.found:
+            first = self.missing[0][1]
+            raise NewkindsError(
+                f"none of the {len(members)} images of {run.folder} can be read; the first is {first.path}: "
+                f"{first.reason}. {WHERE}"
+            )
+        target.mkdir()
+
+    def _refuse_own_folder(self, run: RunDirectory, images: str | Path | None) -> None:
+        """An export among the images would be taken for images of the data set next time."""
+        data = run.settings()["data"]
+        root = Path(images or data["path"]).resolve() if data["name"] == "folder" else None
+        if root is not None and self.target.resolve().is_relative_to(root):
+            raise NewkindsError(f"{root} holds the run's images: choose an --out that is not below it.")
+
+    def _look(self, numbered: tuple[int, Member]) -> Found | Skipped:
+        row, member = numbered
+        stem, ending = os.path.splitext(PurePath(member.path).name)
+        try:
+            if self._originals.file is None:
+                return Found(row, member, *self._originals.open(row).size, stem, ".png")
+            width, height, kind = look_at_header(self._originals.file(row))
+        except BadImage as error:
+            return Skipped(member.path, str(error))
+        if ending.lower() not in ENDINGS:  # other programs know images by their endings
+            stem, ending = stem + ending, {"JPEG": ".jpg", "TIFF": ".tif"}.get(kind, f".{kind.lower()}")
+        return Found(row, member, width, height, stem, ending)
+
+    def bring(self, inside: Callable[[Member], str], stems: bool = False) -> list[Picture]:
+        """Copy or link every image into the folder of the export that `inside` names for it.
+
+        No two files in a folder get the same name; with `stems` not even without their endings.
+        """
+        names: dict[str, Names] = {}
+        pictures = []
+        for found in self.found:
+            folder = inside(found.member)
+            if folder not in names:
+                names[folder] = Names(TABLES, stems)
+                (self.target / folder).mkdir(parents=True, exist_ok=True)
+            name = names[folder].make(found.stem, found.ending)
+            pictures.append(Picture(found.member, f"{folder}/{name}", found.width, found.height))
+        _all(self._bring, list(zip(self.found, pictures, strict=True)), "writing images")
+        return pictures
+
+    def _bring(self, pair: tuple[Found, Picture]) -> None:
+        found, picture = pair
+        to = self.target / picture.file
+        if self._originals.file is None:
+            self._originals.open(found.row).save(to, format="PNG", compress_level=1)
+            return
+        file = self._originals.file(found.row)
+        try:
+            if self.files == "symlink":
+                os.symlink(os.path.abspath(file), to)
+            elif self.files == "hardlink":
+                os.link(os.path.realpath(file), to)  # of the image, if it is a link itself
+            else:
+                shutil.copyfile(file, to)
+                status = file.stat()
+                os.utime(to, ns=(status.st_atime_ns, status.st_mtime_ns))  # photos are sorted by their time
+        except OSError as error:
+            if self.files == "copy":
+                raise
+            why = error.strerror or error
+            if error.errno == errno.EXDEV:
+                why = "the export is on another disk, where no hard link leads"
+            raise NewkindsError(
+                f"cannot make a {self.files} to {file}: {why}. Nothing was exported; choose --files copy."
+            ) from None
+
+    def folder_names(self) -> dict[int, str]:
+        """Category → the name of a folder for it; also for what was thrown out, if that goes in."""
+        names = Names(TABLES)
+        named = {category.id: names.make(category.name) for category in self.categories}
+        return named | ({JUNK: names.make("(junk)")} if self.junk else {})
+
+    def write_json(self, name: str, content: Any) -> None:
+        write_whole(self.target / name, json_text(content, name, indent=1, ensure_ascii=False) + "\n")
+
+    def write_tables(self, pictures: Sequence[Picture], folders: dict[int, str] | None = None) -> None:
+        """Every image of the export and every category, as CSV; and the images that are missing, if any are."""
+        rows = [(picture.file, *member_cells(picture.member)) for picture in pictures]
+        write_whole(self.target / "images.csv", spreadsheet_text(("file", *MEMBER_COLUMNS), rows))
+        inside: dict[int, int] = {}
+        for picture in pictures:
+            inside[picture.member.category_id] = inside.get(picture.member.category_id, 0) + 1
+        columns = ("category_id", "category", "is_new", "images", *(["folder"] if folders else []))
+        listed = [
+            (c.id, c.name, str(c.is_new).lower(), inside.get(c.id, 0), *([folders[c.id]] if folders else []))
+            for c in self.categories
+        ]
+        write_whole(self.target / "categories.csv", spreadsheet_text(columns, listed))
+        if self.missing:
+            gone = [(*member_cells(member), skipped.reason) for member, skipped in self.missing]
+            write_whole(self.target / "missing.csv", spreadsheet_text((*MEMBER_COLUMNS, "reason"), gone))
+
+    def sentence(self, pictures: Sequence[Picture]) -> str:
+        """What was exported; what is missing is warned of."""
+        if self.missing:
+            first, count = self.missing[0][1], len(self.missing)
+            are = "1 image is" if count == 1 else f"{count:,} images are"
+            warn(f"{are} missing, listed in missing.csv; the first is {first.path}: {first.reason}. {WHERE}")
+        filled = {picture.member.category_id for picture in pictures} - {JUNK}
+        how = "written" if self._originals.file is None else DONE[self.files]
+        junk = f"; {self.thrown_out:,} thrown out are left out (--junk includes them)" if self.thrown_out else ""
+        images = "1 image" if len(pictures) == 1 else f"{len(pictures):,} images"
+        categories = "1 category" if len(filled) == 1 else f"{len(filled):,} categories"
+        return f"{images} of {categories} {how}{junk}"
+
+
+def data_set(name: str) -> Callable[[Callable[[DataSet], list[Picture]]], Callable[..., str]]:
+    """Register an export that lays images out in a folder: a function that is given the data set, writes all but the
+    tables, and returns the pictures. It gets the options that all of them have."""
+
+    def register(lay_out: Callable[[DataSet], list[Picture]]) -> Callable[..., str]:
+        def write(
+            discovery: Discovery, target: Path, *, files: Files = "copy", images: Sequence[str | Path] = (),
+            junk: bool = False,
+        ) -> str:  # fmt: skip
+            if not isinstance(images, (str, Path)) and len(images) > 1:
+                raise NewkindsError("--images: name one folder, the one that holds the run's images now.")
+            folder = images if isinstance(images, (str, Path)) else next(iter(images), None)
+            data = DataSet(discovery, target, files, folder, junk)
+            return data.sentence(lay_out(data))
+
+        write.__doc__, write.__module__ = lay_out.__doc__, lay_out.__module__
+        return EXPORTS.register(name)(write)
+
+    return register
+
+
+def record(member: Member) -> dict[str, Any]:
+    """An image as JSON has it. Names are escaped as in all tables: what is not UTF-8 is no JSON either."""
+    values = member._asdict() | {"path": escaped(member.path), "category": escaped(member.category)}
+    return {**values, "given_label": None if member.given_label is None else escaped(member.given_label)}
+
+
+def _all(do: Callable[[T], U], items: Sequence[T], what: str) -> list[U]:
+    """Several at once, with a bar; if one fails, those that wait are not begun."""
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        return list(track(pool.map(do, items), what, total=len(items)))
+    finally:
+        pool.shutdown(cancel_futures=True)

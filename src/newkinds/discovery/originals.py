@@ -1,0 +1,57 @@
+"""The images that a run assigned, where they are now. Without torch, and without looking for other images."""
+
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+
+from ..data import load_table
+from ..data.folder import table_below
+from ..data.images import BadImage
+from ..data.table import Table
+from ..errors import NewkindsError, reason_of
+from ..runs.directory import RunDirectory
+from .categories import Member
+
+WHERE = "If the images have moved, say where they are now by --images FOLDER."
+
+
+def originals(run: RunDirectory, members: Sequence[Member], folder: str | Path | None = None) -> Table:
+    """A table of just these images; for one that is gone, `open` (or `file`) raises `BadImage`.
+
+    `folder`: where the images are now, if they have moved; of a published data set the folder that holds its copy.
+
+    >>> table = originals(RunDirectory("runs/photos"), found.members)
+    >>> table.open(0)                     # the image of found.members[0]
+    """
+    paths, labels = [member.path for member in members], [member.given_label for member in members]
+    if folder is not None and not Path(folder).is_dir():
+        raise NewkindsError(f"there is no folder {folder}: say where the images are now by --images FOLDER.")
+    data = run.settings().get("data")
+    if not isinstance(data, dict) or "name" not in data:
+        raise NewkindsError(f"{run.path('config.yaml')} does not say which images the run is of.")
+    if data["name"] in ("folder", "csv"):
+        there = Path(str(data.get("path")))
+        root = Path(folder) if folder is not None else there if data["name"] == "folder" else there.parent
+        if not root.is_dir():
+            raise NewkindsError(f"the images of {run.folder} are not in {root} any more. {WHERE}")
+        if data["name"] == "folder":  # no name in a folder leads out of it; a list may name files anywhere
+            for path in paths:
+                if PurePath(path).is_absolute() or ".." in PurePath(path).parts:
+                    raise NewkindsError(f"{run.path('assignments.csv')} names {path}, which is not below {root}.")
+        return table_below(root, paths, labels)
+    if folder is not None and "root" not in data:
+        raise NewkindsError(f"the images of {data['name']} are in no folder, so --images does not apply.")
+    try:
+        table = load_table(data if folder is None else {**data, "root": str(folder)})
+    except NewkindsError as error:
+        raise NewkindsError(f"{reason_of(error)}\n{WHERE}" if "root" in data else reason_of(error)) from None
+    row_of = {path: row for row, path in enumerate(table.paths)}
+
+    def row(place: int) -> int:
+        if paths[place] not in row_of:
+            raise BadImage("the data set has no such image now")
+        return row_of[paths[place]]
+
+    file = table.file
+    return Table(
+        paths, labels, lambda place: table.open(row(place)), file=None if file is None else lambda p: file(row(p))
+    )
