@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .discovery.categories import Discovery as Discovery
     from .discovery.finished import load as load
     from .discovery.finished import predict as predict
+    from .discovery.suggest import suggest_names as suggest_names
     from .encoders.encoder import Encoder as Encoder
     from .encoders.organizers.cpf import CPF as CPF
     from .encoders.tokens import Encoded as Encoded
@@ -43,7 +44,7 @@ _HOME = {
     "diagnose_runs": "evaluation.diagnose", "discover": "verbs.discover", "evaluate": "evaluation.judge",
     "export": "verbs.export",
     "figures": "verbs.figures", "load": "discovery.finished", "predict": "discovery.finished", "train": "verbs.train",
-    "tune": "verbs.discover",
+    "suggest_names": "discovery.suggest", "tune": "verbs.discover",
 }  # fmt: skip
 
 # Modules that people import by a short name, and the rooms they live in.

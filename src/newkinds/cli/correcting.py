@@ -1,11 +1,14 @@
-"""The verbs that correct what was found. They need neither torch nor numpy, so that they answer at once."""
+"""The verbs that correct what was found. They need neither torch nor numpy (but for `name --suggest`), so that they
+answer at once."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NewkindsError
+from ..files import json_text
 from ..text import show, text_table
-from .options import JSON, RUN, argument, switch, verb
+from .options import JSON, RUN, argument, choices, switch, verb
 
 if TYPE_CHECKING:
     from ..discovery.categories import Discovery
@@ -21,21 +24,53 @@ def _read(run: str) -> "Discovery":
     return Discovery.read(run)
 
 
-@verb(RUN, argument("given", "OLD=NEW", "a category's name (or #ID) and the one that it gets", nargs="*"))
-def _name(run: str, given: Sequence[str] = ()) -> None:
-    """Give categories names; without any, list the categories.
+@verb(
+    RUN,
+    argument("given", "OLD=NEW", "category (name or #ID) and its new name; with --suggest: categories", nargs="*"),
+    switch("--suggest", "suggest", "propose names for the new categories, with the evidence; rename nothing"),
+    argument("--words", "FILE", "words to propose, one per line (default: everyday words)"),
+    argument("--clip", "NAME|FILE", "CLIP model: NAME:TAG or NAME of open_clip, a weight file, a folder"),
+    argument("--weights", "FILE", "its weights: .safetensors or .pth"),
+    switch("--download", "download", "allow the weights to be downloaded"),
+    argument("--per-category", "N", "typical images to look at in each category (default: 16)", type=int),
+    argument("--top", "N", "proposals to show for each category (default: 3)", type=int),
+    argument("--template", "TEXT", "sentence with {} for the word; may be repeated", dest="templates", action="append"),
+    argument("--images", "FOLDER", "where the images are now, if they have moved"),
+    JSON, *choices("device"),
+)  # fmt: skip
+def _name(run: str, given: Sequence[str] = (), suggest: bool = False, as_json: bool = False, **chosen: Any) -> None:
+    """Give categories names, or propose some; without any, list the categories.
 
     newkinds name runs/photos new-06="shiba inu"      give a new category a name
     newkinds name runs/photos new-06=shiba '#31=corgi'
     newkinds name runs/photos                         list all categories with their ids
+    newkinds name runs/photos --suggest --words dogs.txt --clip ViT-B-32 --weights clip.safetensors
     """
     found = _read(run)
+    if suggest:
+        _suggest(found, given, as_json, chosen)
+        return
+    if chosen:
+        option = {"templates": "template"}.get(name := next(iter(chosen)), name.replace("_", "-"))
+        raise NewkindsError(f"--{option} is for --suggest: add that, or leave it out.")
     for pair in given:
         old, new = _pair(pair, {category.name for category in found.categories})
         show(found.rename(old, new))
-    if not given:
+    if not given and as_json:
+        show(json_text([asdict(category) for category in found.categories], "the list", indent=1))
+    elif not given:
         rows = [[c.name, f"{c.id}", "new" if c.is_new else "known", f"{c.size}"] for c in found.categories]
         show(text_table(["category", "id", "kind", "images"], rows))
+
+
+def _suggest(found: "Discovery", categories: Sequence[str], as_json: bool, chosen: dict[str, Any]) -> None:
+    names = {category.name for category in found.categories}
+    if renaming := [entry for entry in categories if "=" in entry and entry not in names]:
+        raise NewkindsError(f"--suggest renames nothing: leave out {renaming[0]}, or leave out --suggest.")
+    from ..discovery.suggest import suggest_names  # torch is needed here only
+
+    proposed = suggest_names(found.run, categories=categories or None, **chosen)
+    show(json_text(proposed.as_json(), "the proposals", indent=1) if as_json else proposed.text())
 
 
 def _pair(text: str, names: set[str]) -> tuple[str, str]:
@@ -157,8 +192,6 @@ def _log(run: str, as_json: bool = False) -> None:
     """
     history = _read(run).log()
     if as_json:
-        from ..files import json_text
-
         show(json_text([{**edit, "in_force": in_force} for edit, in_force in history], "the log", indent=1))
     elif not history:
         show("nothing was corrected yet")
