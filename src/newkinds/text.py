@@ -13,12 +13,12 @@ def escaped(text: str) -> str:
 
     \x0d is a control character or a byte that is not UTF-8, \u2028 another character that is not to be printed.
     A backslash is doubled only before what could be read as one of these. What a spreadsheet would run as a formula,
-    because it begins with = + - or @, begins with such a code too.
+    because it begins with = + - or @ (also as wide as a Chinese letter), begins with such a code too.
 
     >>> escaped("Icon\r")
     'Icon\\x0d'
     """
-    return re.sub(rf"\\(?=[\\xu{CONTROL}])|[{CONTROL}]|^[=+\-@]", _code, text)
+    return re.sub(rf"\\(?=[\\xu{CONTROL}])|[{CONTROL}]|^[=+\-@＝＋－＠]", _code, text)
 
 
 def unescaped(text: str) -> str:

@@ -12,15 +12,15 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 from ...console import track, warn
 from ...data.images import ENDINGS, BadImage, look_at_header
 from ...errors import NewkindsError, Skipped
-from ...files import json_text, write_whole
+from ...files import csv_text, json_text, write_whole
 from ...runs.directory import RunDirectory
-from ...text import escaped
+from ...text import visible
 from ..categories import Category, Discovery, Member
 from ..edits import JUNK
 from ..originals import WHERE, originals
 from .base import EXPORTS
 from .names import Names
-from .tables import MEMBER_COLUMNS, member_cells, spreadsheet_text
+from .tables import MEMBER_COLUMNS, member_cells
 
 Files = Literal["copy", "hardlink", "symlink"]
 DONE = {"copy": "copied", "hardlink": "hard-linked", "symlink": "linked"}
@@ -160,7 +160,7 @@ class DataSet:
     def write_tables(self, pictures: Sequence[Picture], folders: dict[int, str] | None = None) -> None:
         """Every image of the export and every category, as CSV; and the images that are missing, if any are."""
         rows = [(picture.file, *member_cells(picture.member)) for picture in pictures]
-        write_whole(self.target / "images.csv", spreadsheet_text(("file", *MEMBER_COLUMNS), rows))
+        write_whole(self.target / "images.csv", csv_text(("file", *MEMBER_COLUMNS), rows))
         inside: dict[int, int] = {}
         for picture in pictures:
             inside[picture.member.category_id] = inside.get(picture.member.category_id, 0) + 1
@@ -169,10 +169,10 @@ class DataSet:
             (c.id, c.name, str(c.is_new).lower(), inside.get(c.id, 0), *([folders[c.id]] if folders else []))
             for c in self.categories
         ]
-        write_whole(self.target / "categories.csv", spreadsheet_text(columns, listed))
+        write_whole(self.target / "categories.csv", csv_text(columns, listed))
         if self.missing:
             gone = [(*member_cells(member), skipped.reason) for member, skipped in self.missing]
-            write_whole(self.target / "missing.csv", spreadsheet_text((*MEMBER_COLUMNS, "reason"), gone))
+            write_whole(self.target / "missing.csv", csv_text((*MEMBER_COLUMNS, "reason"), gone))
 
     def sentence(self, pictures: Sequence[Picture]) -> str:
         """What was exported; what is missing is warned of."""
@@ -210,9 +210,8 @@ def data_set(name: str) -> Callable[[Callable[[DataSet], list[Picture]]], Callab
 
 
 def record(member: Member) -> dict[str, Any]:
-    """An image as JSON has it. Names are escaped as in all tables: what is not UTF-8 is no JSON either."""
-    values = member._asdict() | {"path": escaped(member.path), "category": escaped(member.category)}
-    return {**values, "given_label": None if member.given_label is None else escaped(member.given_label)}
+    """An image as JSON has it, where what is not UTF-8 cannot stand: names are shown as on a terminal."""
+    return {name: visible(value) if isinstance(value, str) else value for name, value in member._asdict().items()}
 
 
 def _all(do: Callable[[T], U], items: Sequence[T], what: str) -> list[U]:

@@ -1,16 +1,17 @@
 """The model as one ONNX graph, which runs with onnxruntime alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 from ...errors import NewkindsError, reason_of
 from ...files import json_text, make_folder
 from ..categories import Discovery
 from .graph import Answer, captured, silence
-from .prepared import Prepared, prepared
+from .prepared import prepared
 
 LARGEST = 1_900_000_000  # bytes of weights in the graph's own file, which a format of 2 GB holds; more lie beside it
 MODEL = "model.onnx"
@@ -21,15 +22,16 @@ def write(discovery: Discovery, target: Path, images: Sequence[str | Path] = ())
     _require_packages()
     exported = prepared(discovery, images)
     make_folder(target)
-    _write_graph(exported, target / MODEL)
+    labels = {"labels": json_text(exported.labels, target / MODEL)}
+    write_graph(captured(exported.classifier, exported.size), target / MODEL, labels)
     said = exported.compare(session(target / MODEL))
     exported.write_beside(target, "run_onnx.py", "onnxruntime numpy pillow")
     megabytes = sum(file.stat().st_size for file in target.glob(f"{MODEL}*")) / 1e6
     return f"{MODEL} ({megabytes:.1f} MB), {said}"
 
 
-def _write_graph(exported: Prepared, file: Path) -> None:
-    program = captured(exported.classifier, exported.size)
+def write_graph(program: ExportedProgram, file: Path, about: Mapping[str, str]) -> None:
+    """One file; `about` is what it says about itself."""
     try:
         with silence():
             made = torch.onnx.export(
@@ -43,7 +45,7 @@ def _write_graph(exported: Prepared, file: Path) -> None:
         node.metadata_props.clear()  # traces of the code, with paths of this machine
         node.doc_string = None
     made.model.metadata_props.clear()
-    made.model.metadata_props["labels"] = json_text(exported.labels, file)
+    made.model.metadata_props.update(about)
     weights = sum(value.const_value.nbytes for value in made.model.graph.initializers.values() if value.const_value)
     made.save(file, external_data=weights > LARGEST)
 

@@ -62,7 +62,7 @@ class Prepared:
             text = (importlib.resources.files(__package__) / "scripts" / name).read_text(encoding="utf-8")
             write_whole(target / name, text)
         usage = f"pip install {needs}\npython {script} image.jpg more-images/*.jpg"
-        write_whole(target / "README.md", run_card(self.loaded.run, self.loaded.model.known, self.discovery, usage))
+        write_whole(target / "README.md", run_card(self.loaded.run, self.loaded.described(), self.discovery, usage))
 
     def compare(self, answer: Callable[[Tensor], Sequence[Tensor | NDArray]]) -> str:
         """Refuse an export that does not say the same as the run about real images; a sentence about it, else."""

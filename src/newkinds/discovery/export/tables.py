@@ -1,7 +1,5 @@
-"""CSV tables for spreadsheets, which take some texts for commands."""
+"""All images as one table."""
 
-import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,30 +8,6 @@ from ..categories import ASSIGNMENT_COLUMNS, Discovery, Member, member_row
 from .base import EXPORTS
 
 MEMBER_COLUMNS = (*ASSIGNMENT_COLUMNS, "status")
-COMMAND = re.compile("[=+\\-@＝＋－＠']")  # how a cell begins that a spreadsheet computes, or that is quoted by us
-
-
-def spreadsheet_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A CSV table in which no text is a formula: one that begins with = + - @ or ' has one more ' before it.
-
-    Other characters that must not be shown are escaped as in all tables. `plain_text` gives a text back.
-    """
-    return csv_text(columns, [[_quoted(cell) if isinstance(cell, str) else cell for cell in row] for row in rows])
-
-
-def plain_text(cell: str) -> str:
-    """The text that a cell of an exported table stands for.
-
-    >>> plain_text("'=1+1.jpg")
-    '=1+1.jpg'
-    """
-    from ...text import unescaped
-
-    return unescaped(cell.removeprefix("'"))
-
-
-def _quoted(text: str) -> str:
-    return f"'{text}" if COMMAND.match(text) else text
 
 
 def member_cells(member: Member) -> tuple[Any, ...]:
@@ -43,7 +17,7 @@ def member_cells(member: Member) -> tuple[Any, ...]:
 
 def table_text(discovery: Discovery) -> str:
     """All images with what was found, those that were thrown out too."""
-    return spreadsheet_text(MEMBER_COLUMNS, [member_cells(member) for member in discovery.members])
+    return csv_text(MEMBER_COLUMNS, [member_cells(member) for member in discovery.members])
 
 
 @EXPORTS.register("csv")

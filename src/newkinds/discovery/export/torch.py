@@ -39,14 +39,19 @@ def write(discovery: Discovery, target: Path, images: Sequence[str | Path] = ())
     """Make the folder `target`; see `EXPORTS`."""
     exported = prepared(discovery, images)
     lines, tensors = written_out(captured(exported.classifier, exported.size))
-    head = HEAD.format(version=__version__, size=exported.size, outputs=", ".join(Answer._fields))
     make_folder(target)
-    write_whole(target / CODE, head + "".join(f"    {line}\n" for line in lines))
+    write_whole(target / CODE, source(lines, exported.size))
     write_whole(target / WEIGHTS, save(tensors))
     classify, weights = imported(target / CODE), load_file(target / WEIGHTS)
     said = exported.compare(lambda some: classify(weights, some))
     exported.write_beside(target, "predict.py", "torch timm")
     return f"{WEIGHTS} ({(target / WEIGHTS).stat().st_size / 1e6:.1f} MB), {said}"
+
+
+def source(lines: Sequence[str], size: int) -> str:
+    """The module around the lines that `written_out` gives, for images of `size` pixels."""
+    head = HEAD.format(version=__version__, size=size, outputs=", ".join(Answer._fields))
+    return head + "".join(f"    {line}\n" for line in lines)
 
 
 def imported(file: Path) -> Callable[[dict[str, Tensor], Tensor], tuple[Tensor, ...]]:
