@@ -28,7 +28,26 @@ def reason_of(error: BaseException) -> str:
     """
     if isinstance(error, NewkindsError):
         return str(error)
+    if isinstance(error, OSError) and error.strerror:  # a full disk, a name that is too long
+        named = f"{_shortened(str(error.filename))}: " if error.filename is not None else ""
+        return f"{named}{error.strerror}."
+    if is_out_of_memory(error):
+        return "there is not enough memory: take smaller batches (train.batch_size), images or fewer categories."
     return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python, numpy or torch wanted more memory than there is."""
+    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error).lower()
+
+
+def is_expected(error: BaseException) -> bool:
+    """Whether the user or the machine is the cause, not a bug."""
+    return isinstance(error, (NewkindsError, OSError)) or is_out_of_memory(error)
+
+
+def _shortened(text: str, most: int = 200) -> str:
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-most // 2 :]}"
 
 
 def nearest(word: str, options: Iterable[str]) -> str:

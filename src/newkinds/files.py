@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import NewkindsError
-from .text import escaped
+from .text import escaped, unescaped
 
 UNTOUCHED = " What was there before is untouched; make room or choose another folder, then rerun the same command."
 # names for what the process has open already, which may be a file in the middle
@@ -58,6 +58,14 @@ def sync_folder(folder: Path) -> None:
             os.fsync(opened)
         finally:
             os.close(opened)
+
+
+def user_path(text: str | Path) -> Path:
+    """A path as a person writes it, ~ being their home; whole, so that it means the same from any folder."""
+    try:
+        return Path(text).expanduser().resolve()
+    except (RuntimeError, ValueError, OSError) as error:  # ~nobody, a NUL, a loop of links
+        raise NewkindsError(f"{text} is not a path that can be used: {error}.") from None
 
 
 @contextmanager
@@ -128,12 +136,22 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
+def csv_cells(text: str) -> tuple[list[str], list[list[str]]]:
+    """The columns and rows of a table that `csv_text` made; ValueError or csv.Error if it is damaged."""
+    columns, *rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row] or [[]]
+    if "\\" in text:  # in few tables, and looking at every cell takes longer than the rest
+        rows = [list(map(unescaped, row)) for row in rows]
+    if wrong := next((number for number, row in enumerate(rows, 2) if len(row) != len(columns)), None):
+        raise ValueError(f"row {wrong} has not {len(columns)} cells")
+    return columns, rows
+
+
 def make_folder(path: Path) -> Path:
     """Create a folder and its parents; a file in the way or a read-only place is a clear error."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NewkindsError(f"cannot create the folder {path}: {error.strerror or error}.") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in it
+        raise NewkindsError(f"cannot create the folder {path}: {getattr(error, 'strerror', None) or error}.") from error
     return path
 
 

@@ -6,6 +6,7 @@ import traceback
 from pathlib import Path
 
 from .errors import NewkindsError, reason_of
+from .files import user_path
 from .registry import registering_from
 
 
@@ -15,7 +16,7 @@ def load(file: str | Path) -> None:
     >>> newkinds.plugins.load("mine.py")
     >>> newkinds.train("photos/", "runs/mine", method="mine", k=40)
     """
-    path = Path(file).expanduser().resolve()
+    path = user_path(file)
     if not path.is_file() or path.suffix != ".py":
         raise NewkindsError(f"the plugin {file} does not exist or is not a Python file (.py).")
     if not path.stem.isidentifier():

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import signal
 import sys
 import warnings
 
@@ -17,6 +18,11 @@ def prepare() -> None:
             stream.reconfigure(errors="backslashreplace")
     warnings.filterwarnings("ignore", module="PIL")
     keep_freed_memory()
+
+
+def ignore_interrupts() -> None:
+    """Ctrl-C does nothing from now on."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def keep_freed_memory() -> None:

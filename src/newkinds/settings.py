@@ -118,7 +118,7 @@ def parse_assignment(text: str) -> dict[str, Any]:
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts) or len(parts) > 2 or (len(parts) == 1 and parts[0] != "k"):
-        raise NewkindsError(f"--set {text}: write it as section.name=value, e.g. --set train.epochs=20.")
+        raise NewkindsError(f"--set {text[:80]}: write it as section.name=value, e.g. --set train.epochs=20.")
     try:
         parsed = yaml.load(value, PlainLoader)
     except (yaml.YAMLError, ValueError, RecursionError):

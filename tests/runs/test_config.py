@@ -58,7 +58,7 @@ def test_the_data_root_is_absolute_wherever_it_was_said(tmp_path: Path, monkeypa
         ({"train": {"epochs": "many"}}, "'train.epochs' must be a whole number of at least 0, not 'many'"),
         ({"train": {"epochs": -1}}, "'train.epochs' must be a whole number of at least 0, not -1"),
         ({"train": {"batch_size": 0}}, "'train.batch_size' must be a whole number of at least 1, not 0"),
-        ({"train": {"workers": -2}}, "'train.workers' must be a whole number of at least -1, not -2"),
+        ({"train": {"workers": -2}}, "'train.workers' must be a whole number from -1 to 256, not -2"),
         ({"train": {"cache_views": -1}}, "whole number from 1 to 10000 or one of 0, auto, not -1"),
         ({"train": {"cache_views": False}}, "'train.cache_views'"),
         ({"train": {"lr": float("inf")}}, "'train.lr' must be a number of at least 0, not inf"),

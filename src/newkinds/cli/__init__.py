@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import process
 from .._version import __version__
-from ..errors import NewkindsError, reason_of
+from ..errors import is_expected, reason_of
 from ..text import show
 from . import comparing, correcting, finding, keeping, using
 from .options import PLUGIN, VERBS, Verb
@@ -53,13 +53,14 @@ def _help(summary: str, examples: Sequence[str], note: str = "") -> dict[str, An
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is 0 (done), 1 (not done), 2 (misused) or 130 (interrupted)."""
-    given = vars(parser().parse_args(arguments))
-    verb, debug = given.pop("verb", None), given.pop("debug")
-    if verb is None:
-        parser().print_help()
-        return 2
-    process.prepare()
+    verb, debug = None, False
     try:
+        given = vars(parser().parse_args(arguments))
+        verb, debug = given.pop("verb", None), given.pop("debug")
+        if verb is None:
+            parser().print_help()
+            return 2
+        process.prepare()
         for file in given.pop("plugins", []):
             from ..plugins import load
 
@@ -70,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given["settings"] = [parse_assignment(text) for text in given["settings"]]
         return VERBS[verb].run(**given) or 0
     except KeyboardInterrupt:
+        if arguments is None:  # a command, which is ending: a second Ctrl-C would only show where
+            process.ignore_interrupts()
         resumes = verb in ("demo", "train", "discover", "tune", "bench")
         show(f"interrupted{'; to resume, rerun the same command' if resumes else ''}", file=sys.stderr)
         return 130
@@ -81,6 +84,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         show(f"error: {reason_of(error)}", file=sys.stderr)
-        if not isinstance(error, NewkindsError):
+        if not is_expected(error):
             show(f"This may be a bug in newkinds: newkinds --debug {verb} … shows where it happened.", file=sys.stderr)
         return 1

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..console import say, warn
 from ..errors import NewkindsError
+from ..files import user_path
 from .backbones import TINY
 from .weights import cached_file, pretrained_file, read_tensors
 
@@ -34,7 +35,7 @@ def choose_backbone(weights: str | None, photographs: bool, device: torch.device
     'vit_small_patch14_dinov2'
     """
     if weights is not None:
-        return backbone_of(Path(weights).expanduser())
+        return backbone_of(user_path(weights))
     if named := os.environ.get(VARIABLE):
         return named
     if not photographs:

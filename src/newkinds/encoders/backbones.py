@@ -18,6 +18,7 @@ from typing_extensions import Self
 
 from ..data.views import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from ..errors import NewkindsError, nearest
+from ..files import user_path
 from ..settings import Count
 from .blocks import all_tokens, first_token
 from .tokens import Tokens
@@ -230,13 +231,14 @@ def build_backbone(
     if (name == VECTORS) != (width is not None):
         raise NewkindsError(f"backbone.width={width} does not fit the backbone '{name}': it is for ready-made vectors.")
     if width is not None:
-        return Backbone(ReadyMade(width), Preprocessing(1), train_blocks, VECTORS)
-    network, preprocessing = _tiny(image_size) if name == TINY else _from_timm(name, image_size)
+        network, preprocessing = ReadyMade(width), Preprocessing(1)
+    else:
+        network, preprocessing = _tiny(image_size) if name == TINY else _from_timm(name, image_size)
     backbone = Backbone(network, preprocessing, train_blocks, name)
     if tuning is not None:
         settings = {setting: value for setting, value in tuning.items() if setting != "name"}
         backbone.tuning = TUNINGS[tuning["name"]](backbone.anatomy, **settings)
-    if load_weights:
+    if load_weights and width is None:
         load_weight_file(network, weights_file(name, weights))
     return backbone
 
@@ -244,7 +246,7 @@ def build_backbone(
 def weights_file(name: str, weights: str | None = None) -> Path:
     """The file a backbone is loaded from: the given one, the bundled one, or timm's (downloaded once)."""
     if weights is not None:
-        return Path(weights).expanduser()
+        return user_path(weights)
     if name == TINY:
         return Path(str(importlib.resources.files(__package__) / "bundled" / "tiny.safetensors"))
     published = _published(name)

@@ -77,7 +77,12 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
         )
     except Exception as error:  # a damaged file can make the readers fail in any way
         raise NewkindsError(_unreadable(file, error)) from error
-    tensors = dict(_flatten(content))
+    try:
+        tensors = dict(_flatten(content))
+    except RecursionError:
+        raise NewkindsError(f"{file} holds itself, so it is not a weight file; pass another one.") from None
+    if odd := [name for name, value in tensors.items() if value.layout != torch.strided or value.is_meta]:
+        raise NewkindsError(f"the tensor {odd[0]} in {file} is sparse or has no values: pass a file of plain weights.")
     if not tensors:
         raise NewkindsError(f"{file} holds no named tensors, so it is not a weight file; pass another one.")
     return {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}

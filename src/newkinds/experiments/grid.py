@@ -245,7 +245,7 @@ def read_outcome(folder: Path) -> Outcome | None:
 
 
 def _outcome(run: Run, evaluation: dict[str, Any]) -> Outcome:
-    record, count = run.read_json("protocol.json"), _count_of(run)
+    record, count = run.protocol(), _count_of(run)
     sizes, categories = record["parameters"], record["categories"]
     counted = None if count is None else count.answer
     config, seconds = run.config(), [row["seconds"] for row in run.metrics()]

@@ -10,13 +10,14 @@ import yaml
 from ..assigners import ASSIGNERS
 from ..data import DATASETS
 from ..data.published.base import data_root
+from ..data.vectors import NAME as READY_MADE
 from ..encoders.auto import AUTO
-from ..encoders.backbones import TINY, build_backbone
+from ..encoders.backbones import TINY, VECTORS, build_backbone
 from ..encoders.families import family_of
 from ..encoders.organizers import ORGANIZERS
 from ..encoders.tunings import TUNINGS
 from ..errors import NewkindsError
-from ..files import checksum
+from ..files import checksum, user_path
 from ..methods import METHODS
 from ..registry import Registry
 from ..settings import Count, NonNegative, Range, WholeNumber, chosen, coerced, merged, name_of, section_of
@@ -28,6 +29,7 @@ OWN = "own"  # the method's own assigner
 LAST_BLOCKS = "blocks"  # the tuning that adds nothing
 NO_START = "none"  # the value of train.start for a second stage without its first
 DRAWN = ("creatures", "creatures-large")  # the data sets for which a backbone is bundled
+BUNDLED = {**dict.fromkeys(DRAWN, TINY), READY_MADE: VECTORS}  # the backbone of data that needs no other
 MOST_WORKERS = 256  # a thousand processes would start for minutes, and read no faster
 MOST_VIEWS = 10_000  # of an image in a cache; more is a slip of the keyboard
 
@@ -118,7 +120,7 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     method_name = name_of(given, "method", "simgcd")
     assigner_name = name_of(given, "assigner", OWN)
     method = METHODS[method_name]
-    backbone_name = given["backbone"].get("name", TINY if data_name in DRAWN else AUTO)
+    backbone_name = given["backbone"].get("name", BUNDLED.get(data_name, AUTO))
     family = family_of(str(backbone_name))
     train = {**method.train_defaults, **family.train, **given["train"]}
     organizer = {**(family.cpf if organizer_name == "cpf" else {}), **given["organizer"]}
@@ -130,18 +132,24 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     data = {"name": data_name, **section_of("data", DATASETS[data_name], given["data"])}
     if "root" in data and (root := data_root(data["root"])) is not None:
         data["root"] = str(root)  # a run finds its images again from any folder, and without the variable
+    if "labels" in data and data["labels"] is not None:
+        data["labels"] = str(user_path(data["labels"]))
     backbone = {**method.backbone_defaults, "name": backbone_name, **given["backbone"]}
+    if backbone_name == VECTORS:
+        backbone = {"train_blocks": 0, **backbone}
     backbone = section_of("backbone", build_backbone, backbone)
     if backbone["weights"] is not None:
-        backbone["weights"] = str(Path(backbone["weights"]).expanduser().resolve())
+        backbone["weights"] = str(user_path(backbone["weights"]))
     settings = TrainConfig(**section_of("train", TrainConfig, train))
     if settings.start not in (None, NO_START):
-        settings.start = str(Path(settings.start).expanduser().resolve())
+        settings.start = str(user_path(settings.start))
     tuning_name = name_of(given, "tuning", method.tuning_defaults.get("name", LAST_BLOCKS))
     of_method = method.tuning_defaults if tuning_name == method.tuning_defaults.get("name") else {}
     tuning = {**{setting: value for setting, value in of_method.items() if setting != "name"}, **given["tuning"]}
     if not settings.epochs:  # nothing trains, and a tuning that has learnt nothing would only disturb
         tuning_name, tuning = LAST_BLOCKS, {}
+    if READY_MADE in (data_name, backbone_name):
+        _require_nothing_of_pixels(data_name, backbone, organizer_name, tuning_name)
     return Config(
         data=data,
         backbone=backbone,
@@ -153,6 +161,17 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
         train=settings,
         k=k,
     )
+
+
+def _require_nothing_of_pixels(data: str, backbone: Mapping[str, Any], organizer: str, tuning: str) -> None:
+    """Refuse what works on images only, if the data are ready-made vectors."""
+    have = "ready-made vectors have no"
+    if data == READY_MADE and (backbone["name"] != VECTORS or backbone["weights"] or backbone["image_size"]):
+        raise NewkindsError("ready-made vectors need no backbone: leave out --backbone, --weights and backbone.…")
+    if organizer != "none" and ORGANIZERS[organizer].reads_patches:
+        raise NewkindsError(f"{have} patches, which the organizer '{organizer}' reads: choose none or adapter.")
+    if tuning != LAST_BLOCKS:
+        raise NewkindsError(f"{have} backbone in which the tuning '{tuning}' could train: choose another method.")
 
 
 def _assigner_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 Nothing here needs torch: tables, edits and reports of a finished run are read without it."""
 
 import csv
-import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NewkindsError
-from ..files import append_line, checksum, csv_text, encoded, json_text, make_folder, write_whole
-from ..text import unescaped
+from ..files import append_line, checksum, csv_cells, csv_text, encoded, json_text, make_folder, write_whole
 
 CHECKSUMS = "checksums.txt"
 EDITS = "edits.jsonl"  # what people corrected; every line has a checksum of its own
 EDITABLE = ("categories.json",)  # people may give categories their names in it
+
+# what every version has written to protocol.json
+PROTOCOL_KEYS = ("images", "labelled", "known_classes", "split", "weights", "versions", "device", "date")
 
 
 class RunDirectory:
@@ -87,6 +88,17 @@ class RunDirectory:
             raise NewkindsError(f"{self.folder} is not a run directory: it has no config.yaml.")
         return read_recipe(file)
 
+    def protocol(self) -> dict[str, Any]:
+        """What was written down when training began, see `protocol.record_protocol`."""
+        record = self.read_json("protocol.json")
+        missing = [key for key in PROTOCOL_KEYS if key not in record] if isinstance(record, dict) else PROTOCOL_KEYS
+        if missing:
+            raise NewkindsError(
+                f"{self.path('protocol.json')} is damaged (it does not say '{missing[0]}'): restore it from a copy, or "
+                "choose another --out and train again."
+            )
+        return record
+
     def about_model(self) -> dict[str, Any]:
         """What the model's file says about itself: known classes, k, what was chosen; empty before it is there."""
         if not self.model_file.is_file():
@@ -127,15 +139,9 @@ class RunDirectory:
     def read_rows(self, name: str) -> tuple[list[str], list[list[str]]]:
         """The columns of a table and its rows, which are as long."""
         try:
-            text = self.verified(name).read_text(encoding="utf-8")
-            columns, *rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row] or [[]]
-            if "\\" in text:  # in few tables, and looking at every cell takes longer than the rest
-                rows = [list(map(unescaped, row)) for row in rows]
-            if wrong := next((number for number, row in enumerate(rows, 2) if len(row) != len(columns)), None):
-                raise ValueError(f"row {wrong} has not {len(columns)} cells")
+            return csv_cells(self.verified(name).read_text(encoding="utf-8"))
         except (OSError, ValueError, csv.Error) as error:
             raise NewkindsError(f"{self.path(name)} is damaged ({error}): delete it to have it made again.") from None
-        return columns, rows
 
     def write_json(self, name: str, content: Any) -> None:
         self.write(name, json_text(content, self.path(name), indent=1, ensure_ascii=False) + "\n")

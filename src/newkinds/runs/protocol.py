@@ -16,7 +16,7 @@ from ..data.facts import COLUMNS as FACTS
 from ..data.facts import facts_of
 from ..data.splits import split_checksum
 from ..data.table import Seen, Table
-from ..encoders.backbones import weights_file
+from ..encoders.backbones import VECTORS, weights_file
 from ..errors import NewkindsError
 from ..files import checksum
 from ..methods import METHODS
@@ -40,7 +40,7 @@ def record_protocol(
     A resumed run must have the images and weights that it started with.
     """
     if run.path("protocol.json").is_file():
-        record = run.read_json("protocol.json")
+        record = run.protocol()
         require_same_images(run, table)
         if not run.model_file.is_file() and record["weights"] != _weights(config):
             raise NewkindsError(
@@ -92,7 +92,7 @@ def earlier_images(run: Run) -> dict[str, Seen]:
 def require_same_images(run: Run, table: Table) -> None:
     """Refuse images, labels or pixels that are not those the run started with, and say which."""
     earlier = earlier_images(run)
-    if run.read_json("protocol.json")["split"] != split_checksum(table):
+    if run.protocol()["split"] != split_checksum(table):
         others = _first_of(sorted(earlier.keys() ^ set(table.paths)) if earlier else [])
         raise NewkindsError(
             f"the images or labels changed since {run.folder} was started{others}: choose another --out for them."
@@ -112,13 +112,12 @@ def _first_of(paths: Sequence[str]) -> str:
 
 def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str, str]]:
     """The protocol of a run as name and value, for tables, pages and cards; `evaluated`: which images were."""
-    config, record = run.config(), run.read_json("protocol.json")
+    config, record = run.config(), run.protocol()
     train = config.train
     estimated = ", estimated from the backbone's features" if run.path(f"{K_AUTO}.json").is_file() else ""
     given = {key: value for key, value in config.data.items() if value is not None and value is not False}
     if config.data.get("known", "") is None:  # no labels were hidden
         given = {key: value for key, value in given.items() if key not in ("fraction", "split_seed")}
-    size = f"{config.backbone['image_size']} px, " if config.backbone["image_size"] else ""
     said = ("epochs", "batch_size", "lr", "seed", "start", "device", "workers", "cache_views", "cache_precision")
     unsaid = {name: value for name, value in vars(train).items() if name not in said}
     others = set_otherwise({"name": "", **unsaid}, TrainConfig)
@@ -137,7 +136,7 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
         *_replaced(run, config),
         ("tuning", "" if config.tuning["name"] == LAST_BLOCKS else _named(config.tuning)),
         ("organizer", _named(config.organizer)),
-        ("backbone", f"{config.backbone['name']}, {size}last {config.backbone['train_blocks']} block(s) trained"),
+        ("backbone", _backbone(config.backbone)),
         ("weights", record["weights"]),
         ("started from", record.get("started_from")),
         ("from outside", _outside(record)),
@@ -149,6 +148,13 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
         ("date", record["date"]),
     ]
     return [(name, value) for name, value in rows if value]
+
+
+def _backbone(settings: Mapping[str, Any]) -> str:
+    if settings["name"] == VECTORS:
+        return ""  # what there is instead is said of the weights
+    size = f"{settings['image_size']} px, " if settings["image_size"] else ""
+    return f"{settings['name']}, {size}last {settings['train_blocks']} block(s) trained"
 
 
 def _replaced(run: Run, config: Config) -> list[tuple[str, str]]:
@@ -203,6 +209,8 @@ def describe_device(device: torch.device) -> str:
 
 
 def _weights(config: Config) -> str:
+    if config.backbone["name"] == VECTORS:
+        return f"none: ready-made vectors of {config.backbone['width']} numbers"
     file = weights_file(config.backbone["name"], config.backbone["weights"])
     return f"{config.backbone['name']}: {file.name}, sha256 {checksum(file)}"
 

@@ -54,7 +54,7 @@ class Run(RunDirectory):
 
     def _require_parts(self) -> None:
         """Say which plugin or package is missing. A run never loads code by itself: it may come from a stranger."""
-        record = self.read_json("protocol.json") if self.path("protocol.json").is_file() else {}
+        record = self.protocol() if self.path("protocol.json").is_file() else {}
         for section, part in record.get("outside", {}).items():
             if part["name"] not in REGISTRIES[section]:
                 kind, origin = REGISTRIES[section].kind, part["from"]

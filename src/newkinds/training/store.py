@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 
 from ..console import say, warn
 from ..errors import NewkindsError
-from ..files import write_whole
+from ..files import user_path, write_whole
 from ..text import text_table
 
 FORMAT = 2  # of the files, and of the arithmetic that makes them: another number is another cache
@@ -214,7 +214,7 @@ def cache_root() -> Path:
     named = os.environ.get(ROOT_VARIABLE)
     base = named or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "newkinds" / "tokens"
     try:
-        return Path(base).expanduser().resolve()
+        return user_path(base)
     except RuntimeError as error:  # no such home
         raise CacheUnavailable(f"{base} is no place for a cache: {error} (see ${ROOT_VARIABLE}).") from None
 

@@ -77,7 +77,7 @@ def assign(
         target.write_json("calibration.json", model.calibration.record)
         target.write("model.safetensors", model.as_safetensors())
         target.write("config.yaml", config.as_yaml())
-        target.write_json("protocol.json", {**target.read_json("protocol.json"), "outside": config.outside_parts()})
+        target.write_json("protocol.json", {**target.protocol(), "outside": config.outside_parts()})
         loaded = LoadedRun(target, model)
         loaded.names = category_names(names[: len(model.known)], model.k)
         if names != loaded.names:

@@ -12,6 +12,7 @@ from PIL import Image
 
 from ...console import warn
 from ...errors import NewkindsError, nearest
+from ...files import user_path
 from ..folder import table_below
 from ..images import BadImage, open_image
 from ..splits import for_tuning, hide_labels, split_checksum
@@ -189,7 +190,7 @@ def find_copy(benchmark: Benchmark, root: str | None) -> Path:
 def data_root(root: str | None) -> Path | None:
     """Where the data sets are, as an absolute path: as given, else from the environment."""
     where = root or os.environ.get(ROOT_VARIABLE)
-    return Path(where).expanduser().resolve() if where else None
+    return user_path(where) if where else None
 
 
 def read_part(benchmark: Benchmark, folder: Path, part: Part) -> tuple[Listing, ClassList]:
