@@ -1,0 +1,161 @@
+// One category: all its images, least certain first, and beside them the categories that are most like it.
+
+import { askMerge, askMove, askRename, askSplit, rename } from "./dialogs.js";
+import { h, icon, many, name, percent, plain } from "./dom.js";
+import { Grid, dropTarget } from "./grid.js";
+import { edit, get, store, toast } from "./store.js";
+import { openViewer } from "./viewer.js";
+import { actOn, badges, card, dot, inOrder } from "./wall.js";
+
+export const JUNK = -1;
+const ORDERS = {
+  unsure: ["Least certain first", (a, b) => a.sure - b.sure],
+  sure: ["Most certain first", (a, b) => b.sure - a.sure],
+  name: ["By name", (a, b) => a.path.localeCompare(b.path, undefined, { numeric: true })],
+};
+const chosen = { order: "unsure" };
+
+/** The bar that says how many images are selected, and what can be done with them. */
+export function selectionBar(grid, { junk = false } = {}) {
+  const count = h("b");
+  const act = (make) => async () => {
+    const rows = grid.targets();
+    if (rows.length && (await make(rows))) grid.select([]);
+  };
+  const actions = {
+    m: act(askMove),
+    a: act((rows) => edit({ edit: "accept", rows })),
+    x: act((rows) => edit({ edit: "junk", rows })),
+    l: () => { const [row] = grid.targets(); if (row !== undefined) location.hash = `#/like/${row}`; },
+  };
+  const button = (key, label, sign, more = {}) =>
+    h("button", { onclick: actions[key], ...more }, sign && icon(sign), label, h("kbd", {}, key.toUpperCase()));
+  const node = h("div", { class: "selection", role: "toolbar", "aria-label": "Selected images", hidden: true },
+    count, button("m", "Move…", "move"), !junk && button("a", "Confirm", "check"), !junk && button("x", "Throw out", "bin"),
+    button("l", "More like it", "image"),
+    h("button", { class: "quiet", "aria-label": "Select nothing", onclick: () => grid.select([]) }, icon("close")));
+  return {
+    node,
+    update: () => {
+      node.hidden = !grid.selected.size;
+      count.textContent = `${grid.selected.size.toLocaleString("en")} selected`;
+    },
+    key: (event) => {
+      const key = event.key === "Delete" ? "x" : event.key;
+      if (!(key in actions) || event.ctrlKey || event.metaKey || event.altKey || (junk && (key === "a" || key === "x"))) return false;
+      actions[key]();
+      return true;
+    },
+  };
+}
+
+export function category(id) {
+  const isJunk = id === JUNK;
+  const head = h("div", { class: "head" });
+  const beside = h("aside", { class: "beside", "aria-label": "Most like it" });
+  const order = h("select", { "aria-label": "Order of the images", onchange: () => { chosen.order = order.value; sort(); } },
+    Object.entries(ORDERS).map(([key, [label]]) => h("option", { value: key, selected: key === chosen.order }, label)));
+  let images = [];
+  let shownAt = null; // the revision that the images are of
+  const grid = new Grid({
+    label: isJunk ? "Images thrown out" : "Images of this category",
+    open: (index) => openViewer(grid, index),
+    changed: () => bar.update(),
+  });
+  const bar = selectionBar(grid, { junk: isJunk });
+  const tools = h("div", { class: "tools" }, order, h("button", { class: "quiet", onclick: selectAll }, icon("select"), "Select all"));
+  const node = h("section", { class: "category" }, head, h("div", { class: "columns" }, h("div", { class: "members" }, tools, grid.node), !isJunk && beside), bar.node);
+
+  function selectAll() {
+    grid.touchSelects = true;
+    grid.select(grid.selected.size === grid.images.length ? [] : grid.images.map((image) => image.row));
+  }
+
+  function sort() {
+    grid.show([...images].sort(ORDERS[chosen.order][1]));
+  }
+
+  function fillHead() {
+    const it = store.byId.get(id);
+    if (isJunk) {
+      head.replaceChildren(h("h1", {}, "Thrown out"), h("p", { class: "hint" },
+        store.state.junk ? "These images belong to no category. Their files are untouched. Move one to take it back." : "Nothing was thrown out. Press X on an image, and it comes here; its file stays."));
+      return;
+    }
+    if (!it) return;
+    const title = h("h1", { tabindex: -1 }, dot(it), name(it.name));
+    const button = (label, key, act, more = {}) => h("button", { onclick: act, ...more }, label, h("kbd", {}, key));
+    head.replaceChildren(
+      h("div", { class: "named" }, title, ...badges(it)),
+      h("p", { class: "facts" }, h("span", {}, many(it.size, "image")), h("span", {}, `${percent(it.confidence)} sure on average`),
+        h("span", {}, `${it.decided.toLocaleString("en")} confirmed`), it.strange > 0 && h("span", {}, `${it.strange} unlike any`)),
+      h("div", { class: "actions" },
+        button("Rename", "R", () => rename(id, title)),
+        button("Confirm all", "⇧A", () => edit({ edit: "accept", category: id }), { disabled: !it.size }),
+        button("Split…", "S", () => askSplit(id), { disabled: it.size < 2 }),
+        button("Merge…", "⇧M", () => askMerge(id)),
+        button("Throw out", "⇧X", () => edit({ edit: "junk", category: id }))),
+    );
+  }
+
+  async function fillBeside() {
+    if (isJunk) return;
+    const heading = h("h2", {}, "Most like it");
+    try {
+      const { nearest } = await get(`/api/nearest/${id}`);
+      const cards = nearest.filter((near) => store.byId.has(near.id)).map((near) => {
+        const merge = h("button", { class: "small", onclick: (event) => { event.preventDefault(); askMerge(id, near.id); } }, "Side by side");
+        const likeness = h("span", { class: "likeness", title: "cosine of the two centres" }, near.cosine.toFixed(2));
+        return h("div", { class: "near" }, card(store.byId.get(near.id), { draggable: false }), h("div", { class: "below" }, likeness, merge));
+      });
+      const fresh = dropTarget(h("div", { class: "drop" }, "Drop here for a new category"), (rows) => askMove(rows, { fresh: true }));
+      const bin = dropTarget(h("div", { class: "drop" }, "Drop here to throw out"), (rows) => edit({ edit: "junk", rows }));
+      beside.replaceChildren(heading, h("div", { class: "drops" }, fresh, bin), h("div", { class: "nears" }, cards));
+    } catch (error) {
+      beside.replaceChildren(heading, h("p", { class: "hint" }, error.message));
+    }
+  }
+
+  async function refresh() {
+    if (!isJunk && !store.byId.has(id)) {
+      toast("This category is no longer there: it was merged, thrown out or undone.");
+      location.hash = "#/";
+      return;
+    }
+    fillHead();
+    try {
+      const answer = await get(`/api/members/${id}`);
+      if (shownAt !== answer.revision) {
+        images = answer.images;
+        shownAt = answer.revision;
+        sort();
+      }
+    } catch (error) {
+      toast(error.message, { wrong: true });
+    }
+    await fillBeside();
+  }
+
+  function step(by) {
+    const all = inOrder();
+    const place = all.findIndex((other) => other.id === id);
+    const next = all[place + by];
+    if (next) location.hash = `#/c/${next.id}`;
+  }
+
+  function key(event) {
+    if (bar.key(event)) return true;
+    if (isJunk) return false;
+    if (event.key === "r") askRename(id, head.querySelector("h1"));
+    else if (event.key === "n" || event.key === "p") step(event.key === "n" ? 1 : -1);
+    else return actOn(id, event);
+    return true;
+  }
+
+  const ready = refresh();
+  return {
+    title: isJunk ? "Thrown out" : plain(store.byId.get(id)?.name ?? ""), node, refresh, key,
+    destroy: () => grid.destroy(),
+    focus: () => ready.then(() => grid.images.length && document.activeElement === document.getElementById("main") && grid.focus(0)),
+  };
+}

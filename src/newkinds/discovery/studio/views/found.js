@@ -1,0 +1,90 @@
+// What was searched: by name, by likeness to an image of the run, by likeness to a dropped one.
+
+import { selectionBar } from "./category.js";
+import { h, many, name, percent } from "./dom.js";
+import { Grid } from "./grid.js";
+import { get, send, store } from "./store.js";
+import { openViewer, watchModel } from "./viewer.js";
+import { card } from "./wall.js";
+
+const MOST_CARDS = 60;
+
+/** A view with a heading, cards and a grid of images, which `ask()` fills: { images, … }. */
+function results(title, ask, { before = null, caption = null, cards = () => [] } = {}) {
+  const says = h("p", { class: "hint", role: "status" });
+  const some = h("div", { class: "wall", role: "list" });
+  const grid = new Grid({ label: "Images found", open: (index) => openViewer(grid, index), changed: () => bar.update(), caption });
+  const bar = selectionBar(grid);
+  const node = h("section", {}, h("h1", {}, title), before, says, some, grid.node, bar.node);
+
+  async function refresh() {
+    some.replaceChildren(...cards().slice(0, MOST_CARDS).map((it) => h("div", { role: "listitem" }, card(it))));
+    try {
+      const answer = await ask((said) => { says.textContent = said; });
+      says.textContent = answer.says;
+      grid.show(answer.images);
+    } catch (error) {
+      says.textContent = error.message;
+    }
+  }
+
+  const ready = refresh();
+  return { title: typeof title === "string" ? title : "newkinds studio", node, refresh, key: bar.key, destroy: () => grid.destroy(), grid, ready };
+}
+
+export function find(text) {
+  const words = text.toLowerCase().trim();
+  const cards = () => store.state.categories.filter((it) => it.name.toLowerCase().includes(words));
+  const view = results(`“${text}”`, async () => {
+    const answer = await get(`/api/search?q=${encodeURIComponent(text)}`);
+    const shown = answer.images.length < answer.total ? `, the first ${answer.images.length} are shown` : "";
+    return { ...answer, says: `${many(cards().length, "category", "categories")}, ${many(answer.total, "image")}${shown}` };
+  }, { cards, caption: (image) => store.byId.get(image.of)?.name ?? "thrown out" });
+  return { ...view, title: `“${text}”`, focus: null };
+}
+
+const cosine = (image) => `${image.score.toFixed(2)} · ${store.byId.get(image.of)?.name ?? "thrown out"}`;
+
+export function like(row) {
+  return results("More like it", async () => {
+    const answer = await get(`/api/similar/${row}`);
+    return { ...answer, says: "The images of this run that are nearest to the first one, with their cosine." };
+  }, { caption: cosine });
+}
+
+let dropped = null; // { file, answer }: what was looked at last
+
+/** Look at a file of the user's. */
+export function lookAt(file) {
+  dropped = { file, answer: null };
+  if (location.hash === "#/look") dispatchEvent(new HashChangeEvent("hashchange"));
+  else location.hash = "#/look";
+}
+
+export function look() {
+  const canvas = h("canvas", { class: "dropped", role: "img", "aria-label": "The image that is looked for" });
+  const told = h("p", { class: "told" });
+  if (!dropped) return { title: "Find by image", node: h("section", {}, h("h1", {}, "Find by image"), h("p", { class: "hint" }, "Drop an image onto this page, paste one, or choose a file.")), refresh() {} };
+  const { file } = dropped;
+  createImageBitmap(file).then((bitmap) => {
+    const scale = Math.min(1, 320 / Math.max(bitmap.width, bitmap.height));
+    canvas.width = Math.max(1, bitmap.width * scale);
+    canvas.height = Math.max(1, bitmap.height * scale);
+    canvas.getContext("2d").drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+  }).catch(() => canvas.remove());
+  return results(h("span", {}, "Like ", name(file.name)), async (say) => {
+    if (!dropped.answer || dropped.answer.revision !== store.state.revision) {
+      const stop = watchModel(say);
+      try {
+        dropped.answer = await send("/api/look", file, file.type || "application/octet-stream");
+      } finally {
+        stop();
+      }
+    }
+    const { answer } = dropped;
+    const it = store.byId.get(answer.category);
+    told.replaceChildren("The model says: ", it ? h("a", { href: `#/c/${it.id}` }, name(it.name)) : name(answer.name), `, ${percent(answer.sure)} sure`,
+      answer.strange ? ", but it is unlike every category." : ".");
+    return { ...answer, says: "The images of this run that are nearest to it, with their cosine." };
+  }, { before: h("div", { class: "asked" }, canvas, told), caption: cosine });
+}
