@@ -26,15 +26,16 @@ def _read(run: str) -> "Discovery":
 
 @verb(
     RUN,
-    argument("given", "OLD=NEW", "category (name or #ID) and its new name; with --suggest: categories", nargs="*"),
+    argument("given", "OLD=NEW", "a category's name (or #ID) and the one that it gets", nargs="*"),
     switch("--suggest", "suggest", "propose names for the new categories, with the evidence; rename nothing"),
+    argument("--only", "CATEGORY", "propose for this one (name or #ID); may be repeated", action="append"),
     argument("--words", "FILE", "words to propose, one per line (default: everyday words)"),
     argument("--clip", "NAME|FILE", "CLIP model: NAME:TAG or NAME of open_clip, a weight file, a folder"),
     argument("--weights", "FILE", "its weights: .safetensors or .pth"),
     switch("--download", "download", "allow the weights to be downloaded"),
     argument("--per-category", "N", "typical images to look at in each category (default: 16)", type=int),
     argument("--top", "N", "proposals to show for each category (default: 3)", type=int),
-    argument("--template", "TEXT", "sentence with {} for the word; may be repeated", dest="templates", action="append"),
+    argument("--template", "TEXT", "sentence with {} for the word; may be repeated", action="append"),
     argument("--images", "FOLDER", "where the images are now, if they have moved"),
     JSON, *choices("device"),
 )  # fmt: skip
@@ -46,13 +47,14 @@ def _name(run: str, given: Sequence[str] = (), suggest: bool = False, as_json: b
     newkinds name runs/photos                         list all categories with their ids
     newkinds name runs/photos --suggest --words dogs.txt --clip ViT-B-32 --weights clip.safetensors
     """
-    found = _read(run)
+    if suggest and given:
+        raise NewkindsError(f"--suggest renames nothing: leave out {given[0]}, or leave out --suggest.")
     if suggest:
-        _suggest(found, given, as_json, chosen)
+        _suggest(run, as_json, **chosen)
         return
     if chosen:
-        option = {"templates": "template"}.get(name := next(iter(chosen)), name.replace("_", "-"))
-        raise NewkindsError(f"--{option} is for --suggest: add that, or leave it out.")
+        raise NewkindsError(f"--{next(iter(chosen)).replace('_', '-')} is for --suggest: add that, or leave it out.")
+    found = _read(run)
     for pair in given:
         old, new = _pair(pair, {category.name for category in found.categories})
         show(found.rename(old, new))
@@ -63,13 +65,12 @@ def _name(run: str, given: Sequence[str] = (), suggest: bool = False, as_json: b
         show(text_table(["category", "id", "kind", "images"], rows))
 
 
-def _suggest(found: "Discovery", categories: Sequence[str], as_json: bool, chosen: dict[str, Any]) -> None:
-    names = {category.name for category in found.categories}
-    if renaming := [entry for entry in categories if "=" in entry and entry not in names]:
-        raise NewkindsError(f"--suggest renames nothing: leave out {renaming[0]}, or leave out --suggest.")
+def _suggest(
+    run: str, as_json: bool, only: Sequence[str] | None = None, template: Sequence[str] | None = None, **chosen: Any
+) -> None:
     from ..discovery.suggest import suggest_names  # torch is needed here only
 
-    proposed = suggest_names(found.run, categories=categories or None, **chosen)
+    proposed = suggest_names(run, categories=only, templates=template, **chosen)
     show(json_text(proposed.as_json(), "the proposals", indent=1) if as_json else proposed.text())
 
 

@@ -171,7 +171,7 @@ def suggest_names(
     categories: Sequence[str | int] | None = None,
     per_category: int = 16,
     top: int = 3,
-    templates: Sequence[str] = TEMPLATES,
+    templates: Sequence[str] | None = None,
     images: str | Path | None = None,
     device: str = "auto",
 ) -> Suggestions:
@@ -181,7 +181,7 @@ def suggest_names(
     clip, weights, download: see `newkinds.encoders.clip.load_clip`; or any model of your own with two towers.
     categories: names or ids of those to name, by default all new ones.
     per_category: how many of its most typical images are looked at.
-    templates: sentences with {} for the word; a word is the mean of them all.
+    templates: sentences with {} for the word, which is the mean of them all; by default a few about photographs.
     images: the folder in which the images are now, if they have moved.
 
     >>> found = suggest_names("runs/photos", ["corgi", "shiba inu"], "ViT-B-32", weights="clip.safetensors")
@@ -193,6 +193,7 @@ def suggest_names(
     asked = found.new if categories is None else [found.category(which) for which in categories]
     if not asked:
         raise NewkindsError(f"{run} has no new category with images: there is nothing to name.")
+    templates = TEMPLATES if templates is None else templates
     refuse_templates(templates)
     table = originals(RunDirectory(run), found.members, images)
     if clip is None or isinstance(clip, (str, Path)):

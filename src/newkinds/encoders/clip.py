@@ -131,6 +131,8 @@ def _find(clip: str | Path | None, weights: str | Path | None, download: bool) -
         return _published(open_clip, text, file, download)
     if text.startswith(HUB):
         hub_id = text.removeprefix(HUB)
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", hub_id) or ".." in hub_id:
+            raise NewkindsError(f"'{text}' is no model of the hub: write {HUB}OWNER/MODEL.")
         config = _read_config(_hub_file(text, hub_id, (CONFIG,), download))
         return Found(text, *config, file or _hub_file(text, hub_id, WEIGHTS, download, config[0]))
     path = user_path(text)

@@ -5,6 +5,7 @@ import re
 import sys
 import urllib.error
 import urllib.request
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -72,9 +73,11 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
         raise NewkindsError(f"there is no weight file {file}; check the path.")
     named = file.suffix == ".safetensors"
     try:
-        content = (
-            safetensors.torch.load_file(file) if named else torch.load(file, map_location="cpu", weights_only=True)
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch says that a file is a program before it refuses to load it
+            content = (
+                safetensors.torch.load_file(file) if named else torch.load(file, map_location="cpu", weights_only=True)
+            )
     except Exception as error:  # a damaged file can make the readers fail in any way
         raise NewkindsError(_unreadable(file, error)) from error
     try:
