@@ -1,18 +1,19 @@
 """A page with everything on it, whose names may be anything."""
 
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
 
-from newkinds.cluster.count import Count
 from newkinds.comparison import Column, Comparison, Entry, OverSeeds, Row
+from newkinds.counted import Count
 from newkinds.data.table import table_of_pixels
 from newkinds.discovery.figures.fields import field_overlays
 from newkinds.discovery.marks import MEANINGS
-from newkinds.discovery.report import CategoryRow, FieldPictures, MaybeOne, Page, Shown
+from newkinds.discovery.report import ByHand, CategoryRow, FieldPictures, LogLine, MaybeOne, Page, Shown
 from newkinds.discovery.report.charts import curve, dots
-from newkinds.discovery.report.evidence import Bin, Calibration, Candidate, Finding, Plan
+from newkinds.discovery.report.evidence import Bin, Calibration, Candidate, Finding, Judged, JudgedRow, Plan
 from newkinds.discovery.report.sheets import Tile, draw_sheets
 
 HOSTILE = [
@@ -97,10 +98,11 @@ def a_comparison() -> Comparison:
 
 
 def _image(name: str, place: int, tile: Tile) -> Shown:
-    """The first is labelled rightly, the second wrongly, and the last is like no category."""
+    """The first is labelled rightly, the second wrongly, the third was moved, the last is like no category."""
     path = f"{name}/{place}.png" if name in ANIMALS else name
     label = name if place < 2 else None
-    return Shown(path, name, 0.99 - 0.1 * place, label, place != 1, 1.5 if place == 7 else 0.4, tile)
+    status = {2: "moved", 3: "accepted"}.get(place, "")
+    return Shown(path, name, 0.99 - 0.1 * place, label, place != 1, 1.5 if place == 7 else 0.4, tile, status)
 
 
 def a_page(names: list[str] | None = None, **changes: Any) -> Page:
@@ -122,6 +124,7 @@ def a_page(names: list[str] | None = None, **changes: Any) -> Page:
         CategoryRow(
             name, place % 2 == 0, 40 + place, 0.8 - 0.1 * place, shown[:3], shown[5:], shown[3:5], name,
             ["mixed"] if place == 0 else [], [other for other in names if other != name], drawn[place],
+            10 + place, name,
         )
         for place, (name, shown) in enumerate(zip(names, images, strict=True))
     ]  # fmt: skip
@@ -152,6 +155,14 @@ def a_page(names: list[str] | None = None, **changes: Any) -> Page:
         "calibration": Calibration([Bin(0.8, 0.9, 20, 0.85, 0.8)], 0.05, 20, first),
         "comparison": a_comparison(),
         "fields": FieldPictures(names, field_overlays([squares()] * len(names), [field] * len(names), (2, 2))),
+        "run": first,
+        "notice": first,
+        "by_hand": ByHand(
+            2, [("images moved", 3), ("images accepted", 0)],
+            [LogLine(3, "2026-11-17 09:30", first, True), LogLine(2, "2026-11-17 09:29", first, False)],
+            [(replace(images[0][4], status="junk"), first)], 5,
+        ),
+        "judged": Judged([JudgedRow(first, 0.6, 0.7, None, 0.55, 0.5)], first, [(first, first)]),
         "skipped": [(name, name) for name in names],
     }
     return Page(**(settings | changes))

@@ -18,27 +18,36 @@ def members_of(category: str, **labels: int) -> list[Member]:
 
 
 def test_small_by_number_and_by_share() -> None:
-    marks = marks_of(some_categories([4, 5, 100, 100, 19, 20, 0], [0.9] * 7), [], np.full(7, 0.3))
+    marks = marks_of(some_categories([4, 5, 100, 100, 19, 20, 0], [0.9] * 7), [], [], np.full(7, 0.3))
     assert [name for name, found in marks.items() if "small" in found] == ["c0"]  # the median is 19.5
-    marks = marks_of(some_categories([19, 20, 100, 100, 100], [0.9] * 5), [], np.full(5, 0.3))
+    marks = marks_of(some_categories([19, 20, 100, 100, 100], [0.9] * 5), [], [], np.full(5, 0.3))
     assert [name for name, found in marks.items() if "small" in found] == ["c0"]
 
 
 def test_mixed_by_labels_and_by_spread() -> None:
     members = [*members_of("c0", cat=7, dog=3), *members_of("c1", cat=9, dog=1), *members_of("c2", cat=1, dog=1)]
     spread = np.array([0.3, 0.31, 0.29, 0.3, 0.9, 0.3])
-    marks = marks_of(some_categories([50] * 6, [0.9] * 6), members, spread)
+    labels = [{"cat": 0, "dog": 1}.get(member.given_label or "") for member in members]
+    marks = marks_of(some_categories([50] * 6, [0.9] * 6), members, labels, spread)
     assert [name for name, found in marks.items() if "mixed" in found] == ["c0", "c4"]
+    merged = [0] * len(members)  # both classes are one category now
+    assert marks_of(some_categories([50] * 6, [0.9] * 6), members, merged, spread)["c0"] == []
+
+
+def test_what_was_thrown_out_is_in_no_category() -> None:
+    members = [*members_of("(junk)", cat=5, dog=5), *members_of("c7", cat=9)]
+    categories = [Category(7, "c7", False, 9, 0.9, []), Category(12, "c12", True, 9, 0.9, [])]  # ids have gaps
+    assert marks_of(categories, members, [0] * 14 + [1] * 5, np.array([0.3, 0.4])) == {"c7": ["mixed"], "c12": []}
 
 
 def test_unsure_is_far_below_the_others() -> None:
-    marks = marks_of(some_categories([50] * 6, [0.9, 0.88, 0.91, 0.9, 0.5, 0.89]), [], np.full(6, 0.3))
+    marks = marks_of(some_categories([50] * 6, [0.9, 0.88, 0.91, 0.9, 0.5, 0.89]), [], [], np.full(6, 0.3))
     assert {name: found for name, found in marks.items() if found} == {"c4": ["unsure"]}
 
 
 def test_equal_categories_and_no_categories_have_no_marks() -> None:
-    assert set(map(tuple, marks_of(some_categories([50] * 9, [0.9] * 9), [], np.full(9, 0.3)).values())) == {()}
-    assert marks_of([], [], np.empty(0)) == {}
+    assert set(map(tuple, marks_of(some_categories([50] * 9, [0.9] * 9), [], [], np.full(9, 0.3)).values())) == {()}
+    assert marks_of([], [], [], np.empty(0)) == {}
 
 
 def test_the_fence_is_tukeys() -> None:
@@ -52,5 +61,5 @@ def test_the_fence_is_tukeys() -> None:
 
 def test_labels_disagree_from_a_fifth_on() -> None:
     assert not disagree(Counter())
-    assert not disagree(Counter(cat=4, dog=1))
-    assert disagree(Counter(cat=3, dog=1))
+    assert not disagree(Counter({0: 4, 1: 1}))
+    assert disagree(Counter({0: 3, 1: 1}))

@@ -3,21 +3,18 @@
 import json
 import re
 from collections.abc import Callable
-from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from newkinds.data import load_table
-from newkinds.discovery.categories import Discovery, Member
-from newkinds.discovery.finished import load, read_features
-from newkinds.discovery.report import Page, build, render
+from newkinds.discovery.finished import load
+from newkinds.discovery.report import Page, pictures, render
 from newkinds.discovery.report.build import page_of
 from newkinds.discovery.report.evidence import read_calibration, read_findings, read_number, read_plan
 from newkinds.errors import NewkindsError
+from newkinds.runs.directory import RunDirectory
 from newkinds.runs.run import Run
-from newkinds.training.embedding import Embedded
 from pages import Document
 
 PLAN = {
@@ -44,14 +41,15 @@ CALIBRATION = {
 CHECK = "path,check,score,sentence\n,imbalance,2,unequal classes\ncreature-00003.png,duplicate,1,twice here\n"
 
 
-def page_in(folder: Path, members: list[Member] | None = None) -> Page:
-    """The page of a finished run with other members."""
-    loaded = load(folder)
-    table = load_table(loaded.run.config().data)
-    features = read_features(loaded.run)
-    found = loaded.show(table, Embedded(features, list(range(len(table))), []))
-    found = Discovery(found.run, found.categories, members or found.members, found.skipped)
-    return page_of(found, loaded.model, table, loaded.run, features)
+def page_in(folder: Path) -> Page:
+    return page_of(RunDirectory(folder))
+
+
+def rewrite(folder: Path, name: str, change: Callable[[int, dict[str, str]], dict[str, str]]) -> None:
+    """Change each row of a table of a run, as if it had been found so."""
+    run = RunDirectory(folder)
+    rows = [{**row, **change(number, row)} for number, row in enumerate(run.read_table(name))]
+    run.write_table(name, tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
 @pytest.fixture
@@ -87,17 +85,16 @@ def test_labels_that_differ_are_doubts_even_if_names_were_edited(run: Path, edit
         if row["given_label"] and known.index(row["given_label"]) != id_of[row["category"]]
     }
     if edited:
-        file.write_text(json.dumps([{"id": number, "name": f"my {name}"} for name, number in id_of.items()]))
+        file.write_text(json.dumps([{**entry, "name": f"my {entry['name']}"} for entry in json.loads(file.read_text())]))
     assert {image.caption for image in page_in(run).doubts} == expected
 
 
 def test_images_unlike_every_category_come_first_the_strangest(run: Path) -> None:
-    members = [
-        Member(row["path"], None, row["category"], row["is_new"] == "true", 0.5, unlike)
-        for row, unlike in zip_longest(Run(run).read_table("assignments.csv"), (1.0, 3.5, 0.2, 1.1))
-    ]
-    page = page_in(run, members)
-    assert [(i.caption, i.unlike) for i in page.outliers] == [(members[1].path, 3.5), (members[3].path, 1.1)]
+    unlike = {1: "3.5", 3: "1.1", 0: "1.0"}
+    rewrite(run, "assignments.csv", lambda number, _: {"unlike": unlike.get(number, "0.2")})
+    paths = [row["path"] for row in Run(run).read_table("assignments.csv")]
+    page = page_in(run)
+    assert [(i.caption, i.unlike) for i in page.outliers] == [(paths[1], 3.5), (paths[3], 1.1)]
     assert "3.5" in Document(render(page)).text.partition("None of these 2")[2]
 
 
@@ -149,8 +146,8 @@ def test_what_is_damaged_is_named(tmp_path: Path, read: Callable[[Run], object],
 
 
 def test_of_too_many_images_a_sample_is_shown_and_the_page_says_so(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "ENDS", 1)
-    monkeypatch.setattr(build, "MOST_PICTURES", 12)
+    monkeypatch.setattr(pictures, "ENDS", 1)
+    monkeypatch.setattr(pictures, "MOST_PICTURES", 12)
     page = page_in(run)
     shown = sum(row.shown for row in page.categories)
     in_doubt = {image.caption: image for image in (*page.doubts, *page.outliers)}
@@ -165,9 +162,9 @@ def test_of_too_many_images_a_sample_is_shown_and_the_page_says_so(run: Path, mo
 def test_the_choice_is_bounded_even_and_keeps_what_is_wanted(
     groups: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "MOST_PICTURES", most)
+    monkeypatch.setattr(pictures, "MOST_PICTURES", most)
     members = np.arange(groups * 50).reshape(groups, 50)
-    first, last, between = build._chosen(list(members), wanted={25, 27})
+    first, last, between = pictures._chosen(list(members), wanted={25, 27})
     chosen = [place for group in (*first, *last, *between) for place in group]
     assert len(chosen) == len(set(chosen)) <= max(most, 2 * groups) + 2 + groups
     assert {25, 27} <= set(chosen)

@@ -62,6 +62,22 @@ def _eval(run: str, truth: str | None = None, as_json: bool = False) -> None:
 
 
 @verb(
+    RUN, argument("--out", "FILE", "HTML file to write (default: RUN/report.html)"),
+    argument("--images", "FOLDER", "where the images are now, if they have moved"),
+)  # fmt: skip
+def _report(run: str, **chosen: Any) -> None:
+    """Render the page of a finished run again, with all that was corrected since.
+
+    newkinds report runs/photos                       the page again, with corrections
+    newkinds report runs/photos --out photos.html
+    newkinds report runs/photos --images /mnt/photos
+    """
+    from ..verbs.report import report
+
+    show(f"look at {report(run, **chosen)}")
+
+
+@verb(
     RUN,
     argument("--against", "RUN", "another run to compare with, such as the host without CPF"),
     argument("--out", "FOLDER", "where to write (default: RUN/figures)"),

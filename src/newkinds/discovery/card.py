@@ -5,16 +5,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..runs.protocol import describe_protocol
-from ..runs.run import Run
+from ..runs.directory import RunDirectory
 from ..text import percent, text_table, visible
 from .categories import Category, Discovery
+from .described import Described
 
 PREDICT = "newkinds predict THIS_FOLDER image.jpg more-images/"
 MOST_NAMED = 30  # categories of a sort that are listed one by one
 
 
-def run_card(run: Run, known: Sequence[str], discovery: Discovery | None, usage: str = PREDICT) -> str:
+def run_card(run: RunDirectory, described: Described, discovery: Discovery | None, usage: str = PREDICT) -> str:
     """What this model is, what it was made from, how to use it, and what it cannot do. `usage`: the commands."""
     elsewhere = usage != PREDICT
     found = "" if discovery is None else _found(discovery, "" if elsewhere else " (`skipped.csv`)")
@@ -32,9 +32,9 @@ A model that sorts images into known and new categories, made by newkinds.
 
 | | |
 |---|---|
-{_protocol(run, elsewhere)}
+{_protocol(run, described, elsewhere)}
 
-Known classes: {", ".join(map(_cell, known))}.
+Known classes: {", ".join(map(_cell, described.known))}.
 
 {found}## Limits
 
@@ -42,10 +42,10 @@ Known classes: {", ".join(map(_cell, known))}.
 """
 
 
-def _protocol(run: Run, elsewhere: bool) -> str:
+def _protocol(run: RunDirectory, described: Described, elsewhere: bool) -> str:
     """The rows of the table; a card that goes elsewhere does not tell where on this machine the images are."""
-    rows = describe_protocol(run)
-    root = run.config().data.get("root")
+    rows, data = described.protocol, run.settings()["data"]
+    root = data.get("root") or data.get("path")
     if elsewhere and root:
         rows = [(name, value.replace(str(root), Path(root).name)) for name, value in rows]
     return "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in rows)
@@ -72,7 +72,7 @@ def _sizes(title: str, categories: Sequence[Category]) -> str:
     return text_table([title, "images", "confidence"], rows) + "\n\n"
 
 
-def _limits(run: Run, discovery: Discovery | None) -> Iterator[str]:
+def _limits(run: RunDirectory, discovery: Discovery | None) -> Iterator[str]:
     """What the model cannot do, in sentences."""
     yield (
         "Every image gets one of these categories, whatever it shows. With `unlike` above 1 it is probably none of "

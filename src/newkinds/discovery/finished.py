@@ -12,13 +12,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from ..console import warn
+from ..console import say, warn
 from ..data import load_table
 from ..data.folder import files_of, mention_ignored, table_below
 from ..data.images import BadImage
 from ..data.table import Table, readable
 from ..errors import NewkindsError, Skipped
 from ..methods.base import Assignment
+from ..runs.directory import RunDirectory
 from ..runs.protocol import describe_protocol, earlier_images, require_same_images
 from ..runs.run import Run
 from ..training.cache import TokenCache
@@ -26,9 +27,10 @@ from ..training.device import choose_device
 from ..training.embedding import Embedded, embed, fields_of
 from ..training.model import Model, load_model
 from .categories import Discovery, Member, category_of, read_names, write
-from .described import DESCRIBED, Described, TypicalFields, write_described
+from .described import DESCRIBED, Described, TypicalFields, lacking, write_described
 from .edits import JUNK, JUNK_NAME
 from .lens import Lens
+from .originals import originals
 from .split import EMBEDDING
 
 FIELD_IMAGES = 6  # images whose primitive fields are drawn on the page
@@ -143,10 +145,9 @@ class LoadedRun:
     def complete(self) -> None:
         """Write what runs of earlier versions have not kept: what pages are made of, and images compared by."""
         found = Discovery.read(self.run.folder)
-        table = images_of(self.run)
         if not self.run.path(EMBEDDING).is_file():
             kept = self.run.path("features.safetensors").is_file()
-            features = read_features(self.run) if kept else self.embed(table).features
+            features = read_features(self.run) if kept else self.embed(images_of(self.run)).features
             if len(features) != len(found.members):
                 raise NewkindsError(
                     f"{self.run.folder} has features of {len(features)} images, but assigned {len(found.members)}: "
@@ -154,6 +155,10 @@ class LoadedRun:
                 )
             self._keep_embedding(features)
         if not self.run.path(DESCRIBED).is_file():
+            try:
+                table = originals(self.run, found.found_members)
+            except NewkindsError:  # the images have moved: their fields cannot be drawn any more
+                table = None
             self._describe(found, table)
 
     def described(self) -> Described:
@@ -164,8 +169,9 @@ class LoadedRun:
         rows = torch.from_numpy(self.embedding(features)).half()  # to look at, not to compute with
         self.run.write(EMBEDDING, save({"embedding": rows}))
 
-    def _describe(self, found: Discovery, table: Table) -> None:
-        write_described(replace(self.described(), fields=self._typical_fields(found, table)), self.run)
+    def _describe(self, found: Discovery, table: Table | None) -> None:
+        fields = None if table is None else self._typical_fields(found, table)
+        write_described(replace(self.described(), fields=fields), self.run)
 
     def _typical_fields(self, found: Discovery, table: Table) -> TypicalFields | None:
         """Primitive fields of the most typical images of the largest categories, new ones first."""
@@ -223,6 +229,14 @@ def ensure_assigned(run: Run) -> None:
     """Assign the images of a run that has only been trained."""
     if not run.path("assignments.csv").is_file():
         load(run.folder).discover(images_of(run))
+
+
+def ensure_complete(run: RunDirectory) -> None:
+    """Have the model write, once, what a run of an earlier version has not kept."""
+    if missing := lacking(run):
+        Discovery.read(run.folder)  # before the model is loaded: there must be something to show
+        say(f"{run.folder} has no {' and no '.join(missing)}: made once, by the model")
+        load(run.folder).complete()
 
 
 def images_of(run: Run) -> Table:

@@ -26,16 +26,19 @@ MEANINGS: Mapping[Mark, str] = {
 
 
 def marks_of(
-    categories: Sequence[Category], members: Sequence[Member], spread: NDArray[np.float64]
+    categories: Sequence[Category], members: Sequence[Member], labels: Sequence[int | None], spread: NDArray[np.float64]
 ) -> dict[str, list[Mark]]:
-    """The marks of each category that has members, by its name; `spread` (K,) is that of `relations.relate`."""
+    """The marks of each category that has members, by its name.
+
+    `labels`: the category that each member's label stands for; `spread` (K,) is that of `relations.relate`.
+    """
     filled = [category for category in categories if category.size]
-    given: dict[str, Counter[str]] = {category.name: Counter() for category in filled}
-    for member in members:
-        if member.given_label is not None:
-            given[member.category][member.given_label] += 1
+    spreads = np.array([width for width, category in zip(spread, categories, strict=True) if category.size])
+    given: dict[str, Counter[int]] = {category.name: Counter() for category in filled}
+    for member, label in zip(members, labels, strict=True):
+        if label is not None and member.category in given:  # what was thrown out is in none
+            given[member.category][label] += 1
     sizes, confidences = (np.array([getattr(c, what) for c in filled], float) for what in ("size", "confidence"))
-    spreads = np.array([spread[category.id] for category in filled])
     small = (sizes < FEWEST_IMAGES) | (sizes < SMALL_SHARE * np.median(sizes)) if filled else sizes
     unsure = unusually_high(-confidences)
     wide = unusually_high(spreads)
@@ -46,10 +49,10 @@ def marks_of(
     return marks
 
 
-def disagree(labels: Counter[str]) -> bool:
+def disagree(labels: Counter[int]) -> bool:
     """Whether the labelled members of a category are of several classes.
 
-    >>> disagree(Counter(cat=3, dog=1)), disagree(Counter(cat=9, dog=1)), disagree(Counter(cat=1, dog=1))
+    >>> disagree(Counter({0: 3, 1: 1})), disagree(Counter({0: 9, 1: 1})), disagree(Counter({0: 1, 1: 1}))
     (True, False, False)
     """
     return labels.total() >= FEWEST_LABELLED and max(labels.values()) < AGREEMENT * labels.total()

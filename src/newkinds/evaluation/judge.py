@@ -14,7 +14,9 @@ from ..data.published import BENCHMARKS, held_out
 from ..data.splits import split_checksum
 from ..data.table import Table
 from ..discovery.categories import Discovery, Member
-from ..discovery.finished import ensure_assigned, load
+from ..discovery.finished import ensure_assigned, ensure_complete, load
+from ..discovery.report.build import PAGE, write_card, write_page
+from ..discovery.report.evidence import EVALUATION, state_of
 from ..errors import NewkindsError
 from ..files import checksum
 from ..runs.config import Config
@@ -60,15 +62,27 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
         "as_found": as_found,  # by the model alone, if people corrected what it found
         "truth": None if truth is None else str(truth),  # not the data set's own
         "test": test,
+        "state": state_of(found),  # what it is about: figures are not shown with later edits
         "protocol": dict(describe_protocol(opened, evaluated)),
     }
-    opened.write_json("evaluation.json", evaluation)
+    opened.write_json(EVALUATION, evaluation)
+    _show_on_page(opened)
     return evaluation
 
 
-def _on_unlabelled(
-    members: Sequence[Member], given: Table, run: Run, by_own_truth: bool
-) -> tuple[Figures, int]:
+def _show_on_page(run: Run) -> None:
+    """Render page and card again, if the run has a page; the figures do not depend on it."""
+    if not run.path(PAGE).is_file():
+        return
+    try:
+        ensure_complete(run)
+        write_page(run)
+        write_card(run)
+    except NewkindsError as error:
+        warn(f"{run.path(PAGE)} does not show these figures: {error}")
+
+
+def _on_unlabelled(members: Sequence[Member], given: Table, run: Run, by_own_truth: bool) -> tuple[Figures, int]:
     """All metrics on the unlabelled images of an assigned run, and how many of them have a true class in `given`.
 
     Images that people threw out are in no category, and are not judged.

@@ -8,10 +8,11 @@ from typing import Any
 
 from ..comparison import Comparison
 from ..data import load_table
+from ..discovery.described import read_described
 from ..discovery.figures.fields import fields_figure
-from ..discovery.finished import load, read_features
+from ..discovery.finished import load
 from ..discovery.report import render
-from ..discovery.report.build import page_of, typical_fields
+from ..discovery.report.build import page_of
 from ..errors import NewkindsError
 from ..files import make_folder, write_whole
 from ..runs.config import resolve
@@ -86,16 +87,13 @@ def demo(
 def _write_page(folder: Path, shown: Cell, comparison: Comparison, command: str) -> None:
     """`index.html`: the comparison, then what one of the runs found; `fields.png`: its primitives."""
     loaded = load(shown.folder(folder))
-    table = load_table(loaded.run.config().data)
-    discovery = loaded.discover(table, page=False)
+    loaded.discover(load_table(loaded.run.config().data), page=False)
     page = replace(
-        page_of(discovery, loaded.model, table, loaded.run, read_features(loaded.run)),
-        comparison=comparison, command=command,
+        page_of(loaded.run), comparison=comparison, command=command, judged=None,
         title="Does CPF help to discover new kinds?",
         subtitle=f"Hosts alone, with an adapter and with CPF on creatures drawn by code; below, what {shown} found",
     )  # fmt: skip
     write_whole(folder / "index.html", render(page))
-    if (found := typical_fields(discovery, loaded.model, table)) is not None:
-        fields = found[1]
+    if (fields := read_described(loaded.run).fields) is not None:
         picture = fields_figure(list(fields.views), list(fields.shares), fields.grid)
         write_whole(folder / "fields.png", picture.png)

@@ -12,13 +12,14 @@ from ..console import say, warn
 from ..data import load_table
 from ..data.table import Table, readable, require_discoverable
 from ..discovery.card import run_card
+from ..discovery.described import Described
 from ..discovery.categories import write_skipped
 from ..discovery.finished import LoadedRun
 from ..errors import NewkindsError
 from ..evaluation.judge import score_unlabelled
 from ..runs.config import Config
 from ..runs.counted import K_AUTO, read_count, write_count
-from ..runs.protocol import earlier_images, record_protocol
+from ..runs.protocol import describe_protocol, earlier_images, record_protocol
 from ..runs.run import Run
 from ..training.cache import TokenCache, cached_tokens
 from ..training.device import choose_device
@@ -105,7 +106,7 @@ def train_on(
         else:
             fit(model, table, config.train, run, watch or partial(score_unlabelled, table=table, cache=cache), cache)
         if not run.path("README.md").is_file():
-            run.write("README.md", run_card(run, model.known, None))
+            run.write("README.md", run_card(run, Described(model.known, describe_protocol(run)), None))
     return LoadedRun(run, model), cache
 
 

@@ -16,18 +16,18 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from PIL import Image
 
-from ...cluster.count import Count, how_sure
 from ...comparison import Comparison
+from ...counted import Count, how_sure
 from ...text import duration
 from ..figures.fields import FieldOverlays
 from ..marks import Mark
 from .charts import CHART_HEIGHT, CHART_WIDTH, MAP_HEIGHT, MAP_WIDTH, Curve, Dots
-from .evidence import Calibration, Finding, Plan
+from .evidence import Calibration, Finding, Judged, Plan
 from .sheets import Sheet, Tile
 
 FIELD_SIDE = 224  # px of the pictures of primitive fields
 # entries of each part that are listed on the page; there are more in skipped.csv, check.csv and assignments.csv
-LIMITS = {"skipped": 200, "findings": 60, "doubts": 60, "pairs": 20, "glance": 24}
+LIMITS = {"skipped": 200, "findings": 60, "doubts": 60, "pairs": 20, "glance": 24, "log": 100, "junk": 120}
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Shown:
     agrees: bool = True  # whether that label is its category's
     unlike: float | None = None  # distance to its category; above 1 it is like none of them
     tile: Tile | None = None  # its picture; none if the file has vanished
+    status: str = ""  # "moved", "accepted" or "junk" by a person
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class CategoryRow:
     marks: list[Mark] = field(default_factory=list)  # why it deserves a look
     nearest: list[str] = field(default_factory=list)  # names of the most similar categories
     dots: Dots | None = None  # on the map
+    id: int | None = None  # which stays, whatever it is called
+    history: str = ""  # what people made of it
 
     @property
     def shown(self) -> int:
@@ -78,6 +81,27 @@ class MaybeOne:
     mixing: float
 
 
+@dataclass(frozen=True)
+class LogLine:
+    """One edit in words."""
+
+    number: int
+    at: str  # 2026-11-17 09:30
+    says: str
+    in_force: bool
+
+
+@dataclass(frozen=True)
+class ByHand:
+    """All that was corrected."""
+
+    in_force: int  # edits
+    counts: list[tuple[str, int]]  # images: ("moved", 3)
+    log: list[LogLine]  # the latest first
+    junk: list[tuple[Shown, str]] = field(default_factory=list)  # images, and why they were thrown out
+    thrown_out: int = 0  # of which there may be more than are shown
+
+
 @dataclass
 class FieldPictures:
     """The primitive fields of a few images, as `figures.field_overlays` draws them."""
@@ -96,6 +120,8 @@ class Page:
     categories: list[CategoryRow]
     command: str  # what the user typed
     version: str  # of newkinds
+    run: str = "RUN"  # its folder, as a shell wants it
+    notice: str = ""  # what is missing on the page, and why
     sheets: list[Sheet] = field(default_factory=list)
     dot_width: float = 6.0  # on the map
     meanings: Mapping[Mark, str] = field(default_factory=dict)
@@ -103,6 +129,8 @@ class Page:
     doubts: list[Shown] = field(default_factory=list)  # labelled images that were put elsewhere
     outliers: list[Shown] = field(default_factory=list)  # images that are like no category, the strangest first
     findings: list[tuple[Finding, Shown | None]] = field(default_factory=list)  # of the data check, with the image
+    by_hand: ByHand | None = None  # what people corrected
+    judged: Judged | None = None
     count: Count | None = None
     curve: Curve | None = None
     plan: Plan | None = None

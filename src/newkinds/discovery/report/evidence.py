@@ -6,14 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...cluster.count import Count
+from ...counted import Count
 from ...errors import NewkindsError
-from ...runs.counted import read_count
-from ...runs.protocol import K_AUTO
-from ...runs.run import Run
+from ...runs.counted import K_AUTO, read_count
+from ...runs.directory import RunDirectory
 from ...settings import flat
+from ..categories import Discovery
+from ..edits import fingerprint
 
 T = TypeVar("T")
+EVALUATION = "evaluation.json"
+JUDGED_BY = ("evaluated", "metric", "selection")  # of the protocol, what belongs to the figures
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,27 @@ class Calibration:
 
 
 @dataclass(frozen=True)
+class JudgedRow:
+    """Accuracy (shares in [0, 1]) on some images; None of an empty split."""
+
+    name: str
+    all: float | None
+    old: float | None
+    new: float | None
+    nmi: float | None
+    ari: float | None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What `newkinds eval` found, as far as it is about what the page shows."""
+
+    rows: list[JudgedRow]
+    note: str  # what it is not about; empty: nothing is missing
+    protocol: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
 class Finding:
     """What a check says about one image, or about all of them (then `path` is empty)."""
 
@@ -74,20 +98,58 @@ class Finding:
     sentence: str
 
 
-def read_plan(run: Run) -> Plan | None:
+def read_plan(run: RunDirectory) -> Plan | None:
     return _read(run, "plan.json", _plan)
 
 
-def read_number(run: Run) -> Count | None:
+def read_number(run: RunDirectory) -> Count | None:
     """How many categories were estimated: by `--k auto`, else by `newkinds count` later."""
     return next((read_count(run, name) for name in (K_AUTO, "count") if run.path(f"{name}.json").is_file()), None)
 
 
-def read_calibration(run: Run) -> Calibration | None:
+def read_calibration(run: RunDirectory) -> Calibration | None:
     return _read(run, "calibration.json", _calibration)
 
 
-def read_findings(run: Run) -> list[Finding]:
+def read_judged(run: RunDirectory, discovery: Discovery) -> Judged | None:
+    """The figures in `evaluation.json` that are about the present state: none of another assignment, and none with
+    corrections that are no longer those in force."""
+    return _read(run, EVALUATION, lambda record: _judged(record, discovery))
+
+
+def state_of(discovery: Discovery) -> dict[str, Any]:
+    """What an evaluation is about: the assignments as the model made them, and how many edits had been made."""
+    of = fingerprint((member.path, member.category_id) for member in discovery.found_members)
+    return {"assignments": of, "edits": discovery.revision}
+
+
+def _judged(record: Any, discovery: Discovery) -> Judged:
+    now = state_of(discovery)
+    then = {"assignments": now["assignments"], "edits": 0, **(record.get("state") or {})}  # once, nothing was edited
+    again = "Run newkinds eval again."
+    if then["assignments"] != now["assignments"]:
+        return Judged([], f"Other categories were found since these images were evaluated. {again}", [])
+    as_found, metrics = record.get("as_found"), record["metrics"]
+    rows, note = [_judged_row("as the model found them", metrics if as_found is None else as_found)], ""
+    protocol = [(str(name), str(value)) for name, value in record["protocol"].items() if name in JUDGED_BY]
+    if then["edits"] != now["edits"]:
+        since = now["edits"] - then["edits"]
+        were = "edit was" if since == 1 else "edits were"
+        note = f"{since} {were} made since, which these figures do not know of. {again}"
+        protocol = [(name, value) for name, value in protocol if name != "evaluated" or as_found is None]
+    elif as_found is not None:
+        rows.append(_judged_row("with corrections by hand", metrics))
+    if (test := record.get("test")) is not None:
+        rows.append(_judged_row("test images, by the model", test["metrics"]))
+    return Judged(rows, note, protocol)
+
+
+def _judged_row(name: str, metrics: Any) -> JudgedRow:
+    figures = [_number(metrics[key]) for key in ("acc_all", "acc_old", "acc_new", "nmi", "ari")]
+    return JudgedRow(name, *figures)
+
+
+def read_findings(run: RunDirectory) -> list[Finding]:
     """The rows of `check.csv`."""
     if not run.path("check.csv").is_file():
         return []
@@ -97,7 +159,7 @@ def read_findings(run: Run) -> list[Finding]:
         raise _damaged(run, "check.csv") from None
 
 
-def _read(run: Run, name: str, parse: Callable[[Any], T]) -> T | None:
+def _read(run: RunDirectory, name: str, parse: Callable[[Any], T]) -> T | None:
     if not run.path(name).is_file():
         return None
     try:
@@ -106,7 +168,7 @@ def _read(run: Run, name: str, parse: Callable[[Any], T]) -> T | None:
         raise _damaged(run, name) from None
 
 
-def _damaged(run: Run, name: str) -> NewkindsError:
+def _damaged(run: RunDirectory, name: str) -> NewkindsError:
     return NewkindsError(f"{run.path(name)} is damaged: delete it, and the page is made without it.")
 
 
