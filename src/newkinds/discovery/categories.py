@@ -65,7 +65,7 @@ class Discovery:
         found = members.places() if isinstance(members, _Rows) else [(m.path, m.category_id) for m in members]
         self._found = dict(found)
         self._log = EditLog(self.run / EDITS, fingerprint(found))
-        self._seen: tuple[int, list[Category], list[Member]] | None = None  # as shown after so many edits
+        self._seen: _Seen | None = None
 
     @classmethod
     def read(cls, run: str | Path) -> "Discovery":
@@ -91,12 +91,12 @@ class Discovery:
     @property
     def members(self) -> list[Member]:
         """All images, those that were thrown out too (their status is "junk")."""
-        return self._shown()[1]
+        return self._shown().members
 
     @property
     def categories(self) -> list[Category]:
         """Known ones first, then new ones, in the order of their ids; empty ones too."""
-        return self._shown()[0]
+        return self._shown().categories
 
     @property
     def new(self) -> list[Category]:
@@ -132,12 +132,12 @@ class Discovery:
     def _corrections(self, edits: Iterable[Edit]) -> Corrections:
         return Corrections({c.id: c.name for c in self.found_categories}, self._found, edits)
 
-    def _shown(self) -> tuple[list[Category], list[Member]]:
+    def _shown(self) -> "_Seen":
         edits = self._log.edits()
-        if self._seen is None or self._seen[0] != len(edits):
+        if self._seen is None or self._seen.edits != len(edits):
             state = self._corrections(edits)
-            self._seen = (len(edits), *_look_through(self.found_categories, self.found_members, state))
-        return self._seen[1:]
+            self._seen = _look_through(self.found_categories, self.found_members, state, self._seen)
+        return self._seen
 
     # -- what people correct -----------------------------------------------------------------------------------
     # `seen` is the revision that was looked at: an edit of what others have changed since is refused.
@@ -302,28 +302,42 @@ class Discovery:
         raise NewkindsError(f"{self.run} has no image {image}: name it as its assignments.csv does.")
 
 
-def _look_through(
-    found: Sequence[Category], members: list[Member], state: Corrections
-) -> tuple[list[Category], list[Member]]:
-    """Categories and members as they are after the edits in force."""
+class _Seen(NamedTuple):
+    """Categories and members after so many edits."""
+
+    edits: int
+    categories: list[Category]
+    members: list[Member]
+    inside: dict[int, list[Member]]  # by the category's id
+
+
+def _look_through(found: Sequence[Category], members: list[Member], state: Corrections, before: _Seen | None) -> _Seen:
+    """Categories and members as they are after the edits in force; what is as `before` is not made again."""
     is_new = {number: number >= len(found) or found[number].is_new for number in state.names}
-    if state.in_force or any(found[number].name != name for number, name in state.names.items()):
-        names = {**state.names, JUNK: JUNK_NAME}
-        shown = []
-        for member in members:
-            number = state.category_of(member.path)
-            status = state.status.get(member.path, "") if number != JUNK else "junk"
-            shown.append(
-                member._replace(
-                    category=names[number], is_new=is_new.get(number, False), category_id=number, status=status
-                )
-            )
-        members = shown
+    names = {**state.names, JUNK: JUNK_NAME}
+    now = {number: state.now(number) for number in {*range(len(found)), *state.place.values()}}
+    shown = []
+    for member, earlier in zip(members, members if before is None else before.members, strict=True):
+        place = state.place.get(member.path)
+        number = now[member.category_id if place is None else place]
+        status = "junk" if number == JUNK else state.status.get(member.path, "")
+        name = names[number]
+        if earlier.category_id != number or earlier.status != status or earlier.category != name:
+            new = is_new.get(number, False)
+            earlier = member._replace(category=name, is_new=new, category_id=number, status=status)
+        shown.append(earlier)
     inside: dict[int, list[Member]] = {number: [] for number in sorted(state.names)}
-    for member in members:
+    for member in shown:
         if member.category_id != JUNK:
             inside[member.category_id].append(member)
-    return [category_of(number, state.names[number], is_new[number], of) for number, of in inside.items()], members
+    same = {} if before is None else {c.id: c for c in before.categories if before.inside[c.id] == inside.get(c.id)}
+    categories = [
+        same[number]
+        if number in same and same[number].name == state.names[number]
+        else category_of(number, state.names[number], is_new[number], of)
+        for number, of in inside.items()
+    ]
+    return _Seen(len(state.made), categories, shown, inside)
 
 
 def category_of(number: int, name: str, is_new: bool, members: Sequence[Member]) -> Category:

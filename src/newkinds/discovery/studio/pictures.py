@@ -6,21 +6,21 @@ import os
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from PIL import Image
 
-from ...data import load_table
-from ...data.images import ENOUGH, BadImage, open_image
+from ...data.images import BadImage, open_image
 from ...data.table import Table
+from ...data.vectors import no_picture
 from ...errors import NewkindsError
 from ...runs.directory import RunDirectory
 from ...training.store import CacheUnavailable, cache_root
 from ..categories import Member
+from ..originals import originals
 
 THUMBNAIL, LARGE = 224, 1400  # px of the longer side
 QUALITY = {THUMBNAIL: 82, LARGE: 88}
@@ -29,13 +29,6 @@ MOST_ON_DISK = 1_000_000_000
 AT_ONCE = 4  # images that are decoded at the same time: each may need a lot of memory
 WITHOUT_FILE = "0"  # stamp of images that are not files: drawn ones, or many in one file
 END_OF_JPEG = b"\xff\xd9"
-
-
-class Source(NamedTuple):
-    """Where images come from, by their row."""
-
-    open: Callable[[int, int], Image.Image]  # row, px that are enough → RGB image, or BadImage
-    file: Callable[[int], Path] | None  # the file of a row, if each has its own
 
 
 class Pictures:
@@ -49,67 +42,50 @@ class Pictures:
             raise NewkindsError(f"there is no folder {folder}.")
         self.problem = ""  # why no image can be shown, and what to do
         self.stamps = [WITHOUT_FILE] * len(members)
-        self._run, self._paths = run, [member.path for member in members]
+        self._run, self._members, self._folder = run, members, folder
         self._kept, self._bytes = OrderedDict[str, bytes](), 0
         self._decoding = threading.BoundedSemaphore(AT_ONCE)
         self._lock, self._finding = threading.Lock(), threading.Lock()
         self._disk = _disk()
-        self._source: Source | None = None
-        self._data: dict[str, Any] = {}
-        with self._told():
-            self._data = dict(run.settings()["data"])
-            root = _root(self._data, folder)
-            if root is not None and not root.is_dir():
-                raise NewkindsError(f"the folder {root} is gone.")
-            if root is not None:
-                files = [root / path for path in self._paths]
-                self._source = Source(lambda row, size: open_image(files[row], size), files.__getitem__)
-            elif folder is not None:
-                self._data["root"] = str(folder)
+        self._table: Table | None = None
+        self.has_any = True  # a run of ready-made vectors has none, and that is no problem
 
-    def source(self) -> "Source":
-        """Where the images come from; a data set is opened when its first image is asked for."""
+    def table(self) -> Table:
+        """The images; a data set that is drawn or read takes a while, so it is opened when one is asked for."""
         with self._finding:
-            if self._source is None and not self.problem:
-                with self._told():
-                    self._source = _from_table(load_table(self._data), self._paths)
-            if self._source is None:
+            if self._table is None and not self.problem:
+                try:
+                    self._table = originals(self._run, self._members, self._folder)
+                    self.has_any = self._table.open is not no_picture
+                except NewkindsError as error:
+                    self.problem = (
+                        f"The images cannot be shown: {error} Then start the studio again as: newkinds studio "
+                        f"{self._run.folder} --images FOLDER. Corrections are safe, and can be made without the images."
+                    )
+                if self._table is None or not self.has_any:
+                    self.stamps = [""] * len(self.stamps)
+            if self._table is None:
                 raise BadImage(self.problem)
-            return self._source
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """What goes wrong inside is the problem that people are told."""
-        try:
-            yield
-        except (NewkindsError, KeyError, TypeError) as error:
-            said = str(error) if isinstance(error, NewkindsError) else "config.yaml does not say where they are."
-            how = f"newkinds studio {self._run.folder} --images FOLDER"
-            self.problem = (
-                f"The images cannot be shown: {said} If they are in another folder now, stop the studio and start it "
-                f"as: {how}. All corrections are safe, and can be made without the images too."
-            )
-            self.stamps = [""] * len(self.stamps)
+            return self._table
 
     def look(self, rows: Sequence[int] | None = None) -> int:
         """Look again whether images (default: all) are there and when they changed; how many are not there."""
         with suppress(BadImage):
-            file = self.source().file
-            if file is not None:
-                for row in range(len(self._paths)) if rows is None else rows:
-                    self.stamps[row] = _stamp(file(row))
-        return self.stamps.count("")
+            if (table := self.table()).file is not None:
+                for row in range(len(self.stamps)) if rows is None else rows:
+                    self.stamps[row] = _stamp(table, row)
+        return self.stamps.count("") if self.has_any else 0
 
     def picture(self, row: int, size: int = THUMBNAIL) -> bytes:
         """A JPEG file with the image; `BadImage` says why there is none."""
-        source = self.source()
-        if source.file is not None:
-            self.stamps[row] = stamp = _stamp(source.file(row))
+        table = self.table()
+        if table.file is not None:
+            self.stamps[row] = stamp = _stamp(table, row)
             if not stamp:
                 raise BadImage("file not found")
-            named = f"{source.file(row).absolute()}\0{stamp}"
+            named = f"{table.file(row).absolute()}\0{stamp}"
         else:
-            named = f"{sorted(self._data.items(), key=str)}\0{self._paths[row]}"
+            named = f"{self._run.settings()['data']}\0{table.paths[row]}"
         key = sha256(f"{named}\0{size}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
         with self._lock:
             if key in self._kept:
@@ -118,7 +94,7 @@ class Pictures:
         made = self._from_disk(key)
         if made is None:
             with self._decoding:
-                made = _jpeg(source.open(row, size), size)
+                made = _jpeg(self.opened(row, size), size)
             self._to_disk(key, made)
         with self._lock:
             self._bytes += len(made) - len(self._kept.pop(key, b""))
@@ -127,9 +103,10 @@ class Pictures:
                 self._bytes -= len(self._kept.popitem(last=False)[1])
         return made
 
-    def opened(self, row: int) -> Image.Image:
-        """The image itself, as large as a model could want it."""
-        return self.source().open(row, ENOUGH)
+    def opened(self, row: int, enough: int | None = None) -> Image.Image:
+        """The image itself; a JPEG file is decoded at a fraction of its size if that is `enough` pixels a side."""
+        table = self.table()
+        return table.open(row) if table.file is None else open_image(table.file(row), enough)
 
     def _from_disk(self, key: str) -> bytes | None:
         """A power cut may have left a file without its end: that is none."""
@@ -164,35 +141,12 @@ class Pictures:
                 total -= size
 
 
-def _root(data: dict[str, Any], folder: Path | None) -> Path | None:
-    """The folder below which the images of one's own are; None if they are of a data set."""
-    if data["name"] == "folder":
-        return folder or Path(data["path"])
-    if data["name"] == "csv":
-        return folder or Path(data["path"]).parent
-    return None
-
-
-def _from_table(table: Table, paths: Sequence[str]) -> Source:
-    row_of = {path: row for row, path in enumerate(table.paths)}
-    rows = [row_of.get(path) for path in paths]
-
-    def opened(row: int, size: int) -> Image.Image:
-        if (there := rows[row]) is None:
-            raise BadImage("the data set has no such image now")
-        return table.open(there)
-
-    file = table.file
-    if file is None:
-        return Source(opened, None)
-    return Source(opened, lambda row: Path(os.devnull, "none") if (there := rows[row]) is None else file(there))
-
-
-def _stamp(file: Path) -> str:
-    """Changes if the file does; "" if there is none."""
+def _stamp(table: Table, row: int) -> str:
+    """Changes if the file of an image does; "" if there is none."""
     try:
-        seen = file.stat()
-    except (OSError, ValueError):
+        assert table.file is not None
+        seen = table.file(row).stat()
+    except (OSError, ValueError, BadImage):
         return ""
     return f"{seen.st_size:x}-{seen.st_mtime_ns:x}" if seen.st_size else ""
 

@@ -2,6 +2,7 @@
 windows and commands may add to at any time."""
 
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -74,6 +75,7 @@ class Studio:
         self._lowered = [member.path.casefold() for member in members]
         self.pictures = Pictures(self.run, members, self._images)
         of = np.fromiter((member.category_id for member in members), np.int64, len(members))
+        self._strange = [row for row, member in enumerate(members) if (member.unlike or 0) > OUTSIDE]
         self.space = Space(self.run, of, sum(not c.is_new for c in self._discovery.found_categories))
         self.sight = Sight(self.run)
         self._shown: Shown | None = None
@@ -125,31 +127,33 @@ class Studio:
 
     def _cards(self, shown: Shown) -> dict[int, Json]:
         """The categories as the wall shows them."""
-        marks: Mapping[str, Sequence[str]] = {}
-        if shown.marked:
-            there = [member for member in shown.members if member.category_id != JUNK]
-            marks = marks_of(shown.categories, there, self.space.spread(shown.of))
-        decided = np.array([member.status in ("accepted", "moved") for member in shown.members], dtype=bool)
-        strange = np.array([(member.unlike or 0) > OUTSIDE for member in shown.members], dtype=bool)
-        size = max((category.id for category in shown.categories), default=0) + 1
-        inside = shown.of != JUNK
-        decided_in = np.bincount(shown.of[inside & decided], minlength=size).tolist()
-        strange_in = np.bincount(shown.of[inside & strange], minlength=size).tolist()
+        marks = self._marks(shown) if shown.marked else {}
+        decided = Counter(member.category_id for member in shown.members if member.status)
+        strange = Counter(shown.of[self._strange].tolist())
         cards = {}
         for category in shown.categories:
             faces = [self._row_of[path] for path in category.exemplars[:FACES]]
             cards[category.id] = {
                 "id": category.id, "name": category.name, "new": category.is_new, "size": category.size,
                 "confidence": category.confidence, "faces": faces, "marks": list(marks.get(category.name, ())),
-                "decided": decided_in[category.id], "strange": strange_in[category.id],
+                "decided": decided[category.id], "strange": strange[category.id],
             }  # fmt: skip
         return cards
+
+    def _marks(self, shown: Shown) -> Mapping[str, Sequence[str]]:
+        """Which categories deserve a look, by their names."""
+        from ..report.corrected import present_labels  # with the page's parts, which need not be there at the start
+
+        known = [category.name for category in self._discovery.found_categories if not category.is_new]
+        widths = self.space.spread(shown.of)
+        spread = np.array([widths[c.id] if c.id < len(widths) else np.nan for c in shown.categories])
+        return marks_of(shown.categories, shown.members, present_labels(self._discovery, known), spread)
 
     def state(self) -> Json:
         """The wall, and all that a window needs to know."""
         shown = self.shown()
-        stamps, missing = self.pictures.stamps, self.pictures.stamps.count("")
-        problem = self.pictures.problem
+        stamps, problem = self.pictures.stamps, self.pictures.problem
+        missing = stamps.count("") if self.pictures.has_any else 0
         if missing and not problem:
             problem = (
                 f"{missing:,} of {len(stamps):,} images are not where they were: each is shown as a grey tile with "
