@@ -2,9 +2,9 @@
 
 from . import copies, counts, labels, pixels, unlike  # noqa: F401  (registers the checks)
 from .base import CHECKS, Check, Evidence, Finding, Found
-from .result import CHECK_CSV, as_records, not_run, run_checks, summary, write
+from .result import CHECK_CSV, as_records, not_run, run_checks, summary, without_embedding, write
 
 __all__ = [
     "CHECKS", "CHECK_CSV", "Check", "Evidence", "Finding", "Found", "as_records", "not_run", "run_checks", "summary",
-    "write",
+    "without_embedding", "write",
 ]  # fmt: skip

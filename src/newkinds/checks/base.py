@@ -25,6 +25,10 @@ class Evidence:
     table: Table  # from readable(…, contents=True)
     embedding: Tensor | None = None  # (n, D) unit rows on the CPU
 
+    @property
+    def has_pixels(self) -> bool:
+        return self.table.vectors is None
+
     @cached_property
     def facts(self) -> list[Facts]:
         facts = [seen.facts for seen in self.table.seen or [] if seen.facts is not None]
@@ -55,7 +59,9 @@ class Evidence:
 
     @cached_property
     def near(self) -> Copies:
-        """Nearly the same pixels; exact copies are left out."""
+        """Nearly the same pixels; exact copies are left out. Vectors have no pixels, and so no such copies."""
+        if not self.has_pixels:
+            return Copies(np.arange(len(self.table)), np.zeros(len(self.table)))
         order = self._to_keep[~self.exact.flag[self._to_keep]]
         # halfway from the usual neighbour, of which few are copies, to the same image: no cosine suits all backbones
         close = 1.0 if self.embedding is None else (1 + float(np.median(self.nearest[:, -1]))) / 2
@@ -109,6 +115,7 @@ class Check(ABC):
 
     order: ClassVar[int] = 50  # checks are shown in this order, the most important first
     needs_embedding: ClassVar[bool] = False
+    needs_pixels: ClassVar[bool] = False  # left out if the data are ready-made vectors
 
     @abstractmethod
     def look(self, evidence: Evidence) -> Found: ...

@@ -13,8 +13,9 @@ class Duplicate(Check):
     order = 5
 
     def look(self, evidence: Evidence) -> Found:
-        said = "the same as another, pixel by pixel: delete copies, which count double."
-        return _found(evidence, evidence.exact, "the same pixels as", said)
+        how, same = (", pixel by pixel", "pixels") if evidence.has_pixels else ("", "numbers")
+        said = f"the same as another{how}: delete copies, which count double."
+        return _found(evidence, evidence.exact, f"the same {same} as", said)
 
 
 @CHECKS.register("near-duplicate")
@@ -22,6 +23,7 @@ class NearDuplicate(Check):
     """Resized, re-encoded or slightly cropped copies, by a perceptual hash and the embedding."""
 
     order = 6
+    needs_pixels = True
 
     def look(self, evidence: Evidence) -> Found:
         said = "nearly the same as another: keep one of each, or they count double."

@@ -29,6 +29,7 @@ class Blank(Check):
     """Images of nearly one colour: a lens cap, an empty scan, a failed download."""
 
     order = 4
+    needs_pixels = True
 
     def look(self, evidence: Evidence) -> Found:
         spread = np.array([facts.spread for facts in evidence.facts])
@@ -44,6 +45,7 @@ class Tiny(Check):
     """Images with a side of less than 32 pixels."""
 
     order = 7
+    needs_pixels = True
 
     def look(self, evidence: Evidence) -> Found:
         sizes = np.array([(facts.width, facts.height) for facts in evidence.facts])  # (n, 2)

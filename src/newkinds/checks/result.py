@@ -37,6 +37,8 @@ def run_checks(table: Table, embedding: Tensor | None = None) -> list[Finding]:
     for name in in_order():
         if evidence.embedding is None and CHECKS[name].needs_embedding:
             continue
+        if not evidence.has_pixels and CHECKS[name].needs_pixels:
+            continue
         found = CHECKS[name]().look(evidence)
         findings.append(Finding(name, found, table.paths if found.paths is None else found.paths))
     return findings
@@ -46,6 +48,11 @@ def not_run(findings: Sequence[Finding]) -> list[str]:
     """The names of the checks that were left out."""
     made = {finding.check for finding in findings}
     return [name for name in in_order() if name not in made]
+
+
+def without_embedding(names: Sequence[str]) -> list[str]:
+    """Those of the checks that an embedding would have made possible; the others look at pixels."""
+    return [name for name in names if CHECKS[name].needs_embedding]
 
 
 def as_records(findings: Sequence[Finding]) -> list[dict[str, Any]]:

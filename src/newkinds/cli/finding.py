@@ -6,7 +6,7 @@ from typing import Any
 
 from ..files import json_text
 from ..text import show
-from .options import CHOSEN, DATA, JSON, PLANNED, RUN, TIME, TRAINING, TRUTH, argument, choices, switch, verb
+from .options import CHOSEN, DATA, JSON, PLANNED, RUN, SOURCE, TIME, TRAINING, TRUTH, argument, choices, switch, verb
 
 
 @verb(DATA, argument("--out", "RUN", "run directory to write (default: newkinds-NAME)"), TIME, *CHOSEN)
@@ -17,6 +17,7 @@ def _discover(data: str | None = None, **chosen: Any) -> None:
     newkinds discover photos/                         find the new kinds in a folder of photos
     newkinds discover photos/ --time 10m --k 40 --out runs/photos
     newkinds discover photos/ --weights dinov2_vits14_pretrain.pth
+    newkinds discover vectors.npy --labels labels.csv
     newkinds discover creatures --out runs/creatures --method simgcd --organizer cpf --epochs 20
     """
     from ..discovery.categories import summary
@@ -58,7 +59,7 @@ def _train(out: str, data: str | None = None, **chosen: Any) -> None:
     argument("--out", "FOLDER", "where to write check.csv: path, check, score, sentence (default: only print)"),
     switch("--pixels-only", "pixels_only", "leave out the checks that compare images in a backbone's features"),
     JSON,
-    *choices("backbone", "weights", "data_root", "recipe", "device", "settings"),
+    *choices("labels", "backbone", "weights", "data_root", "recipe", "device", "settings"),
 )
 def _check(data: str | None = None, as_json: bool = False, **chosen: Any) -> int:
     """Look for faults in data before training: unreadable, blank, tiny, duplicate and nearly duplicate images, one
@@ -70,7 +71,7 @@ def _check(data: str | None = None, as_json: bool = False, **chosen: Any) -> int
     newkinds check list.csv --out checked/ --weights dinov2_vits14_pretrain.pth
     newkinds check photos/ --json > findings.json
     """
-    from ..checks import CHECK_CSV, as_records, not_run, summary
+    from ..checks import CHECK_CSV, as_records, not_run, summary, without_embedding
     from ..verbs.check import check
 
     findings = check(data, **chosen)
@@ -78,7 +79,7 @@ def _check(data: str | None = None, as_json: bool = False, **chosen: Any) -> int
         show(json_text({"findings": as_records(findings), "not_run": not_run(findings)}, "the result", indent=1))
     else:
         show(summary(findings))
-        if left_out := not_run(findings):
+        if left_out := without_embedding(not_run(findings)):
             how = "leave out --pixels-only" if chosen.get("pixels_only") else "name a weight file by --weights FILE"
             show(f"not checked: {', '.join(left_out)} (they need the features of a backbone: {how})")
         if "out" in chosen:
@@ -106,20 +107,21 @@ def _assign(run: str, **chosen: Any) -> None:
 
 
 @verb(
-    argument("source", "RUN|DATA", "run directory, folder, CSV file or name of a data set"),
+    argument("source", "RUN|DATA", f"run directory, {SOURCE}"),
     argument("--by", "NAME", "combined (default), ward, brent or binary; the last two expect a single peak"),
     argument("--largest", "N", "the most categories that brent or binary may try", type=int),
     switch("--published", "published", "by ward, as the published CMS code scores it, with all true classes"),
     TRUTH,
     argument("--plot", "FILE", "write the curve as a PNG picture", dest="plot_to"),
     JSON,
-    *choices("backbone", "weights", "data_root", "recipe", "device", "settings"),
+    *choices("labels", "backbone", "weights", "data_root", "recipe", "device", "settings"),
 )
 def _count(source: str, as_json: bool = False, **chosen: Any) -> None:
     """How many categories there are: a number, an interval and how sure it is; judged by the labelled images alone.
 
     newkinds count photos/ --plot count.png           how many categories there are
     newkinds count photos/ --backbone vit_small_patch14_dinov2 --plot count.png
+    newkinds count vectors.npy --labels labels.csv
     newkinds count runs/photos                        in the features of a finished run
     newkinds count runs/photos --by brent --largest 300
     """

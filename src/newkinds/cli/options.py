@@ -68,11 +68,12 @@ TRUTH = argument("--truth", "DATA", "true classes: a folder with one sub-folder 
 JSON = switch("--json", "as_json", "print JSON")
 PLUGIN_HELP = "Python file that registers methods, organizers … of your own; may be repeated"
 PLUGIN = argument("--plugin", "FILE.py", PLUGIN_HELP, dest="plugins", action="append")
-DATA = argument("data", "DATA", "folder, CSV file (path,label) or name of a data set", nargs="?")
+SOURCE = "folder, CSV file (path,label), .npy file with vectors, or name of a data set"
+DATA = argument("data", "DATA", SOURCE, nargs="?")
 TIME = argument("--time", "TIME", "how long it may take: 90s, 10m, 2h (default: 1h)")
-PLANNED = choices("k", "assigner", "whiten", "seed", "backbone", "weights", "data_root", "device", "settings")
+PLANNED = choices("k", "labels", "assigner", "whiten", "seed", "backbone", "weights", "data_root", "device", "settings")
 CHOSEN = (
     *choices("k", "method", "organizer", "tuning", "start", "assigner", "whiten", "seed", "epochs", "cache_views"),
-    *choices("backbone", "weights", "data_root", "recipe", "device", "settings"),
+    *choices("labels", "backbone", "weights", "data_root", "recipe", "device", "settings"),
 )
 TRAINING = (DATA, argument("--out", "RUN", "run directory to write", required=True), *CHOSEN)

@@ -4,15 +4,17 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NewkindsError, nearest
-from . import folder, published  # noqa: F401  (registers the data sets)
+from . import folder, published, vectors  # noqa: F401  (registers the data sets)
 from .creatures import dataset  # noqa: F401
 from .table import DATASETS, Table
 
 __all__ = ["DATASETS", "Table", "load_table", "source_of"]
 
+OF_FILES = ("folder", "csv", "vectors")  # data sets that need to be told which files
+
 
 def source_of(data: str | Path) -> dict[str, Any]:
-    """What the user named, as the settings section `data`: a folder, a CSV file, or a data set of ours.
+    """What the user named, as the settings section `data`: a folder, a CSV file, an .npy file, or a data set of ours.
 
     Paths become absolute, so that a run finds its images from anywhere. A data set's name means the data set,
     even if a folder has the same name: write ./cub for the folder.
@@ -21,17 +23,19 @@ def source_of(data: str | Path) -> dict[str, Any]:
     {'name': 'creatures'}
     """
     if not str(data):
-        raise NewkindsError("no folder, CSV file or data set is named.")
+        raise NewkindsError("no folder, CSV file, .npy file or data set is named.")
     path = Path(data)
-    if isinstance(data, str) and data in DATASETS and data not in ("folder", "csv"):
+    own = [name for name in DATASETS if name not in OF_FILES]
+    if isinstance(data, str) and data in own:
         return {"name": data}
     if path.is_dir():
         return {"name": "folder", "path": str(path.resolve())}
     if path.is_file():
         if path.suffix.lower() in (".csv", ".tsv", ".txt"):
             return {"name": "csv", "path": str(path.resolve())}
-        raise NewkindsError(f"{path} is neither a folder nor a CSV file.")
-    own = [name for name in DATASETS if name not in ("folder", "csv")]
+        if path.suffix.lower() == vectors.ENDING:
+            return {"name": vectors.NAME, "path": str(path.resolve())}
+        raise NewkindsError(f"{path} is neither a folder nor a CSV file, nor are these vectors in an .npy file.")
     raise NewkindsError(
         f"there is no folder, CSV file or data set '{data}'.{nearest(str(data), own)} Data sets: {', '.join(own)}."
     )

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def read_csv(file: Path) -> Table:
 
     Paths are relative to the CSV file's folder.
     """
-    header, rows = _csv_rows(file)
+    header, rows = csv_rows(file)
     unknown = [name for name in header if name not in COLUMNS]
     for column, advice in (
         ("path", "The first line must name the columns path and label."),
@@ -190,22 +191,25 @@ def files_below(root: Path, closed: list[Skipped], follow_links: bool = True) ->
                 yield Path(folder) / name
 
 
-def _csv_rows(file: Path) -> tuple[list[str], list[tuple[int, dict[str, str] | None]]]:
-    """Column names, and each row with its line number; None for one with more fields than there are columns."""
+def csv_rows(file: Path, blank: bool = False) -> tuple[list[str], list[tuple[int, dict[str, str] | None]]]:
+    """Column names, and each row with its line number; None for one with more fields than there are columns.
+
+    `blank`: also rows without any text, whose cells are empty.
+    """
     text = _decoded(file)
     delimiter = max(",;\t", key=text.split("\n", 1)[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         header = [name.strip().lower() for name in next(reader, [])]
         rows = [
-            (reader.line_num, dict(zip(header, row, strict=False)) if len(row) <= len(header) else None)
+            (reader.line_num, dict(zip_longest(header, row, fillvalue="")) if len(row) <= len(header) else None)
             for row in reader
-            if any(row)
+            if blank or any(row)
         ]
     except csv.Error as error:
         raise NewkindsError(f"{file} line {reader.line_num} is not CSV: {error}.") from None
     if not header:
-        raise NewkindsError(f"{file} is empty: its first line must name the columns path and label.")
+        raise NewkindsError(f"{file} is empty: its first line must name the columns, such as path and label.")
     if len(set(header)) < len(header):
         raise NewkindsError(f"{file} names a column twice: {', '.join(header)}.")
     return header, rows

@@ -4,7 +4,7 @@ killed resumes bit for bit, with any number of reading processes."""
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..errors import NewkindsError
-from .batch import Batch, Inputs, Pixels, split_views
+from .batch import Batch, CachedTokens, Inputs, Pixels, split_views
 from .images import BadImage, content_digest
 from .table import Skipped, Table
 from .views import TWO_CROPS, Preprocessing, View, ViewPlan, weak_views
@@ -197,6 +197,34 @@ class ViewStore(Protocol):
     def rows_of(self, table: Table) -> np.ndarray: ...
 
     def inputs(self, rows: np.ndarray, numbers: np.ndarray) -> Inputs: ...
+
+
+@dataclass(frozen=True, eq=False)
+class ReadyVectors:
+    """The vectors of a table in the place of views: each has one alone, which is the evaluation view."""
+
+    vectors: np.ndarray  # (n, D)
+    random_views: ClassVar[int] = 0
+    kinds: ClassVar[tuple[View, ...]] = ("weak",)
+
+    @classmethod
+    def of(cls, table: Table) -> "ReadyVectors | None":
+        return None if table.vectors is None else cls(table.vectors)
+
+    def holds(self, table: Table) -> bool:
+        return table.vectors is self.vectors
+
+    def rows_of(self, table: Table) -> np.ndarray:
+        return np.arange(len(table))
+
+    def inputs(self, rows: np.ndarray, numbers: np.ndarray) -> CachedTokens:
+        """What a backbone's class tokens would be: (n, 1, D), of the length that a final norm gives these.
+
+        Only directions are compared; where something trains, it finds numbers of the size that it is used to.
+        """
+        values = self.vectors[rows].astype(np.float64)  # (n, D)
+        values *= values.shape[1] ** 0.5 / np.linalg.norm(values, axis=1, keepdims=True)
+        return CachedTokens(torch.from_numpy(values.astype(np.float32))[:, None])
 
 
 class StoredBatches:

@@ -52,6 +52,7 @@ class Table:
     class_list: str | None = None  # the published list of known classes it follows: name and checksum
     caveat: str = ""  # why it is not the published split of a benchmark, if it is not
     seen: list[Seen] | None = None  # what each image was when it was looked at, if requested
+    vectors: np.ndarray | None = None  # (n, D) floating: what rows are if they are ready-made features, not images
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -91,6 +92,7 @@ class Table:
             labels=[self.labels[i] for i in kept],
             truth=None if self.truth is None else [self.truth[i] for i in kept],
             seen=None if self.seen is None else [self.seen[i] for i in kept],
+            vectors=None if self.vectors is None else self.vectors[kept],
             open=partial(_of_kept, self.open, kept),
             file=None if self.file is None else partial(_of_kept, self.file, kept),
         )
@@ -126,6 +128,8 @@ def look_at_all(table: Table, contents: bool = False, earlier: Earlier | None = 
     """
 
     def look_at(row: int) -> Skipped | Seen:
+        if table.vectors is not None:
+            return Seen("", sha256(table.vectors[row].tobytes()).hexdigest()[:32])
         stamp = table.stamp(row)
         known = (earlier or {}).get(table.paths[row])
         if stamp and known and known.facts and known.stamp == stamp:
@@ -183,7 +187,7 @@ def require_discoverable(table: Table) -> None:
     if labelled == 0:
         raise NewkindsError(
             f"none of the {len(table)} images has a label: put some of each known class into a folder "
-            "named after the class (or fill in the label column of the CSV file)."
+            "named after the class (or fill in the label column of the CSV file; for vectors, name one by --labels)."
         )
     if labelled == len(table):
         raise NewkindsError(

@@ -7,6 +7,8 @@ from ..data import load_table
 from ..data.folder import table_below
 from ..data.images import BadImage
 from ..data.table import Table
+from ..data.vectors import NAME as READY_MADE
+from ..data.vectors import no_picture
 from ..errors import NewkindsError, reason_of
 from ..runs.directory import RunDirectory
 from .categories import Member
@@ -38,6 +40,8 @@ def originals(run: RunDirectory, members: Sequence[Member], folder: str | Path |
                 if PurePath(path).is_absolute() or ".." in PurePath(path).parts:
                     raise NewkindsError(f"{run.path('assignments.csv')} names {path}, which is not below {root}.")
         return table_below(root, paths, labels)
+    if data["name"] == READY_MADE:
+        return Table(paths, labels, no_picture)
     if folder is not None and "root" not in data:
         raise NewkindsError(f"the images of {data['name']} are in no folder, so --images does not apply.")
     try:

@@ -148,7 +148,7 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     tuning = {**{setting: value for setting, value in of_method.items() if setting != "name"}, **given["tuning"]}
     if not settings.epochs:  # nothing trains, and a tuning that has learnt nothing would only disturb
         tuning_name, tuning = LAST_BLOCKS, {}
-    if READY_MADE in (data_name, backbone_name):
+    if data_name == READY_MADE or backbone_name == VECTORS:
         _require_nothing_of_pixels(data_name, backbone, organizer_name, tuning_name)
     return Config(
         data=data,
@@ -168,7 +168,7 @@ def _require_nothing_of_pixels(data: str, backbone: Mapping[str, Any], organizer
     have = "ready-made vectors have no"
     if data == READY_MADE and (backbone["name"] != VECTORS or backbone["weights"] or backbone["image_size"]):
         raise NewkindsError("ready-made vectors need no backbone: leave out --backbone, --weights and backbone.…")
-    if organizer != "none" and ORGANIZERS[organizer].reads_patches:
+    if ORGANIZERS[organizer].reads_patches:
         raise NewkindsError(f"{have} patches, which the organizer '{organizer}' reads: choose none or adapter.")
     if tuning != LAST_BLOCKS:
         raise NewkindsError(f"{have} backbone in which the tuning '{tuning}' could train: choose another method.")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..console import track
 from ..data.batch import CachedSlots, CachedTokens, Pixels
-from ..data.loader import ViewStore, evaluation_batches, no_longer_readable
+from ..data.loader import ReadyVectors, ViewStore, evaluation_batches, no_longer_readable
 from ..data.table import Skipped, Table
 from ..encoders.attention import class_attention
 from ..encoders.backbones import Backbone
@@ -103,6 +103,7 @@ def _evaluation_views(
 
     `rows` and `skipped` are told which images could be read and which could not, as the batches are taken.
     """
+    cache = ReadyVectors.of(table) or cache
     if cache is not None and cache.holds(table):
         places = cache.rows_of(table)
         chunks = [places[start : start + batch_size] for start in range(0, len(places), batch_size)]

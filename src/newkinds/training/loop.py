@@ -12,7 +12,7 @@ from torch import nn
 
 from ..console import console, progress_bar, say
 from ..data.batch import Batch
-from ..data.loader import StoredBatches, TrainingBatches, ViewStore, no_longer_readable, seed_for
+from ..data.loader import ReadyVectors, StoredBatches, TrainingBatches, ViewStore, no_longer_readable, seed_for
 from ..data.table import Table
 from ..errors import NewkindsError
 from ..methods.base import Embed, Progress
@@ -122,6 +122,7 @@ def batches_of(
 ) -> TrainingBatches | StoredBatches:
     """Views of the images: from the cache, if there is one, else made again at every step."""
     of_epoch = (config.draw, config.epoch_size, model.method.views)
+    store = ReadyVectors.of(table) or store
     if store is not None:
         return StoredBatches(table, store, config.batch_size, config.seed, *of_epoch)
     preprocessing, workers = model.encoder.backbone.preprocessing, choose_workers(config.workers, device)

@@ -9,7 +9,7 @@ from ..console import warn
 from ..data import load_table
 from ..data.table import readable
 from ..encoders.auto import AUTO
-from ..encoders.backbones import weights_file
+from ..encoders.backbones import VECTORS, weights_file
 from ..errors import NewkindsError
 from ..files import make_folder, refuse_inputs
 from ..runs.config import resolve
@@ -31,11 +31,14 @@ def check(
     """
     config = resolve(*(layers := layers_of(data, choices)))
     # what cannot be done is said before the work, not after it
+    if pixels_only and config.backbone["name"] == VECTORS:
+        raise NewkindsError("ready-made vectors have no pixels: leave out --pixels-only.")
     if not pixels_only:
         any_backbone = config.backbone["name"] == AUTO and config.backbone["weights"] is None
         try:
             config = settled(layers)
-            weights_file(config.backbone["name"], config.backbone["weights"])
+            if config.backbone["name"] != VECTORS:
+                weights_file(config.backbone["name"], config.backbone["weights"])
         except NewkindsError:
             if not any_backbone:
                 raise

@@ -45,6 +45,7 @@ class Choices(TypedDict, total=False):
     backbone: Annotated[Name, Option("backbone.name", "NAME", BACKBONE)]
     weights: Annotated[File, Option("backbone.weights", "FILE", "weights of the backbone: .safetensors or .pth")]
     data_root: Annotated[File, Option("data.root", "FOLDER", "where the data sets are (default: $NEWKINDS_DATA)")]
+    labels: Annotated[File, Option("data.labels", "FILE", "CSV file with labels of vectors in an .npy file")]
     start: Annotated[File, Option("train.start", "RUN", "finished run to start from, for methods with two stages")]
     seed: Annotated[Number, Option("train.seed", "N", "seed of everything random (default: 0)")]
     epochs: Annotated[Number, Option("train.epochs", "N", "epochs of training")]

@@ -89,6 +89,8 @@ class _Subject:
         self._table: Table | NewkindsError
         try:
             self._table = load_table(self.config.data)
+            if self._table.vectors is not None:
+                self._table = NewkindsError("ready-made vectors have no pictures.")
         except NewkindsError as error:
             self._table = error
         self.paths = [member["path"] for member in self.members]

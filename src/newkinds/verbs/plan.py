@@ -21,7 +21,7 @@ from ..console import say
 from ..data.table import Table
 from ..discovery.categories import Discovery
 from ..discovery.finished import LoadedRun, load
-from ..encoders.backbones import TINY, Backbone, build_backbone
+from ..encoders.backbones import TINY, VECTORS, Backbone, build_backbone
 from ..encoders.encoder import frozen_encoder
 from ..errors import NewkindsError
 from ..files import make_folder
@@ -100,7 +100,7 @@ class Plan:
                 require_same_images(self.run, self.table)
             self.device = choose_device(config.train.device)
             size = config.backbone["image_size"] or self._image_size(config)
-            self.base: Layers = [{"backbone": {"name": config.backbone["name"], "image_size": size}}]
+            self.base: Layers = [{"backbone": {**_chosen_backbone(config), "image_size": size}}]
             self.config = resolve(*self.base, *self.layers)
         self._announce()
 
@@ -278,6 +278,8 @@ class Plan:
         return self._class_tokens(config, backbone, build=False) is not None
 
     def _class_tokens(self, config: Config, backbone: Backbone, build: bool = True) -> TokenCache | None:
+        if self.table.vectors is not None:
+            return None  # they are what would be cached
         try:
             return cached_tokens(
                 backbone, self.table, 0, about=cache_of(config), precision="float32", device=self.device,
@@ -319,6 +321,8 @@ class Plan:
         return list(dict.fromkeys(ways))
 
     def _unfit(self, recipe: Recipe) -> str:
+        if self.table.vectors is not None:
+            return "ready-made vectors have no pixels" if recipe.passes else ""
         if recipe.passes == 0 and self.cache is None:
             return "there is no place for a cache of class tokens"
         if recipe.passes and not self.backbone.is_plain_vit:
@@ -339,7 +343,9 @@ class Plan:
 
     def _image_size(self, config: Config) -> int | None:
         """The largest size whose pass fits into its share of the time; None: the backbone's own."""
-        if config.backbone["name"] == TINY:
+        if config.backbone["name"] == VECTORS:
+            self.image_seconds = 0.0
+        if config.backbone["name"] in (TINY, VECTORS):
             return None
         backbone = build_backbone(**{**config.backbone, "train_blocks": 0})
         patch = getattr(getattr(backbone.network, "patch_embed", None), "patch_size", (1,))[0]
@@ -369,9 +375,13 @@ class Plan:
         if not hasattr(self, "image_seconds"):
             self.image_seconds = _seconds_per_image(build_backbone(**{**backbone, "train_blocks": 0}), self.device)
         size = f" at {backbone['image_size']} px" if backbone["image_size"] else ""
+        first = f"embed every image once by {backbone['name']}{size}: about {duration(n * self.image_seconds)}"
+        if self.table.vectors is not None:
+            first = f"read every vector once: {backbone['width']} numbers each"
         say(
-            f"plan for {n:,} images in {duration(self.seconds)} (--time):\n"
-            f"  1. embed every image once by {backbone['name']}{size}: about {duration(n * self.image_seconds)}\n"
+            f"plan for {n:,} {'images' if self.table.vectors is None else 'vectors'} in {duration(self.seconds)} "
+            f"(--time):\n"
+            f"  1. {first}\n"
             f"  2. a first complete answer from these features\n"
             f"  3. trainings, judged on labelled images alone, as long as time is left and they pay\n"
             f"Ctrl-C leaves the best answer so far in {self.run.folder}; to continue, rerun the same command."
@@ -463,6 +473,11 @@ class Plan:
         yield
         seconds = round(time.monotonic() - started, 2)
         self.stages.append({"name": name, "seconds": seconds, "at": round(self.spent, 2)})
+
+
+def _chosen_backbone(config: Config) -> dict[str, Any]:
+    """What decides the backbone: its name, and the width of ready-made vectors."""
+    return {name: config.backbone[name] for name in ("name", "width") if config.backbone[name] is not None}
 
 
 def _seconds_per_image(backbone: Backbone, device: torch.device) -> float:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from ..data.vectors import NAME as READY_MADE
+from ..data.vectors import width_of_vectors
 from ..encoders.auto import AUTO, choose_backbone, warn_of_tiny
 from ..runs.config import DRAWN, Config, resolve
 from ..runs.run import Run
@@ -20,6 +22,8 @@ def settled(layers: Layers, run: Run | None = None) -> Config:
         device = choose_device(config.train.device)
         name = name or choose_backbone(config.backbone["weights"], config.data["name"] not in DRAWN, device)
         config = resolve({"backbone": {"name": name}}, *(without(layer, "backbone", "name", AUTO) for layer in layers))
+    if config.data["name"] == READY_MADE:
+        config = resolve({"backbone": {"width": width_of_vectors(config.data["path"])}}, *layers)
     warn_of_tiny(config.backbone["name"], config.data["name"] not in DRAWN)
     if run and config.train.cache_views == "auto" and run.path("config.yaml").is_file():
         config = with_cache_views(config, run.config().train.cache_views)

@@ -140,6 +140,8 @@ def _earlier(folder: Path, run: Run, images: int) -> Diagnosis | None:
 def _measured(run: Run, images: int, device: str) -> Diagnosis:
     """Look at a sample of a run's images, which is the same for all runs of the same images."""
     loaded, table = load(run.folder, device), images_of(run)
+    if table.vectors is not None:
+        raise NewkindsError(f"{run.folder} is of ready-made vectors, which have no tokens and fields: --features-only.")
     sample = np.random.default_rng(seed_for("diagnosis", 0)).permutation(len(table))[:images]
     seen = Seen(loaded.model)
     chosen = table.rows(sorted(sample.tolist()))

@@ -1,0 +1,206 @@
+"""Ready-made vectors in the place of images: a NumPy file with one row each, and a CSV file with their labels.
+
+Text, sounds and tables become vectors in programs of their own; from there on all is as for images."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ..console import warn
+from ..errors import NewkindsError, nearest
+from ..text import unescaped
+from .folder import csv_rows
+from .images import BadImage
+from .splits import Known, as_benchmark
+from .table import DATASETS, Skipped, Table, without
+
+NAME, ENDING = "vectors", ".npy"
+LARGEST = 1e15  # of a number: squares of larger ones cannot be summed in float32
+SMALLEST = 1e-10  # length of a vector; below that it has no direction
+AT_ONCE = 1 << 22  # numbers that are looked at in one piece: the file may be larger than the memory
+NAMES = ("name", "path")  # columns that name rows
+NO_LABEL = ("", "-1")
+AS_FLOAT = "np.save(FILE, X.astype('float32'))"
+
+
+@DATASETS.register(NAME)
+def read_vectors(
+    path: str, labels: str | None = None, known: Known | None = None, fraction: float = 0.5, split_seed: int = 0,
+    tune: bool = False,
+) -> Table:  # fmt: skip
+    """Ready-made features: an .npy file with one row each, and a CSV file that labels them (--labels)."""
+    vectors = open_vectors(Path(path))
+    given = RowLabels.none(len(vectors)) if labels is None else read_labels(Path(labels), len(vectors))
+    return as_benchmark(_table(vectors, given), known, fraction, split_seed, tune)
+
+
+def table_of_vectors(files: Sequence[str | Path], width: int) -> Table:
+    """The rows of one or more files, without labels; those of several are called FILE row-00000 and so on."""
+    parts = []
+    files = list(dict.fromkeys(map(Path, files)))
+    for file in files:
+        vectors = open_vectors(file)
+        if vectors.shape[1] != width:
+            held = f"vectors of {vectors.shape[1]} numbers, those of the run have {width}"
+            raise NewkindsError(f"{file} holds {held}: make them in the same way.")
+        parts.append(vectors)
+    names = [
+        row if len(parts) == 1 else f"{file} {row}"
+        for file, part in zip(files, parts, strict=True)
+        for row in row_names(len(part))
+    ]
+    joined = parts[0] if len(parts) == 1 else np.concatenate([part.astype(np.float32) for part in parts])
+    return _table(joined, replace(RowLabels.none(len(names)), names=names))
+
+
+def true_table(data: Mapping[str, Any], truth: str | Path) -> Table:
+    """Other labels of the vectors of a `data` section, such as their true classes, under the names that these have.
+
+    A list that names its rows and does not number them may be in any order, and may leave some out.
+    """
+    vectors = open_vectors(Path(data["path"]))
+    own = read_vectors(data["path"], data["labels"])
+    header, rows = csv_rows(Path(truth))
+    column = next((name for name in NAMES if name in header), None)
+    if column is None or "row" in header:
+        return replace(_table(vectors, read_labels(Path(truth), len(vectors))), paths=own.paths)
+    _require_label(Path(truth), header)
+    known = set(own.paths)
+    labels = {}
+    for _, cells in rows:
+        name = (cells or {}).get(column, "").strip()
+        labels[name if name in known else unescaped(name)] = _label((cells or {}).get("label"))
+    return Table(list(labels), list(labels.values()), no_picture)
+
+
+# -- the vectors -----------------------------------------------------------------------------------------------------
+
+
+def open_vectors(file: Path) -> NDArray[Any]:
+    """(n, D) finite numbers of any floating type, which stay in the file until they are read. Nothing is unpickled."""
+    try:
+        found: NDArray[Any] = np.lib.format.open_memmap(file, mode="r")
+    except OSError as error:
+        raise NewkindsError(f"cannot read {file}: {error.strerror or error}.") from None
+    except (ValueError, EOFError, SyntaxError, TypeError, MemoryError) as error:
+        if "object" in str(error).lower():
+            held = "holds Python objects, which are never loaded"
+            raise NewkindsError(f"{file} {held}: save a table of numbers, {AS_FLOAT}.") from None
+        reason = " ".join(str(error).split())[:160]
+        raise NewkindsError(f"{file} is no table of vectors ({reason}): write one by np.save(FILE, X).") from None
+    if found.ndim != 2 or 0 in found.shape:
+        raise NewkindsError(f"{file} is of shape {found.shape}: vectors are a table (rows, numbers of each).")
+    if found.dtype.kind != "f":
+        raise NewkindsError(f"{file} holds {found.dtype}, not floating numbers: save it by {AS_FLOAT}.")
+    bad = np.concatenate([~(np.abs(part) <= LARGEST).all(axis=1) for part in _pieces(found)])  # NaN is never below
+    if bad.any():
+        rows = np.flatnonzero(bad)
+        shown = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
+        held = f"NaN, infinite or too large numbers in {len(rows)} of {len(found)} rows ({shown})"
+        raise NewkindsError(f"{file} holds {held}: leave these rows out, or look at how they were made.")
+    return found
+
+
+def width_of_vectors(file: str) -> int:
+    """How many numbers each vector of a file has."""
+    return int(open_vectors(Path(file)).shape[1])
+
+
+def _pieces(vectors: NDArray[Any]) -> Iterable[NDArray[Any]]:
+    rows = max(1, AT_ONCE // vectors.shape[1])
+    return (vectors[start : start + rows] for start in range(0, len(vectors), rows))
+
+
+def row_names(rows: int) -> list[str]:
+    width = max(5, len(str(rows - 1)))
+    return [f"row-{row:0{width}d}" for row in range(rows)]
+
+
+def no_picture(row: int) -> Image.Image:
+    raise BadImage("a vector has no picture")
+
+
+def _table(vectors: NDArray[Any], given: "RowLabels") -> Table:
+    lengths = np.concatenate([np.linalg.norm(part.astype(np.float64), axis=1) for part in _pieces(vectors)])
+    names = [name or default for name, default in zip(given.names, row_names(len(vectors)), strict=True)]
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise NewkindsError(f"two rows are called '{twice[0]}': give each a name of its own.")
+    table = Table(names, given.labels, no_picture, truth=given.truth, vectors=vectors)
+    why = "all numbers are zero: it has no direction to compare by"
+    bad = {int(row): Skipped(names[row], why) for row in np.flatnonzero(lengths < SMALLEST)}
+    return without(table, bad)
+
+
+# -- their labels ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RowLabels:
+    """What a list says about n rows."""
+
+    names: Sequence[str | None]
+    labels: list[str | None]
+    truth: list[str | None] | None = None
+
+    @classmethod
+    def none(cls, rows: int) -> "RowLabels":
+        return cls([None] * rows, [None] * rows)
+
+
+def read_labels(file: Path, rows: int) -> RowLabels:
+    """A CSV file with the column label, empty or -1 where there is none, and optionally row, name (or path) and truth.
+
+    With row, the number of a vector from 0 on, lines may be in any order, and vectors that are not listed have no
+    label. Without it, line i is of vector i, and there must be as many lines as vectors.
+    """
+    header, lines = csv_rows(file, blank=True)
+    _require_label(file, header)
+    unknown = [name for name in header if name not in ("row", "label", "truth", *NAMES)]
+    if unknown:
+        warn(f"{file}: ignoring the columns {', '.join(unknown)} (known: row, name, path, label, truth).")
+    while lines and "row" not in header and len(lines) > rows and not any((lines[-1][1] or {"": "?"}).values()):
+        lines.pop()  # an empty line at the end
+    if "row" in header:
+        lines = [line for line in lines if any((line[1] or {"": "?"}).values())]
+    elif len(lines) != rows:
+        raise NewkindsError(
+            f"{file} has {len(lines)} lines after the first, but there are {rows} vectors: write one line for each, or "
+            "add a column row (0 is the first vector) and list those that have a label."
+        )
+    column = next((name for name in NAMES if name in header), None)
+    found = RowLabels.none(rows)
+    names, truth, line_of = list(found.names), list(found.labels), dict[int, int]()
+    for place, (line, cells) in enumerate(lines):
+        if cells is None:
+            raise NewkindsError(f"{file} line {line} has more fields than columns: quote a text with commas.")
+        row = place if "row" not in header else _row(file, line, cells["row"].strip(), rows)
+        if row in line_of:
+            raise NewkindsError(f"{file} line {line} is about row {row}, as line {line_of[row]} is: delete one.")
+        line_of[row] = line
+        found.labels[row], truth[row] = _label(cells.get("label")), _label(cells.get("truth"))
+        names[row] = (cells.get(column, "").strip() or None) if column else None
+    return RowLabels(names, found.labels, truth if "truth" in header else None)
+
+
+def _row(file: Path, line: int, text: str, rows: int) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < rows):
+        there = f"the {rows} vectors are numbered from 0 to {rows - 1}"
+        raise NewkindsError(f"{file} line {line}: there is no row '{text}', {there}.")
+    return int(text)
+
+
+def _require_label(file: Path, header: Sequence[str]) -> None:
+    if "label" not in header:
+        it_has = f"(it has: {', '.join(header)}).{nearest('label', header)}"
+        raise NewkindsError(f"{file} has no column 'label' {it_has} The first line must name it, beside row or name.")
+
+
+def _label(text: str | None) -> str | None:
+    return None if text is None or text.strip() in NO_LABEL else text.strip()
