@@ -15,15 +15,24 @@ T = TypeVar("T")
 # soft_wrap: a path in a message must stay in one piece; width is the terminal's business
 console = Console(stderr=True, soft_wrap=True, highlight=False)
 _bar_shown = False
+_quiet = False
+
+
+def be_quiet() -> None:
+    """Say and show nothing from now on: one of several processes speaks for all."""
+    global _quiet
+    _quiet = True
 
 
 def say(message: str) -> None:
     """A plain line; never markup, for names of files end up in messages."""
-    console.print(Text(visible(message)))
+    if not _quiet:
+        console.print(Text(visible(message)))
 
 
 def warn(message: str) -> None:
-    console.print(Text.assemble(("warning: ", "yellow"), visible(message)))
+    if not _quiet:
+        console.print(Text.assemble(("warning: ", "yellow"), visible(message)))
 
 
 class ProgressBar:
@@ -45,7 +54,8 @@ def progress_bar(description: str, total: int, done: int = 0) -> Iterator[Progre
         TimeRemainingColumn(), TextColumn("{task.fields[note]}", markup=False),
     )  # fmt: skip
     global _bar_shown
-    shown = console.is_terminal and not _bar_shown  # a terminal holds one moving bar: an inner one stays hidden
+    # a terminal holds one moving bar: an inner one stays hidden
+    shown = console.is_terminal and not _bar_shown and not _quiet
     _bar_shown = _bar_shown or shown
     try:
         with Progress(*columns, console=console, disable=not shown) as progress:

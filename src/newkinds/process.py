@@ -17,7 +17,14 @@ def prepare() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     warnings.filterwarnings("ignore", module="PIL")
+    if is_one_of_several():
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # remarks for those who write such programs
     keep_freed_memory()
+
+
+def is_one_of_several() -> bool:
+    """Whether torchrun has started several processes."""
+    return os.environ.get("WORLD_SIZE", "1") not in ("", "1")
 
 
 def ignore_interrupts() -> None:

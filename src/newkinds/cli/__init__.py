@@ -40,6 +40,17 @@ def parser() -> argparse.ArgumentParser:
     return main
 
 
+def _with_others(verb: Verb, given: dict[str, Any]) -> int:
+    """One of the processes that torchrun has started: the first does the verb, the others help it."""
+    from ..training.distributed import joined
+
+    with joined() as helps:
+        if helps is not None:
+            helps()
+            return 0
+        return verb.run(**given) or 0
+
+
 def _in_order() -> dict[str, Verb]:
     """The verbs of one module after those of another."""
     place = {room.__name__: number for number, room in enumerate(ROOMS)}
@@ -69,11 +80,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from ..settings import parse_assignment
 
             given["settings"] = [parse_assignment(text) for text in given["settings"]]
+        if process.is_one_of_several():
+            return _with_others(VERBS[verb], given)
         return VERBS[verb].run(**given) or 0
     except KeyboardInterrupt:
         if arguments is None:  # a command, which is ending: a second Ctrl-C would only show where
             process.ignore_interrupts()
-        resumes = verb in ("demo", "train", "discover", "tune", "bench")
+        resumes = verb in ("demo", "train", "discover", "tune", "refine", "bench")
         show(f"interrupted{'; to resume, rerun the same command' if resumes else ''}", file=sys.stderr)
         return 130
     except BrokenPipeError:

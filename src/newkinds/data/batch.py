@@ -38,10 +38,11 @@ class Batch:
     labels: Tensor  # (B,) known class 0..C-1, or -1 if there is no label
     index: Tensor  # (B,) row of the table, for methods that remember images between steps
     for_teacher: Inputs | None = None  # the views of the averaged model, if it has its own (see `ViewPlan`)
+    whole: int | None = None  # if this is one process's share of a batch: how many images all processes have
 
     def to(self, device: torch.device) -> "Batch":
         inputs, for_teacher = _to(self.inputs, device), self.for_teacher and _to(self.for_teacher, device)
-        return Batch(inputs, self.labels.to(device), self.index.to(device), for_teacher)
+        return Batch(inputs, self.labels.to(device), self.index.to(device), for_teacher, self.whole)
 
 
 def split_views(inputs: Inputs, views: int, others: int) -> tuple[Inputs, Inputs | None]:

@@ -16,6 +16,7 @@ from .batch import Batch, CachedTokens, Inputs, Pixels, split_views
 from .images import BadImage, content_digest
 from .table import Skipped, Table
 from .views import TWO_CROPS, Preprocessing, View, ViewPlan, weak_views
+from .world import ALONE, World, chunks
 
 Key = tuple[int, int, int]  # row of the table, epoch, position in the epoch
 Sample = tuple[Tensor | str, int]  # views or why there are none, row of the table
@@ -37,6 +38,7 @@ class BalancedBatches(Sampler[list[Key]]):
 
     With `draw="by_total"` labelled ones somewhat more often: n / (n + n_u) of the draws.
     An epoch is as many draws as there are images, or `epoch_size`; an incomplete last batch is dropped.
+    Each process of a `world` gets its share of every batch.
     """
 
     def __init__(
@@ -46,14 +48,18 @@ class BalancedBatches(Sampler[list[Key]]):
         seed: int,
         draw: str = "half_labelled",
         epoch_size: int | None = None,
+        world: World = ALONE,
     ) -> None:
         labelled = int(is_labelled.sum())
         divisor = len(is_labelled) if draw == "by_total" else len(is_labelled) - labelled
         self.weight = torch.from_numpy(np.where(is_labelled, 1.0, labelled / max(divisor, 1)))
         self.batch_size = min(batch_size, len(is_labelled))  # a small folder is one batch, not none
+        if self.batch_size < world.size:
+            raise NewkindsError(f"a batch of {self.batch_size} image(s) cannot be shared by {world.size} processes.")
         self.draws = max(epoch_size or len(is_labelled), self.batch_size)
-        self.seed = seed
+        self.seed, self.world = seed, world
         self.epoch = 0
+        self.whole = self.batch_size if world.size > 1 else None  # see `Batch.whole`
 
     def __len__(self) -> int:
         return self.draws // self.batch_size
@@ -61,8 +67,9 @@ class BalancedBatches(Sampler[list[Key]]):
     def __iter__(self) -> Iterator[list[Key]]:
         generator = torch.Generator().manual_seed(seed_for("rows of an epoch", self.seed, self.epoch))
         rows = torch.multinomial(self.weight, self.draws, replacement=True, generator=generator).tolist()
+        share = self.world.share(self.batch_size)
         for start in range(0, len(self) * self.batch_size, self.batch_size):
-            yield [(rows[i], self.epoch, i) for i in range(start, start + self.batch_size)]
+            yield [(rows[i], self.epoch, i) for i in range(start, start + self.batch_size)][share]
 
 
 @dataclass(eq=False)
@@ -107,10 +114,11 @@ class TrainingBatches:
         draw: str = "half_labelled",
         epoch_size: int | None = None,
         plan: ViewPlan = TWO_CROPS,
+        world: World = ALONE,
     ) -> None:
         self.paths, self.plan = table.paths, plan
         self.targets = torch.from_numpy(table.targets)
-        self.sampler = BalancedBatches(table.targets >= 0, batch_size, seed, draw, epoch_size)
+        self.sampler = BalancedBatches(table.targets >= 0, batch_size, seed, draw, epoch_size, world)
         self._views = partial(RandomViews, table, preprocessing, seed)
         self._loader = partial(DataLoader, collate_fn=_view_major, num_workers=workers)
         self._steps = self._loader(
@@ -125,19 +133,22 @@ class TrainingBatches:
         yield from self._checked(self._steps, self.plan)
 
     def of_all_rows(self, epoch: int, views: int) -> Iterator[Batch]:
-        """Every row once, in order, in other random views (weak ones) than the epoch's steps see."""
+        """Every row once, in order, in other random views (weak ones) than the epoch's steps see.
+
+        Of several processes, each gets every so many-th batch.
+        """
         n, size = len(self.paths), self.sampler.batch_size
         keys = [(row, epoch, self.sampler.draws + row) for row in range(n)]  # steps take the positions before
-        chunks = [keys[start : start + size] for start in range(0, n, size)]
+        own = [[keys[row] for row in some] for some in self.sampler.world.turns(chunks(n, size))]
         plan = weak_views(views)
-        yield from self._checked(self._loader(self._views(plan.student), batch_sampler=chunks), plan)
+        yield from self._checked(self._loader(self._views(plan.student), batch_sampler=own), plan)
 
     def _checked(self, loader: DataLoader, plan: ViewPlan) -> Iterator[Batch]:
         for views, rows in loader:
             if isinstance(views, str):
                 raise no_longer_readable(Skipped(self.paths[rows], views))
             seen, for_teacher = split_views(Pixels(views), len(plan.student), len(plan.teacher))
-            yield Batch(seen, self.targets[rows], torch.tensor(rows), for_teacher)
+            yield Batch(seen, self.targets[rows], torch.tensor(rows), for_teacher, self.sampler.whole)
 
 
 @dataclass(eq=False)
@@ -239,10 +250,11 @@ class StoredBatches:
         draw: str = "half_labelled",
         epoch_size: int | None = None,
         plan: ViewPlan = TWO_CROPS,
+        world: World = ALONE,
     ) -> None:
         self.targets, self.rows = table.targets, store.rows_of(table)
         self.store, self.seed, self.plan = store, seed, plan
-        self.sampler = BalancedBatches(self.targets >= 0, batch_size, seed, draw, epoch_size)
+        self.sampler = BalancedBatches(self.targets >= 0, batch_size, seed, draw, epoch_size, world)
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -258,8 +270,8 @@ class StoredBatches:
         """Every row once, in order, in random views that are drawn apart from those of the epoch's steps."""
         plan = weak_views(views)
         numbers = self._numbers("cached views of all", epoch, len(self.rows), plan)
-        for start in range(0, len(self.rows), self.sampler.batch_size):
-            some = np.arange(start, min(start + self.sampler.batch_size, len(self.rows)))
+        for rows in self.sampler.world.turns(chunks(len(self.rows), self.sampler.batch_size)):
+            some = np.array(rows)
             yield self._batch(some, numbers[some], plan)
 
     def _numbers(self, purpose: str, epoch: int, positions: int, plan: ViewPlan) -> np.ndarray:
@@ -285,7 +297,8 @@ class StoredBatches:
         """Rows (B,) of the table, each in the views (B, V) of its line."""
         stored = self.store.inputs(np.tile(self.rows[rows], numbers.shape[1]), numbers.T.ravel())  # V·B, view-major
         seen, for_teacher = split_views(stored, len(plan.student), len(plan.teacher))
-        return Batch(seen, torch.from_numpy(self.targets[rows]), torch.from_numpy(rows), for_teacher)
+        labels, whole = torch.from_numpy(self.targets[rows]), self.sampler.whole
+        return Batch(seen, labels, torch.from_numpy(rows), for_teacher, whole)
 
 
 def no_longer_readable(image: Skipped) -> NewkindsError:
@@ -315,9 +328,10 @@ class CentreViews(Dataset[tuple[int, Tensor | str]]):
 
 
 def evaluation_batches(
-    table: Table, preprocessing: Preprocessing, batch_size: int, workers: int
+    table: Table, preprocessing: Preprocessing, batch_size: int, workers: int, world: World = ALONE
 ) -> DataLoader[tuple[int, Tensor | str]]:
-    """All rows in order, as lists of (row, view or reason)."""
+    """All rows in order, as lists of (row, view or reason); of several processes, each gets every so many-th list."""
     views = CentreViews(table, preprocessing)
     own = torch.Generator()  # else each loader takes a number from the caller's
-    return DataLoader(views, batch_size=batch_size, num_workers=workers, collate_fn=list, generator=own)
+    batches = [list(rows) for rows in world.turns(chunks(len(table), batch_size))]
+    return DataLoader(views, batch_sampler=batches, num_workers=workers, collate_fn=list, generator=own)

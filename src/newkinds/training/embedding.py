@@ -11,11 +11,13 @@ from ..console import track
 from ..data.batch import CachedSlots, CachedTokens, Pixels
 from ..data.loader import ReadyVectors, ViewStore, evaluation_batches, no_longer_readable
 from ..data.table import Skipped, Table
+from ..data.world import ALONE, World, chunks
 from ..encoders.attention import class_attention
 from ..encoders.backbones import Backbone
 from ..encoders.encoder import Encoder
 from ..encoders.tokens import Encoded, Tokens
 from .device import choose_workers
+from .distributed import collected, shared, world
 
 SAMPLE = 512  # images whose tokens an organizer sees before it starts
 
@@ -56,6 +58,7 @@ class Details:
     encoded: Encoded  # with details
 
 
+@shared
 @torch.inference_mode()
 def embed(
     encoder: Encoder,
@@ -70,14 +73,18 @@ def embed(
     With a cache that holds them, the images themselves are not read again.
     """
     encoder.to(device).eval()
-    features = [torch.empty(0, encoder.dim)]  # of no image at all
+    done: list[tuple[Tensor, list[int], list[Skipped]]] = []  # for each batch: its features, rows and skipped images
     rows: list[int] = []
     skipped: list[Skipped] = []
-    inputs, steps = _evaluation_views(encoder, table, device, batch_size, workers, cache, rows, skipped)
+    inputs, steps = _evaluation_views(encoder, table, device, batch_size, workers, cache, rows, skipped, world())
     for some in track(inputs, "embedding images", total=steps):
-        if len(some.values):
-            features.append(encoder(type(some)(some.values.to(device))).feature.float().cpu())
-    return Embedded(torch.cat(features), rows, skipped)
+        here = encoder(type(some)(some.values.to(device))).feature.float().cpu() if len(some.values) else None
+        done.append((torch.empty(0, encoder.dim) if here is None else here, list(rows), list(skipped)))
+        rows.clear()
+        skipped.clear()
+    every = world().in_turn(collected(done))
+    features = torch.cat([torch.empty(0, encoder.dim), *(some for some, _, _ in every)])
+    return Embedded(features, [row for _, some, _ in every for row in some], [s for _, _, some in every for s in some])
 
 
 @torch.inference_mode()
@@ -97,20 +104,27 @@ def sample_of_tokens(
 
 def _evaluation_views(
     encoder: Encoder, table: Table, device: torch.device, batch_size: int, workers: int,
-    cache: ViewStore | None, rows: list[int], skipped: list[Skipped],
+    cache: ViewStore | None, rows: list[int], skipped: list[Skipped], world: World = ALONE,
 ) -> tuple[Iterator[Pixels | CachedTokens | CachedSlots], int]:  # fmt: skip
     """The images in batches, from a cache that holds them or read again, and how many batches there are.
 
-    `rows` and `skipped` are told which images could be read and which could not, as the batches are taken.
+    Of several processes, each gets every so many-th batch. `rows` and `skipped` are told which images could be read
+    and which could not, as the batches are taken.
     """
     cache = ReadyVectors.of(table) or cache
     if cache is not None and cache.holds(table):
         places = cache.rows_of(table)
-        chunks = [places[start : start + batch_size] for start in range(0, len(places), batch_size)]
-        rows += range(len(table))
-        return (cache.inputs(some, np.zeros_like(some)) for some in chunks), len(chunks)
-    loader = evaluation_batches(table, encoder.backbone.preprocessing, batch_size, choose_workers(workers, device))
+        own = world.turns(chunks(len(table), batch_size))
+        return (_stored(cache, places, some, rows) for some in own), len(own)
+    reading = choose_workers(workers, device)
+    loader = evaluation_batches(table, encoder.backbone.preprocessing, batch_size, reading, world)
     return (_readable(batch, table, rows, skipped) for batch in loader), len(loader)
+
+
+def _stored(cache: ViewStore, places: np.ndarray, some: range, rows: list[int]) -> Pixels | CachedTokens | CachedSlots:
+    """The evaluation views of some rows of a table, whose images are at `places` (n,) of the cache."""
+    rows += some
+    return cache.inputs(places[list(some)], np.zeros(len(some), dtype=np.int64))
 
 
 def _readable(batch: list[tuple[int, Tensor | str]], table: Table, rows: list[int], skipped: list[Skipped]) -> Pixels:

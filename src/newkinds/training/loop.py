@@ -5,10 +5,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from ..console import console, progress_bar, say
 from ..data.batch import Batch
@@ -21,6 +23,7 @@ from ..runs.config import TrainConfig
 from ..runs.run import Run
 from .cache import TokenCache
 from .device import MixedPrecision, choose_device, choose_workers
+from .distributed import alone, collected, from_first, kept, shared, world
 from .embedding import embed, sample_of_tokens
 from .model import Model
 from .optimizers import Optimizers, build_optimizer, describe_groups, has_gradients, parameter_groups
@@ -28,6 +31,7 @@ from .slots import with_slots
 from .teacher import Teacher
 
 Evaluator = Callable[[Model], dict[str, float | None]]
+_evaluate: Evaluator | None = None  # see `watching`
 
 
 def fit(
@@ -41,15 +45,36 @@ def fit(
     """Train `model` on `table`, epoch by epoch into `run`; continues where an earlier call stopped.
 
     On the CPU the result is the same, bit for bit, however often the process was killed in between:
-    an epoch's randomness depends on the seed and the epoch's number alone.
+    an epoch's randomness depends on the seed and the epoch's number alone. Several processes give it to rounding.
     """
+    with watching(evaluate):
+        store = train_epochs(model, table, config, run, cache)
+    return _finished(model, table, config, run, store)
+
+
+@contextmanager
+def watching(evaluate: Evaluator | None) -> Iterator[None]:
+    """While it is open, this looks at the model every `train.eval_every` epochs; only in the first process."""
+    global _evaluate
+    before, _evaluate = _evaluate, evaluate
+    try:
+        yield
+    finally:
+        _evaluate = before
+
+
+@shared
+def train_epochs(
+    model: Model, table: Table, config: TrainConfig, run: Run, cache: TokenCache | None
+) -> ViewStore | None:
+    """All epochs that are missing; returns the views that were trained on, if they are stored."""
     device = choose_device(config.device)
     model.to(device)
     model.precision = MixedPrecision(config.precision, device)
     groups = parameter_groups(model, config)
     for line in describe_groups(groups, config.lr):
         say(f"training {line}")
-    if model.encoder.organizer.starts_from_tokens and not run.state_file.is_file():
+    if model.encoder.organizer.starts_from_tokens and not from_first(run.state_file.is_file()):
         with torch.random.fork_rng(devices=[]):
             seed = seed_for("start of the organizer", config.seed)
             torch.default_generator.manual_seed(seed)
@@ -57,22 +82,30 @@ def fit(
     store = with_slots(model.encoder, cache, table)
     if not config.epochs:
         say("nothing is trained (train.epochs=0): categories are found in the backbone's features")
-        run.write_metrics([])
-        return _finished(model, table, config, run, store)
+        if world().first:
+            run.write_metrics([])
+        return store
     if model.method.teacher_momentum(Progress(0, config.epochs)) is not None:
         model.teacher = Teacher(model.encoder, model.method)
     optimizer = build_optimizer(groups, config)
     first_epoch = _restore(model, optimizer, run)
     batches = batches_of(model, table, config, device, store)
     warmup = config.organizer_warmup * len(batches)  # steps
-    rows = run.metrics()[:first_epoch]
-    with progress_bar("training", config.epochs * len(batches), done=first_epoch * len(batches)) as bar:
+    rows = run.metrics()[:first_epoch] if world().first else []
+    replica = replicated(model)
+    with (
+        kept(model, model.encoder, table, store, batches),
+        progress_bar("training", config.epochs * len(batches), done=first_epoch * len(batches)) as bar,
+    ):
         for epoch in range(first_epoch, config.epochs):
             started = time.perf_counter()
             torch.manual_seed(seed_for("training", config.seed, epoch))
             lr = cosine_lr(epoch, config.epochs, config.lr, config.min_lr_ratio)
             optimizer.set_lr(lr)
-            model.method.on_epoch_start(epoch, gatherer(model, table, batches, epoch))
+            with alone() as mine:
+                if mine:
+                    model.method.on_epoch_start(epoch, gatherer(model, table, batches, epoch))
+            _share_gathered(model)
             model.train()
             sums: dict[str, torch.Tensor] = defaultdict(lambda: torch.zeros((), device=device))
             for number, batch in enumerate(batches(epoch)):
@@ -80,29 +113,46 @@ def fit(
                 if (taken := epoch * len(batches) + number + 1) <= warmup:
                     optimizer.set_lr(lr, organizer=taken / warmup)
                 progress = Progress(epoch, config.epochs, number, len(batches))
-                for name, value in step(model, on_device, progress, optimizer).items():
+                for name, value in step(model, on_device, progress, optimizer, replica).items():
                     sums[name] += value
                 bar.advance(note=f"epoch {epoch + 1}/{config.epochs}")
             means = {name: value.item() / len(batches) for name, value in sums.items()}
             last = epoch + 1 == config.epochs  # no further step would show that the last one went wrong
-            if not (math.isfinite(means["loss"]) and _sound(model, on_device if last else None)):
+            sound = math.isfinite(means["loss"]) and _sound(model, on_device if last else None)
+            if not all(collected(sound)):
                 raise NewkindsError(
                     f"training diverged in epoch {epoch + 1} (loss {means['loss']:.3g}): lower the learning rate "
                     f"(train.lr is {config.lr}). The epochs before are kept in {run.folder}."
                 )
-            row: dict[str, Any] = {"epoch": epoch, "lr": lr, **means}
-            if evaluate is not None and config.eval_every and (epoch + 1) % config.eval_every == 0:
-                with as_it_answers(model):
-                    find_categories(model, table, config, store)
-                    row |= evaluate(model)
-            row["seconds"] = round(time.perf_counter() - started, 3)
-            rows.append(row)
-            _report(row, config.epochs)
-            run.write_metrics(rows)
-            scaler = model.precision.scaler.state_dict()
-            state = {"model": model.changing_state(), "optimizer": optimizer.state_dict(), "scaler": scaler}
-            run.save_state({"epochs_done": epoch + 1, **state})
-    return _finished(model, table, config, run, store)
+            with alone() as mine:
+                if mine:
+                    row: dict[str, Any] = {"epoch": epoch, "lr": lr, **means}
+                    if _evaluate is not None and config.eval_every and (epoch + 1) % config.eval_every == 0:
+                        with as_it_answers(model):
+                            find_categories(model, table, config, store)
+                            row |= _evaluate(model)
+                    row["seconds"] = round(time.perf_counter() - started, 3)
+                    rows.append(row)
+                    _report(row, config.epochs)
+                    run.write_metrics(rows)
+                    scaler = model.precision.scaler.state_dict()
+                    state = {"model": model.changing_state(), "optimizer": optimizer.state_dict(), "scaler": scaler}
+                    run.save_state({"epochs_done": epoch + 1, **state})
+    return store
+
+
+def _share_gathered(model: Model) -> None:
+    """What `on_epoch_start` found, in every process, with the random numbers that come next."""
+    if world().size == 1:
+        return
+    method = model.method
+    plain = {name: value for name, value in vars(method).items() if not name.startswith("_")}
+    buffers, plain, state = from_first((dict(method.named_buffers()), plain, torch.get_rng_state()))
+    vars(method).update(plain)
+    for name, value in buffers.items():
+        place, _, leaf = name.rpartition(".")
+        method.get_submodule(place)._buffers[leaf] = value.to(model.device)  # some have another size than before
+    torch.set_rng_state(state)
 
 
 def _finished(model: Model, table: Table, config: TrainConfig, run: Run, store: ViewStore | None) -> Model:
@@ -121,7 +171,7 @@ def batches_of(
     model: Model, table: Table, config: TrainConfig, device: torch.device, store: ViewStore | None
 ) -> TrainingBatches | StoredBatches:
     """Views of the images: from the cache, if there is one, else made again at every step."""
-    of_epoch = (config.draw, config.epoch_size, model.method.views)
+    of_epoch = (config.draw, config.epoch_size, model.method.views, world())
     store = ReadyVectors.of(table) or store
     if store is not None:
         return StoredBatches(table, store, config.batch_size, config.seed, *of_epoch)
@@ -147,26 +197,61 @@ def find_categories(
 def gatherer(model: Model, table: Table, batches: TrainingBatches | StoredBatches, epoch: int) -> Embed:
     """What `Method.on_epoch_start` is given: nothing is computed before it is called."""
 
-    @torch.no_grad()
     def embed_views(views: int) -> tuple[torch.Tensor, torch.Tensor]:
-        model.eval()
-        features = []
-        for batch in batches.of_all_rows(epoch, views):
-            with model.precision.autocast():
-                encoded = model.encoder(batch.to(model.device).inputs)
-            features.append(encoded.feature.float().unflatten(0, (views, -1)))  # (views, b, D)
-        return torch.cat(features, dim=1), torch.from_numpy(table.targets)
+        return views_of_all(model, batches, epoch, views), torch.from_numpy(table.targets)
 
     return embed_views
 
 
-def step(model: Model, batch: Batch, progress: Progress, optimizer: Optimizers) -> dict[str, torch.Tensor]:
-    """One update; the losses, detached."""
+@shared
+@torch.no_grad()
+def views_of_all(
+    model: Model, batches: TrainingBatches | StoredBatches, epoch: int, views: int
+) -> torch.Tensor:
+    """Features (views, n, D) of all images in random views, by the model as it is now."""
+    model.eval()
+    features = []
+    for batch in batches.of_all_rows(epoch, views):
+        with model.precision.autocast():
+            encoded = model.encoder(batch.to(model.device).inputs)
+        features.append(encoded.feature.float().unflatten(0, (views, -1)).cpu())  # (views, b, D)
+    return torch.cat(world().in_turn(collected(features)), dim=1).to(model.device)
+
+
+class _Replica(nn.Module):
+    """The model as DistributedDataParallel wants it: all that it returns is differentiated."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Batch, progress: Progress) -> dict[str, torch.Tensor]:
+        losses = self.model(batch, progress)
+        return {name: value if name == "loss" else value.detach() for name, value in losses.items()}
+
+
+def replicated(model: Model) -> nn.Module:
+    """The model, with gradients that are the mean over all processes; they all begin with the first one's weights."""
+    if world().size == 1:
+        return model
+    # some parameters wait for their turn, and some heads for their epoch: not all have a gradient in each step
+    devices = [model.device] if model.device.type == "cuda" else None
+    # the buffers are the same everywhere without being sent: every process computes all losses
+    takes = signature(DistributedDataParallel).parameters
+    name = "forward_sync_buffers" if "forward_sync_buffers" in takes else "broadcast_buffers"  # before torch 2.12
+    options: dict[str, Any] = {"device_ids": devices, "find_unused_parameters": True, name: False}
+    return DistributedDataParallel(_Replica(model), **options)
+
+
+def step(
+    model: Model, batch: Batch, progress: Progress, optimizer: Optimizers, replica: nn.Module | None = None
+) -> dict[str, torch.Tensor]:
+    """One update; the losses, detached. `replica` is what `replicated` gave, if there are several processes."""
     scaler = model.precision.scaler
     for part in optimizer.parts:
         part.zero_grad(set_to_none=True)
     with taking_turns(model, progress):
-        losses = model(batch, progress)
+        losses = (replica or model)(batch, progress)
         scaler.scale(losses["loss"]).backward()
     parts = [part for part in optimizer.parts if has_gradients(part)]  # the others wait for their turn
     if optimizer.clip:
@@ -226,7 +311,7 @@ def _sound(model: Model, batch: Batch | None) -> bool:
 
 def _restore(model: Model, optimizer: Optimizers, run: Run) -> int:
     """Load the last complete epoch, if there is one; the number of epochs done."""
-    state = run.load_state()
+    state = from_first(run.load_state() if world().first else None)
     if state is None:
         return 0
     try:

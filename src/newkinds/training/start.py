@@ -40,18 +40,26 @@ def start_from(model: Model, config: Config) -> None:
         raise NewkindsError(f"{run.folder} is not finished: finish it first (rerun its command), then start from it.")
     if list(about["known"]) != model.known:
         raise NewkindsError(f"{run.folder} knows other classes: start from a run on the same labelled images.")
-    there = load_file(run.verified("model.safetensors"))
+    taken = take_weights(model, run)
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    afresh = sorted({_part(name) for name in trained - taken})
+    said = f"; without a start there: {', '.join(afresh)}" if afresh else ""
+    say(f"starting from {run.folder}: {len(trained & taken)} of {len(trained)} trained tensors{said}")
+
+
+def take_weights(model: Model, run: Run) -> set[str]:
+    """Put the weights of a finished run into a model, those that have a place of the same name and shape; which.
+
+    What is found after training is not taken.
+    """
     here = model.state_dict()
     taken = {
         name: value
-        for name, value in there.items()
+        for name, value in load_file(run.verified("model.safetensors")).items()
         if name in here and here[name].shape == value.shape and not name.startswith(REPLACED)
     }
     model.load_state_dict(taken, strict=False)
-    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    afresh = sorted({_part(name) for name in trained - taken.keys()})
-    said = f"; without a start there: {', '.join(afresh)}" if afresh else ""
-    say(f"starting from {run.folder}: {len(trained & taken.keys())} of {len(trained)} trained tensors{said}")
+    return set(taken)
 
 
 def _part(name: str) -> str:

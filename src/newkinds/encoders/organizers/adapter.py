@@ -1,9 +1,9 @@
 """The cheapest way to adapt a backbone that does not train: one linear map of the class token."""
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...settings import Count, Share
+from ..dropout import dropout
 from ..tokens import Encoded, Tokens
 from .base import ORGANIZERS, Organizer
 
@@ -30,7 +30,7 @@ class Adapter(Organizer):
 
     def forward(self, cls: Tensor) -> Tensor:
         """(B, D) → (B, D)"""
-        cls = F.dropout(cls, self.dropout, self.training)
+        cls = dropout(cls, self.dropout, self.training)
         return cls + self.up(self.down(self.norm(cls)))
 
     def organize(self, tokens: Tokens, details: bool = False) -> Encoded:

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...settings import Count, Share
+from ..dropout import dropout
 from ..tokens import Encoded, Tokens
 from .adapter import Adapter
 from .base import ORGANIZERS, Organizer
@@ -27,7 +28,7 @@ class KeptApart(nn.Module):
 
     def forward(self, slots: Tensor) -> Tensor:
         """(B, S, D) → (B, S, D)"""
-        slots = F.dropout(slots, self.dropout, self.training)
+        slots = dropout(slots, self.dropout, self.training)
         return torch.einsum("bsd,sdr,sre->bse", F.layer_norm(slots, slots.shape[2:]), self.down, self.up)
 
 

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from ...precision import full_precision
 from ...settings import Count, Positive, Share, section_of
+from ..dropout import dropout
 from ..tokens import Encoded, Tokens
 from .base import ORGANIZERS, Organizer
 from .cpf import require_heads
@@ -106,7 +107,7 @@ class CoGe(Organizer):
         with full_precision(self.scores(tokens.patches)) as scores:
             if self.released:
                 scores = scores + STEP * smoothed_by_neighbours(scores, tokens.patches.to(scores), tokens.grid)
-                scores = F.dropout(scores, self.dropout, self.training)
+                scores = dropout(scores, self.dropout, self.training)
             assignment = (scores / self.temperature).softmax(dim=1)
             if self.released:
                 return assignment

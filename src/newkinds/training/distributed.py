@@ -1,0 +1,237 @@
+"""Several processes as one, started by `torchrun`: the first does what one process would do, and calls the others where
+work can be shared. They wait for it (`serve`), take their share, and neither write nor say anything.
+
+A function under `@shared` runs in all of them at once. A batch is then encoded in shares, and features, labels and
+indices are gathered before the method sees them: every process computes the loss of the whole batch, so that no loss
+changes. The gradient of a feature goes back to the process that encoded it, times their number, because
+DistributedDataParallel takes the mean: the encoder's gradient becomes the sum over all images, and the head's, which is
+the same everywhere, stays as it is."""
+
+import importlib
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, fields, is_dataclass, replace
+from datetime import timedelta
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ..console import be_quiet
+from ..data.world import World
+from ..encoders.dropout import drawing_for
+from ..errors import NewkindsError
+
+T = TypeVar("T")
+P = ParamSpec("P")
+PATIENCE = timedelta(days=7)  # the others wait while the first clusters, counts or asks
+# what gloo and NCCL say if another process is gone
+LOST = ("Connection closed", "Connection reset", "Broken pipe", "Socket", "socket", "NCCL", "timed out", "Timeout")
+_together = False  # whether all processes are in the same function
+_kept: list[Any] = []  # what every process has, in the same order
+
+
+def world() -> World:
+    """The processes that work on this together; outside of `shared` functions it is one alone."""
+    return World(dist.get_rank(), dist.get_world_size()) if _together else World()
+
+
+@contextmanager
+def joined() -> Iterator[Callable[[], None] | None]:
+    """Meet the other processes. The first gets None, and works; the others get what they have to do instead: `serve`.
+
+    If another process dies, this one ends as well, with a sentence.
+    """
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    if backend == "nccl":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    signal.signal(signal.SIGTERM, _stopped)  # what torchrun sends if one of them has died
+    dist.init_process_group(backend, timeout=PATIENCE)
+    first = dist.get_rank() == 0
+    if not first:
+        be_quiet()
+    try:
+        yield None if first else serve
+        if first:
+            _tell(None)
+    except NewkindsError:
+        if first and not _together:
+            _tell(None)
+        raise
+    except (dist.DistError, RuntimeError) as error:
+        if any(word in str(error) for word in LOST):
+            raise _lost() from error
+        raise
+    finally:
+        with suppress(RuntimeError):
+            dist.destroy_process_group()
+
+
+def _lost() -> NewkindsError:
+    return NewkindsError(
+        "another process of this run has died (its own message is above, if it had one): to resume, rerun the same "
+        "command; all complete epochs are kept."
+    )
+
+
+def _stopped(*_: object) -> None:
+    raise _lost()
+
+
+def serve() -> None:
+    """Take part in every shared function that the first process calls, until it says that it is done."""
+    while (call := _told()) is not None:
+        module, name, arguments, options = call
+        getattr(importlib.import_module(module), name)(*map(_found, arguments), **options)
+
+
+def shared(function: Callable[P, T]) -> Callable[P, T]:
+    """A function that all processes run at once if the first calls it; in a single process, the function itself.
+
+    Its arguments are sent to the others, unless they are `kept` there. What it returns there is thrown away.
+    """
+
+    @wraps(function)
+    def run(*arguments: P.args, **options: P.kwargs) -> T:
+        global _together
+        if _together or not dist.is_available() or not dist.is_initialized():
+            return function(*arguments, **options)
+        if dist.get_rank() == 0:
+            _tell((function.__module__, function.__name__, tuple(map(_reference, arguments)), options))
+        _together = True
+        try:
+            return function(*arguments, **options)
+        finally:
+            _together = False
+
+    return run
+
+
+@contextmanager
+def alone() -> Iterator[bool]:
+    """Inside a shared function: what only the first process does, while it may call shared functions of its own.
+
+    >>> with alone() as mine:
+    ...     state = run.load_state() if mine else None
+    """
+    global _together
+    if not _together:
+        yield True
+        return
+    _together = False
+    try:
+        if dist.get_rank() == 0:
+            try:
+                yield True
+            finally:
+                _tell(None)
+        else:
+            serve()
+            yield False
+    finally:
+        _together = True
+
+
+@contextmanager
+def kept(*objects: Any) -> Iterator[None]:
+    """While it is open, these objects, which every process has, are not sent as arguments of shared functions."""
+    _kept.extend(objects)
+    try:
+        yield
+    finally:
+        del _kept[len(_kept) - len(objects) :]
+
+
+def from_first(value: T) -> T:
+    """The value that the first process has; the others' is ignored."""
+    if world().size == 1:
+        return value
+    sent: list[Any] = [value]
+    dist.broadcast_object_list(sent)
+    return sent[0]
+
+
+def collected(value: T) -> list[T]:
+    """The value of each process, in all of them."""
+    if world().size == 1:
+        return [value]
+    values: list[Any] = [None] * world().size
+    dist.all_gather_object(values, value)
+    return values
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """An argument that every process has already."""
+
+    number: int
+
+
+def _reference(argument: Any) -> Any:
+    return next((_Reference(n) for n, known in enumerate(_kept) if known is argument and known is not None), argument)
+
+
+def _found(argument: Any) -> Any:
+    return _kept[argument.number] if isinstance(argument, _Reference) else argument
+
+
+def _tell(call: tuple[str, str, tuple[Any, ...], dict[str, Any]] | None) -> None:
+    dist.broadcast_object_list([call])
+
+
+def _told() -> Any:
+    heard: list[Any] = [None]
+    dist.broadcast_object_list(heard)
+    return heard[0]
+
+
+class _Gather(torch.autograd.Function):
+    """View-major rows (V·b, …) of each process → (V·B, …) of all."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, views: int, shares: Sequence[int]) -> Tensor:
+        ctx.views, ctx.shares = views, shares
+        most = max(shares)
+        mine = rows.unflatten(0, (views, -1)).transpose(0, 1).contiguous()  # (b, V, …)
+        padded = torch.cat([mine, mine.new_zeros(most - len(mine), *mine.shape[1:])])
+        every = [torch.empty_like(padded) for _ in shares]
+        dist.all_gather(every, padded)
+        together = torch.cat([some[:share] for some, share in zip(every, shares, strict=True)])  # (B, V, …)
+        return together.transpose(0, 1).flatten(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = gradients
+        start = sum(ctx.shares[: dist.get_rank()])
+        own = gradient.unflatten(0, (ctx.views, -1))[:, start : start + ctx.shares[dist.get_rank()]]
+        return own.flatten(0, 1) * len(ctx.shares), None, None
+
+
+def gathered(value: Any, images: int) -> Any:
+    """What all processes have of a batch of so many images: tensors of V·b rows become such of V·B rows, also in
+    tuples, lists, dictionaries and dataclasses. A single number is taken for a mean over images."""
+    shares = world().shares(images)
+    if isinstance(value, Tensor):
+        if value.ndim == 0:
+            of_each = _Gather.apply(value[None], 1, [1] * len(shares))
+            return (of_each * of_each.new_tensor(shares)).sum() / images
+        if value.dtype == torch.bool:
+            return gathered(value.to(torch.uint8), images).bool()
+        return _Gather.apply(value, len(value) // shares[world().rank], shares)
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in fields(value) if field.name != "grid"}
+        return replace(value, **gathered(parts, images))
+    if isinstance(value, (list, tuple)):
+        return type(value)(gathered(item, images) for item in value)
+    if isinstance(value, dict):
+        return {name: gathered(item, images) for name, item in value.items()}
+    return value
+
+
+def encoding_share(images: int | None) -> AbstractContextManager[None]:
+    """While it is open, dropout draws for a whole batch of so many images and takes this process's part."""
+    return nullcontext() if images is None else drawing_for(images, world().share(images))
