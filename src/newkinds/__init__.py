@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from .verbs.estimator import CategoryDiscovery as CategoryDiscovery
     from .verbs.export import export as export
     from .verbs.figures import figures as figures
+    from .verbs.refine import refine as refine
+    from .verbs.report import report as report
     from .verbs.train import train as train
 
 else:
@@ -44,6 +46,7 @@ _HOME = {
     "diagnose_runs": "evaluation.diagnose", "discover": "verbs.discover", "evaluate": "evaluation.judge",
     "export": "verbs.export",
     "figures": "verbs.figures", "load": "discovery.finished", "predict": "discovery.finished", "train": "verbs.train",
+    "refine": "verbs.refine", "report": "verbs.report",
     "suggest_names": "discovery.suggest", "tune": "verbs.discover",
 }  # fmt: skip
 

@@ -242,8 +242,6 @@ def coerced(value: Any, wanted: Any, where: str) -> Any:
                 return number
     elif wanted is str and isinstance(value, (str, int, float)) and not isinstance(value, bool):
         return str(value)
-    elif origin is dict and isinstance(value, Mapping):  # settings of something else, which checks them
-        return dict(value)
     elif origin is list and isinstance(value, list):
         return [coerced(item, get_args(wanted)[0], where) for item in value]
     raise NewkindsError(f"the setting '{where}' must be {_described(wanted)}, not {_short(value)}.")
@@ -269,6 +267,4 @@ def _described(wanted: Any) -> str:
         return " or ".join(_described(option) for option in get_args(wanted))
     if get_origin(wanted) is list:
         return f"a list [{_described(get_args(wanted)[0])}, …]"
-    if get_origin(wanted) is dict:
-        return "settings by name {…}"
     return words.get(wanted, str(wanted))

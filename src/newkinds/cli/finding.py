@@ -55,7 +55,7 @@ def _train(out: str, data: str | None = None, **chosen: Any) -> None:
 
 
 @verb(
-    argument("data", "DATA", "folder, CSV file (path,label) or name of a data set", nargs="?"),
+    DATA,
     argument("--out", "FOLDER", "where to write check.csv: path, check, score, sentence (default: only print)"),
     switch("--pixels-only", "pixels_only", "leave out the checks that compare images in a backbone's features"),
     JSON,
@@ -104,6 +104,28 @@ def _assign(run: str, **chosen: Any) -> None:
     from ..verbs.assign import assign
 
     show(summary(assign(run, **chosen)))
+
+
+@verb(
+    RUN,
+    argument("--out", "RUN", "run directory to write (default: RUN-refined)"),
+    argument("--time", "TIME", "how long it may take: 90s, 10m, 2h (default: 10m)"),
+    *choices("device"),
+)
+def _refine(run: str, **chosen: Any) -> None:
+    """Let a run learn from what you corrected: accepted and moved images become labels, merges and splits the new
+    number of categories. The result is a run of its own; what you decided about an image stays.
+
+    newkinds refine runs/photos                       learn from what was corrected
+    newkinds refine runs/photos --time 1h --out runs/photos-2
+    """
+    from ..discovery.categories import summary
+    from ..discovery.taught import changes_text
+    from ..runs.directory import RunDirectory
+    from ..verbs.refine import RECORD, refine
+
+    found = refine(run, **chosen)
+    show(f"{changes_text(RunDirectory(found.run).read_json(RECORD))}\n\n{summary(found)}")
 
 
 @verb(

@@ -1,10 +1,13 @@
 """Images and their labels: every source becomes one Table."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import NewkindsError, nearest
 from . import folder, published, vectors  # noqa: F401  (registers the data sets)
+from .corrected import SETTINGS as CORRECTED
+from .corrected import corrected, read_corrections
 from .creatures import dataset  # noqa: F401
 from .table import DATASETS, Table
 
@@ -41,7 +44,9 @@ def source_of(data: str | Path) -> dict[str, Any]:
     )
 
 
-def load_table(settings: dict[str, Any]) -> Table:
-    """The table of a resolved `data` section."""
-    options = {name: value for name, value in settings.items() if name != "name"}
-    return DATASETS[settings["name"]](**options)
+def load_table(settings: Mapping[str, Any]) -> Table:
+    """The table of a resolved `data` section; with the labels that people gave, if it names a file of these."""
+    options = {name: value for name, value in settings.items() if name not in ("name", *CORRECTED)}
+    table = DATASETS[settings["name"]](**options)
+    file = settings.get("corrections")
+    return table if file is None else corrected(table, read_corrections(Path(file)))

@@ -1,7 +1,7 @@
 """Using a finished run: on the images it was trained on, and on images it has never seen."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -128,14 +128,21 @@ class LoadedRun:
         self.run.write("features.safetensors", save({"features": embedded.features}))
         return embedded
 
-    def show(self, table: Table, embedded: Embedded, page: bool = True) -> Discovery:
-        """Assign embedded images, and write tables, page and card; the page may be left out."""
+    def show(
+        self, table: Table, embedded: Embedded, page: bool = True, correct: Callable[[Discovery], None] | None = None
+    ) -> Discovery:
+        """Assign embedded images, and write tables, page and card; the page may be left out.
+
+        `correct`: enters what people have decided before, so that nobody ever sees it undone.
+        """
         from .report.build import write_card, write_page  # jinja2 is needed here only
 
         assignment = self.model.assign(embedded.features)
         found = gather(self.run, table, embedded, assignment, self.names, len(self.model.known))
         self._keep_embedding(embedded.features)
         self._describe(found, table)
+        if correct is not None:
+            correct(found)
         write(found, self.run)  # last: if there are assignments, there is all that the page is made of
         if page:
             write_page(self.run)

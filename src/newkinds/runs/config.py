@@ -9,6 +9,7 @@ import yaml
 
 from ..assigners import ASSIGNERS
 from ..data import DATASETS
+from ..data.corrected import SETTINGS as CORRECTED
 from ..data.published.base import data_root
 from ..data.vectors import NAME as READY_MADE
 from ..encoders.auto import AUTO
@@ -129,7 +130,9 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     if train.get("epochs") == 0:
         train["cache_views"] = 0  # no step would read them
     k = coerced(given["k"], int | Literal["auto"] | None, "k")
-    data = {"name": data_name, **section_of("data", DATASETS[data_name], given["data"])}
+    by_hand = [name for name in CORRECTED if name in given["data"]]
+    taught = {name: coerced(given["data"].pop(name), str, f"data.{name}") for name in by_hand}
+    data = {"name": data_name, **section_of("data", DATASETS[data_name], given["data"]), **taught}
     if "root" in data and (root := data_root(data["root"])) is not None:
         data["root"] = str(root)  # a run finds its images again from any folder, and without the variable
     if "labels" in data and data["labels"] is not None:

@@ -86,7 +86,11 @@ class RunDirectory:
         file = self.verified("config.yaml")
         if not file.is_file():
             raise NewkindsError(f"{self.folder} is not a run directory: it has no config.yaml.")
-        return read_recipe(file)
+        settings = read_recipe(file)
+        data = settings.get("data")
+        if isinstance(data, dict) and "corrections" in data and (own := self.path("corrections.csv")).is_file():
+            data["corrections"] = str(own.resolve())  # the run may have moved since
+        return settings
 
     def protocol(self) -> dict[str, Any]:
         """What was written down when training began, see `protocol.record_protocol`."""

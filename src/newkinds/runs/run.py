@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..data.corrected import CORRECTIONS
 from ..errors import NewkindsError
 from ..files import json_text, make_folder, remove_leftovers
 from ..settings import flat
@@ -16,7 +17,7 @@ from .directory import CHECKSUMS, RunDirectory
 # settings that may change between two parts of one run, for they do not change its result
 # (images that moved are compared with those the run started with)
 FREE_TO_CHANGE = {"train.device", "train.workers", "data.root"}
-OURS = (CHECKSUMS, "plan.json", "recipe.yaml", "plan")  # what may lie in a folder before there is a run
+OURS = (CHECKSUMS, CORRECTIONS, "plan.json", "recipe.yaml", "plan")  # what may lie in a folder before there is a run
 # methods that had a switch published_… for each thing that as_published stands for now
 ONCE_SWITCHED = ("cms", "gcd", "legogcd", "selex")
 
