@@ -22,26 +22,26 @@ class Names:
     def __init__(self, taken: Iterable[str] = (), stems: bool = False) -> None:
         """`taken` names are given to nobody; with `stems`, names differ without their endings as well."""
         self._stems = stems
-        self._taken = {self._key(name) for name in taken}
+        self._taken = set(map(_folded, taken))
         self._next: dict[str, int] = {}  # stem → the number to try next, for thousands may want the same name
 
     def make(self, wanted: str, ending: str = "") -> str:
         """The name for something that is called so; `ending`, such as .jpg, stays at its end."""
-        stem = _safe(wanted)
-        made = _fitting(stem, ending)
-        first = self._key(made)
+        stem, compared = _safe(wanted), "" if self._stems else ending
+        made = _fitting(stem, len(ending.encode()))
+        first = _folded(made + compared)
         number = self._next.get(first, 2)
-        while self._key(made) in self._taken:
-            made = _fitting(stem, f"-{number}{ending}")
+        while _folded(made + compared) in self._taken:
+            made = _fitting(stem, len(f"-{number}{ending}".encode())) + f"-{number}"
             number += 1
         self._next[first] = number
-        self._taken.add(self._key(made))
-        return made
+        self._taken.add(_folded(made + compared))
+        return made + ending
 
-    def _key(self, name: str) -> str:
-        if self._stems:
-            name = name.rpartition(".")[0] or name
-        return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+def _folded(name: str) -> str:
+    """As a disk compares names that ignores case, and how letters with marks are written."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def _safe(name: str) -> str:
@@ -51,8 +51,7 @@ def _safe(name: str) -> str:
     return f"_{name}" if DEVICES.fullmatch(name) else name
 
 
-def _fitting(stem: str, ending: str) -> str:
-    """Both together, the stem shortened to what fits; not in the middle of a letter."""
-    room = LONGEST - len(ending.encode())
-    shortened = stem.encode()[:room].decode("utf-8", "ignore")
-    return (re.sub(r"[. ]$", "_", shortened) if shortened != stem else stem) + ending
+def _fitting(stem: str, besides: int) -> str:
+    """What of a stem fits into a name that has so many other bytes; not half a letter."""
+    shortened = stem.encode()[: LONGEST - besides].decode("utf-8", "ignore")
+    return stem if shortened == stem else re.sub(r"[. ]$", "_", shortened)
