@@ -45,3 +45,7 @@ def test_whoever_follows_the_tutorial_gets_what_it_says(
     assert len(striped) == named["striped runner"].size > 1
     assert {member.status for member in striped} <= {"accepted", "moved"}
     assert said["log"].count("(undone)") == 1
+    assert said["predict"].count("\n") == 2
+    sorted_by_hand = [image.name for image in (tmp_path / "sorted" / "striped runner").iterdir()]
+    assert sorted(sorted_by_hand) == sorted(Path(member.path).name for member in striped)
+    assert "striped runner" in (tmp_path / "runs" / "photos" / "report.html").read_text(encoding="utf-8")
