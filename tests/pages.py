@@ -158,9 +158,11 @@ def a_page(names: list[str] | None = None, **changes: Any) -> Page:
         "run": first,
         "notice": first,
         "by_hand": ByHand(
-            2, [("images moved", 3), ("images accepted", 0)],
+            2,
+            [("images moved", 3), ("images accepted", 0)],
             [LogLine(3, "2026-11-17 09:30", first, True), LogLine(2, "2026-11-17 09:29", first, False)],
-            [(replace(images[0][4], status="junk"), first)], 5,
+            [(replace(images[0][4], status="junk"), first)],
+            5,
         ),
         "judged": Judged([JudgedRow(first, 0.6, 0.7, None, 0.55, 0.5)], first, [(first, first)]),
         "skipped": [(name, name) for name in names],

@@ -85,7 +85,9 @@ def test_labels_that_differ_are_doubts_even_if_names_were_edited(run: Path, edit
         if row["given_label"] and known.index(row["given_label"]) != id_of[row["category"]]
     }
     if edited:
-        file.write_text(json.dumps([{**entry, "name": f"my {entry['name']}"} for entry in json.loads(file.read_text())]))
+        file.write_text(
+            json.dumps([{**entry, "name": f"my {entry['name']}"} for entry in json.loads(file.read_text())])
+        )
     assert {image.caption for image in page_in(run).doubts} == expected
 
 
