@@ -87,7 +87,7 @@ def test_known_classes_show_how_far_to_trust_it(run: Path) -> None:
     assert first_words(found) == {c: word for c, word in ANSWERS.items() if c > 1}
     check = found.check
     assert (check.known, check.in_list, check.right, check.wrong) == (2, 2, 1, [("dog", "wolf")])
-    assert "Of the 2 known classes whose names are in the list, 1 is named rightly (dog → wolf)" in found.text()
+    assert "Of the 2 known classes with a name in the list, 1 is named rightly (dog → wolf)" in found.text()
     without = suggest_names(run, WORDS[1:], sure({**ANSWERS, 0: "oak"}), templates=PLAIN)
     assert without.check.in_list == 0
     assert "None of the 2 known classes has a name in the list" in without.text()
@@ -100,6 +100,15 @@ def _with_dog(model: Lookup) -> Lookup:
 @pytest.mark.parametrize("name", ["Shiba_inu", "017.Shiba-Inu", "shiba  inu"])
 def test_a_class_is_found_in_the_list_however_it_is_written(name: str) -> None:
     assert suggest._plain(name) == suggest._plain("shiba inu") != suggest._plain("shiba")
+
+
+def test_a_word_that_fits_another_category_better_is_said(run: Path) -> None:
+    model = sure(ANSWERS)
+    faint = unit(np.array([0, 1, 0.9, 0.9, 0.9, 0.9]))  # wolf comes first, but there is a bit of everything
+    strong = unit(np.array([1, 0.9, 0, 0, 0, 0]))  # cat comes first, and wolf follows
+    model.images = {**model.images, **{(4, p, 7): faint for p in range(6)}, **{(1, p, 7): strong for p in range(6)}}
+    assert "'wolf' fits dog better than new-3 (#4)." in suggest_names(run, WORDS, model, templates=PLAIN).text()
+    assert "better than" not in suggest_names(run, WORDS, sure(ANSWERS), templates=PLAIN).text()
 
 
 def test_the_same_word_for_two_categories_is_said(run: Path) -> None:

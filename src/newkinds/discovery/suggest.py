@@ -146,15 +146,17 @@ class Suggestions:
             if not one.proposals:
                 yield f"{_called(one.category)} has no image that can be read, so nothing is proposed for it."
                 continue
-            word, command = one.proposals[0].word, self.merge(one)
+            best, command = one.proposals[0], self.merge(one)
+            if command is None and (best.lead or 0) < 0:
+                yield f"'{best.word}' fits {escaped(str(best.rival))} better than {_called(one.category)}."
             if command is None or tuple(command) in said:
                 continue
             said.add(tuple(command))
             if one.namesake is not None:
-                yield f"'{word}' is another category's name already. If {_called(one.category)} belongs to it:"
+                yield f"'{best.word}' is another category's name already. If {_called(one.category)} belongs to it:"
             else:
                 names = [_called(category) for category in (one.category, *one.shared_with)]
-                yield f"'{word}' comes first for {' and '.join(names)}. If they are the same kind:"
+                yield f"'{best.word}' comes first for {' and '.join(names)}. If they are the same kind:"
             yield f"  {shlex.join(command)}"
         if self.skipped:
             first = self.skipped[0]
@@ -347,9 +349,10 @@ def _trust(check: Check) -> str:
         )
     wrong = ", ".join(f"{escaped(name)} → {word}" for name, word in check.wrong[:5])
     others = f" ({wrong}{', …' if len(check.wrong) > 5 else ''})" if wrong else ""
+    classes, are = ("class" if check.in_list == 1 else "classes"), ("is" if check.right == 1 else "are")
     return (
-        f"Of the {check.in_list} known classes whose names are in the list, {check.right} "
-        f"{'is' if check.right == 1 else 'are'} named rightly{others}: trust the proposals no further than that."
+        f"Of the {check.in_list} known {classes} with a name in the list, {check.right} {are} named rightly{others}: "
+        "trust the proposals no further than that."
     )
 
 
@@ -357,7 +360,7 @@ def _rows(suggestion: Suggestion) -> list[list[str]]:
     rows = []
     for place, proposal in enumerate(suggestion.proposals):
         agree = f"{proposal.agree} of {suggestion.images}"
-        lead = "–" if proposal.lead is None else f"{proposal.lead:+.3f}"
+        lead = "–" if proposal.lead is None else f"{round(proposal.lead, 3) + 0.0:+.3f}"  # + 0.0: no minus before zero
         evidence = [f"{proposal.similarity:.3f}", f"{proposal.margin:+.3f}", agree, lead]
         rows.append(["" if place else _called(suggestion.category), proposal.word, *evidence])
     return rows or [[_called(suggestion.category), "–", "–", "–", "–", "–"]]

@@ -178,9 +178,10 @@ def _hub_file(
     if (cached := cached_file(hub_id, files)) is not None:
         return cached
     if not download:
+        alone = "" if name.startswith(HUB) else f", or its weights alone by --clip {name} --weights FILE"
         raise NewkindsError(
-            f"{name} is not on this machine. With --download, {_what_is_downloaded(name, hub_id, config)}; with a copy "
-            f"of its files, name their folder by --clip FOLDER, or the weights alone: {BY_FILE}."
+            f"{name} is not on this machine. With --download, {_what_is_downloaded(name, hub_id, config)}; with a copy, "
+            f"name its folder by --clip FOLDER{alone}."
         )
     return pretrained_file(name, hub_id, files=files, otherwise="or name the folder of a copy by --clip FOLDER")
 
