@@ -15,6 +15,7 @@ from newkinds.assigners.calibration import (
     Calibration,
     Evidence,
     choose_threshold,
+    distance,
     fit_logistic,
     reliability,
     silhouette,
@@ -231,3 +232,15 @@ def test_a_trial_leaves_the_assigner_as_it_was() -> None:
         assert trial(rows).shape == (len(rows), 6)
         assert torch.equal(assigner(rows), before)
         assert (assigner.known, assigner.categories) == (6, 12)
+
+
+def test_images_that_are_much_alike_are_told_apart_to_the_last_digits() -> None:
+    """Distances of about 1e-6 in float32, where 1 - cosine would be right to one digit at most."""
+    rows, _, truth = blobs()
+    alike = F.normalize(rows[0].double() + 1e-3 * rows.double(), dim=1)
+    centres = torch.stack([alike[truth == c].mean(dim=0) for c in range(12)])
+    exact = 1 - (alike * F.normalize(centres, dim=1)[truth]).sum(dim=1)
+    assert exact.max() < 1e-5
+    assert torch.allclose(distance(alike.float(), truth, centres.float()).double(), exact, rtol=1e-3)
+    found = silhouette(alike.float(), truth, centres.float()).double()
+    assert torch.allclose(found, silhouette(alike, truth, centres), atol=1e-3)

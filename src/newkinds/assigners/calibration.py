@@ -129,8 +129,12 @@ def centres_of(rows: Tensor, category: Tensor, categories: int) -> Tensor:
 
 
 def distance(rows: Tensor, category: Tensor, centres: Tensor) -> Tensor:
-    """(n,) 1 - cosine of each unit row and the centre of its category; 1 if that is empty."""
-    return 1 - (rows * F.normalize(centres, dim=1)[category]).sum(dim=1)
+    """(n,) 1 - cosine of each unit row and the centre of its category; 1 if that is empty.
+
+    It is taken as half the squared difference of both: of images that are much alike, 1 - cosine would be rounding.
+    """
+    half = (rows - F.normalize(centres, dim=1)[category]).square().sum(dim=1) / 2
+    return half.where(centres.any(dim=1)[category], 1.0)
 
 
 def silhouette(rows: Tensor, category: Tensor, centres: Tensor, whitening: Whitening | None = None) -> Tensor:
@@ -141,7 +145,11 @@ def silhouette(rows: Tensor, category: Tensor, centres: Tensor, whitening: White
     filled = centres.any(dim=1)
     if whitening is not None:
         rows, centres = whitening(rows), whitening(centres)
-    away = (1 - rows @ F.normalize(centres, dim=1).T).clamp(min=0)  # (n, K)
+    unit = F.normalize(centres, dim=1).where(filled[:, None], 0.0)
+    middle = unit.sum(dim=0) / filled.sum().clamp(min=1)  # from there, squared differences lose no digits
+    rows, unit = rows - middle, unit - middle
+    squares = rows.square().sum(dim=1)[:, None] + unit.square().sum(dim=1)  # (n, K)
+    away = (squares / 2 - rows @ unit.T).clamp(min=0)  # (n, K)
     own = away.gather(1, category[:, None])[:, 0]
     away = away.where(filled, torch.inf).scatter(1, category[:, None], torch.inf)
     other = away.amin(dim=1)
