@@ -180,8 +180,8 @@ def _hub_file(
     if not download:
         alone = "" if name.startswith(HUB) else f", or its weights alone by --clip {name} --weights FILE"
         raise NewkindsError(
-            f"{name} is not on this machine. With --download, {_what_is_downloaded(name, hub_id, config)}; with a copy, "
-            f"name its folder by --clip FOLDER{alone}."
+            f"{name} is not on this machine. With --download, {_what_is_downloaded(name, hub_id, config)}; with a "
+            f"copy, name its folder by --clip FOLDER{alone}."
         )
     return pretrained_file(name, hub_id, files=files, otherwise="or name the folder of a copy by --clip FOLDER")
 
