@@ -38,7 +38,9 @@ def draw_photos(folder: Path, images: int, categories: int, seed: int = 0) -> Pa
     return folder
 
 
-def draw_run(out: Path, data: dict[str, object], truth: list[int], known: int, seed: int = 0) -> Path:
+def draw_run(
+    out: Path, data: dict[str, object], truth: list[int], known: int, seed: int = 0, wrong: float = WRONG
+) -> Path:
     """A run directory as a finished run leaves it, but without a model: a few images are wrongly assigned.
 
     `truth` is the category of each image of the table that the settings `data` describe; the first `known` have labels.
@@ -46,14 +48,14 @@ def draw_run(out: Path, data: dict[str, object], truth: list[int], known: int, s
     rng, table, run = np.random.default_rng(seed), load_table(dict(data)), RunDirectory(out)
     k = max(truth) + 1
     names = category_names([str(name) for name in table.known], k)
-    wrong = rng.random(len(table)) < WRONG
-    category = np.where(wrong, rng.integers(0, k, len(table)), truth)
+    is_wrong = rng.random(len(table)) < wrong
+    category = np.where(is_wrong, rng.integers(0, k, len(table)), truth)
     centres = rng.normal(size=(k, DIMENSIONS))
     centres[1::2] = centres[: k // 2 * 2 : 2] + 0.9 * centres[1::2]  # every second one has a near neighbour
     lean = rng.beta(2, 5, (len(table), 1)) * (category != np.array(truth))[:, None]
     rows = (1 - lean) * centres[category] + lean * centres[truth] + rng.normal(size=(len(table), DIMENSIONS))
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    confidence = np.where(wrong, rng.uniform(0.2, 0.6, len(table)), rng.beta(8, 2, len(table))).round(4).tolist()
+    confidence = np.where(is_wrong, rng.uniform(0.2, 0.6, len(table)), rng.beta(8, 2, len(table))).round(4).tolist()
     unlike = rng.gamma(4, 0.12, len(table)).round(3).tolist()
     members = [
         Member(path, label, names[c], c >= known, sure, far, c)

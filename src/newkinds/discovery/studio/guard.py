@@ -7,6 +7,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 Message = MutableMapping[str, Any]
@@ -45,6 +46,17 @@ class TooSlow(Exception):
     """The body did not arrive in time."""
 
 
+async def _answer_too_large(request: Request, error: Exception) -> Response:
+    return _too_large(most_bytes(request.scope))
+
+
+async def _answer_too_slow(request: Request, error: Exception) -> Response:
+    return _refuse("this request took too long to arrive.", 408)
+
+
+EXCEPTION_HANDLERS = {TooLarge: _answer_too_large, TooSlow: _answer_too_slow}  # of the app behind a guard
+
+
 class Guard:
     """Lets a request through to `app` if it may pass.
 
@@ -68,12 +80,9 @@ class Guard:
                 await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        started = False
 
         async def send_guarded(message: Message) -> None:
-            nonlocal started
             if message["type"] == "http.response.start":
-                started = True
                 named = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     named[name] = value
@@ -81,35 +90,28 @@ class Guard:
             await send(message)
 
         refusal = self._refusal(scope, headers)
-        if refusal is not None:
-            refusal.headers["Connection"] = "close"  # whatever else it wanted to send
-            await refusal(scope, receive, send_guarded)
-            return
-        try:
+        if refusal is None:
             await self.app(scope, _bounded(receive, most_bytes(scope)), send_guarded)
-        except (TooLarge, TooSlow) as error:
-            if not started:
-                response = _too_large(most_bytes(scope)) if isinstance(error, TooLarge) else _say("too slow.", 408)
-                response.headers["Connection"] = "close"
-                await response(scope, receive, send_guarded)
+        else:
+            await refusal(scope, receive, send_guarded)
 
     def _refusal(self, scope: MutableMapping[str, Any], headers: Headers) -> Response | None:
         """What is answered instead of the app, or None."""
         host = headers.get("host", "")
         name, _, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
         if (name or host) not in LOOPBACK or (name and port not in ("", str(self.port))):  # DNS rebinding
-            return _say("the studio answers only to 127.0.0.1 and localhost.", 421)
+            return _refuse("the studio answers only to 127.0.0.1 and localhost.", 421)
         given = QueryParams(scope["query_string"]).get("token")
         if given is not None and scope["method"] in SAFE:
             return self._admission(given)
         if not _is(_cookie(headers, self.cookie), self.token):
-            return _say(CLOSED, 403)
+            return _refuse(CLOSED, 403)
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         is_visit = scope["method"] in SAFE and headers.get("sec-fetch-mode") == "navigate"
         if site not in (None, "same-origin", "none") and not is_visit:
-            return _say("this request comes from another site.", 403)
+            return _refuse("this request comes from another site.", 403)
         if origin is not None and origin != f"http://{host}":
-            return _say("this request comes from another site.", 403)
+            return _refuse("this request comes from another site.", 403)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > most_bytes(scope):
             return _too_large(most_bytes(scope))
@@ -121,7 +123,7 @@ class Guard:
         if ticket is not None:
             self._tickets.discard(ticket)
         elif not _is(given, self.token):
-            return _say(CLOSED, 403)
+            return _refuse(CLOSED, 403)
         response = RedirectResponse("/", 303)
         response.set_cookie(self.cookie, self.token, httponly=True, samesite="strict", path="/")
         return response
@@ -170,8 +172,8 @@ def _is(given: str, secret: str) -> bool:
 
 
 def _too_large(most: int) -> Response:
-    return _say(f"a request of more than {most:,} bytes is not accepted here.", 413)
+    return _refuse(f"a request of more than {most:,} bytes is not accepted here.", 413)
 
 
-def _say(text: str, status: int) -> Response:
-    return PlainTextResponse(text, status)
+def _refuse(text: str, status: int) -> Response:
+    return PlainTextResponse(text, status, headers={"Connection": "close"})  # whatever else it wanted to send

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import socket
 import sys
 import tempfile
@@ -27,7 +28,7 @@ from ...data.images import BadImage
 from ...errors import NewkindsError, reason_of
 from ...text import show
 from ..edits import EditConflict
-from .guard import Guard
+from .guard import EXCEPTION_HANDLERS, Guard
 from .pictures import LARGE, THUMBNAIL
 from .state import Outdated, Studio
 
@@ -112,7 +113,7 @@ def app_of(studio: Studio, port: int) -> Guard:
         Route("/api/edit", edit, methods=["POST"]),
         Route("/api/look", look, methods=["POST"]),
     ]
-    return Guard(Starlette(routes=routes), port)
+    return Guard(Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS), port)
 
 
 async def _answer(work: Callable[[], Any]) -> Response:
@@ -215,14 +216,24 @@ def listening(port: int | None) -> socket.socket:
     """A socket on the loopback device: at this port, or at the usual one, or at any that is free."""
     for number in (PORT, 0) if port is None else (port,):
         made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":  # start again at once; elsewhere it would let two studios have one port
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             made.bind(("127.0.0.1", number))
+            made.listen(MOST_CONNECTIONS)
             return made
         except (OSError, OverflowError) as error:
             made.close()
             said = reason_of(error) if isinstance(error, OverflowError) else error.strerror
     raise NewkindsError(f"port {port} cannot be used ({said}): choose another --port, or leave it out.")
+
+
+def config_of(app: Guard) -> uvicorn.Config:
+    """How the web server is set up: few connections, no patience, nothing said about itself."""
+    return uvicorn.Config(
+        app, http=Impatient, ws="none", lifespan="off", log_level="warning", access_log=False, server_header=False,
+        timeout_keep_alive=30, limit_concurrency=MOST_CONNECTIONS, timeout_graceful_shutdown=2,
+    )  # fmt: skip
 
 
 def serve(studio: Studio, port: int | None = None, browser: bool = True) -> None:
@@ -231,10 +242,6 @@ def serve(studio: Studio, port: int | None = None, browser: bool = True) -> None
     number = bound.getsockname()[1]
     app = app_of(studio, number)
     here = f"http://127.0.0.1:{number}/?token="
-    config = uvicorn.Config(
-        app, http=Impatient, ws="none", lifespan="off", log_level="warning", access_log=False, server_header=False,
-        timeout_keep_alive=30, limit_concurrency=MOST_CONNECTIONS, timeout_graceful_shutdown=2,
-    )  # fmt: skip
     shown = studio.shown()
     show(f"{len(shown.members):,} images in {len(shown.categories):,} categories: {studio.run.folder}")
     show(f"open  {here}{app.token}")
@@ -244,7 +251,7 @@ def serve(studio: Studio, port: int | None = None, browser: bool = True) -> None
     if browser:
         threading.Timer(0.3, _open_browser, [f"{here}{app.ticket()}"]).start()
     with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[bound])
+        uvicorn.Server(config_of(app)).run(sockets=[bound])
     show("the studio has stopped; nothing is lost")
 
 

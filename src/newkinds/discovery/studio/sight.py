@@ -20,7 +20,7 @@ from ...runs.directory import RunDirectory
 if TYPE_CHECKING:
     from ..finished import LoadedRun, Prediction
 
-WITHOUT_FIELDS = ("", "none", "patches", "adapter", "grid", "slots")  # organizers that say nothing about places
+WITHOUT_FIELDS = ("", "none", "patches", "adapter", "grid")  # organizers that say nothing about places
 FIELDS_KEPT = 32  # images whose fields are kept in memory
 
 State = Literal["asleep", "loading", "ready", "failed"]
