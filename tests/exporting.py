@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
-from conftest import save_image
 
+from conftest import save_image
 from newkinds.discovery.categories import Discovery, Member, category_of, write
 from newkinds.runs.directory import RunDirectory
 from newkinds.text import unescaped

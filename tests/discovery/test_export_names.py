@@ -13,7 +13,8 @@ HOSTILE = [
     ".hidden", "trailing.", "trailing ", " leading", "CON", "con", "nul.txt", "Com1", "LPT9.tar.gz", "aux ", "COM¹",
     "<script>alert(1)</script>", 'say "hi"', "what?", "a*b", "a|b", "a:b", "\u202egnp.exe", "not utf-8 \udcff",
     "x" * 255, "x" * 256, "x" * 300 + ".jpg", "é" * 200, "\U0001f99c" * 80, "Corgi", "corgi", "CORGI", "é", "e\u0301",
-    "ß", "SS", "ss", "straße", "STRASSE", "-rf", "~", "$HOME", "`id`", "images.csv", "Categories.CSV", "\x7f", "a\u2028b",
+    "ß", "SS", "ss", "straße", "STRASSE", "-rf", "~", "$HOME", "`id`", "images.csv", "Categories.CSV", "\x7f",
+    "a\u2028b",
 ]  # fmt: skip
 RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in "0123456789¹²³")}
 
@@ -45,7 +46,7 @@ def test_hostile_names_become_safe_ones_that_no_disk_takes_for_the_same(tmp_path
     assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(made)
 
 
-@pytest.mark.parametrize("name", ["cat", "shiba inu", "猫", "a.b-c_d (1)", "new-06", "Schnauzer & Spitz", "100%", "x" * 255])
+@pytest.mark.parametrize("name", ["cat", "shiba inu", "猫", "a.b-c_d (1)", "new-06", "Spitz & Co", "100%", "x" * 255])
 def test_a_harmless_name_stays_as_it_is(name: str):
     assert Names().make(name) == name
 
