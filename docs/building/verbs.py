@@ -66,9 +66,19 @@ def _page(name: str, parser: argparse.ArgumentParser) -> str:
         if actions:
             rows = [f"| {_code(_invocation(a))} | {_escaped((a.help or '') % vars(a))} |" for a in actions]
             parts += [f"## {title}", "", f"| {title.lower()[:-1]} | what it is |", "|---|---|", *rows, ""]
-    if (DOCS / f"{name.split()[0]}.md").is_file():
-        parts += [f"More about it: [](../../{name.split()[0]}.md).", ""]
+    if pages := _pages_about(name):
+        parts += ["## More", "", *(f"- [](../../{page})" for page in pages), ""]
     return "\n".join(parts)
+
+
+def _pages_about(verb: str, at_most: int = 4) -> list[str]:
+    """The pages that name a verb, the one that names it most often first."""
+    named = {
+        page.name: len(re.findall(rf"\bnewkinds {verb}\b", page.read_text(encoding="utf-8")))
+        for page in sorted(DOCS.glob("*.md"))
+        if page.name != "index.md"
+    }
+    return sorted((page for page in named if named[page]), key=lambda page: -named[page])[:at_most]
 
 
 def _invocation(action: argparse.Action) -> str:
