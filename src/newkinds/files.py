@@ -65,7 +65,7 @@ def user_path(text: str | Path) -> Path:
     try:
         return Path(text).expanduser().resolve()
     except (RuntimeError, ValueError, OSError) as error:  # ~nobody, a NUL, a loop of links
-        raise NewkindsError(f"{text} is not a path that can be used: {error}.") from None
+        raise NewkindsError(f"{text} is not a path that can be used: {str(error).rstrip('.')}.") from None
 
 
 @contextmanager

@@ -215,8 +215,8 @@ def cache_root() -> Path:
     base = named or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "newkinds" / "tokens"
     try:
         return user_path(base)
-    except RuntimeError as error:  # no such home
-        raise CacheUnavailable(f"{base} is no place for a cache: {error} (see ${ROOT_VARIABLE}).") from None
+    except NewkindsError as error:  # no such home
+        raise CacheUnavailable(f"{base} is no place for a cache: {error} See ${ROOT_VARIABLE}.") from None
 
 
 def list_caches() -> list[CacheEntry]:
