@@ -31,6 +31,7 @@ class ContinuedKMeans(SizedByState, Assigner):
     where nothing is, it begins with what `balanced` finds.
     """
 
+    begins = False
     centres: Tensor
     category: Tensor
 

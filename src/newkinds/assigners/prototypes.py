@@ -19,6 +19,7 @@ class PrototypeClassifier(Assigner):
     """
 
     learnt = True
+    begins = False
 
     def __init__(self, dim: int, known: int, categories: int, /, temperature: float = 0.1) -> None:
         super().__init__(dim, known, categories)

@@ -136,7 +136,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {  # organizers with settings t
 }
 for _name in (name for name in ORGANIZERS if not issubclass(ORGANIZERS[name], ClassToken)):  # those with parameters
     VARIANTS[f"{_name}-frozen"] = {"organizer": {"name": _name}, **FROZEN}
-for _name in (name for name in ASSIGNERS if not ASSIGNERS[name].learnt):  # no organizer, another assigner
+for _name in (name for name in ASSIGNERS if ASSIGNERS[name].begins):  # no organizer, another assigner
     VARIANTS[_name] = {"organizer": {"name": "none"}, "assigner": {"name": _name}}
     VARIANTS[f"{_name}-whitened"] = {**VARIANTS[_name], "embedding": {"whiten": "auto"}}
 

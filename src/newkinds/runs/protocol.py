@@ -4,6 +4,7 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 from .._version import __version__
 from ..assigners import ASSIGNERS
 from ..console import warn
+from ..data.corrected import SETTINGS as CORRECTED
 from ..data.facts import COLUMNS as FACTS
 from ..data.facts import facts_of
 from ..data.splits import split_checksum
@@ -55,32 +57,52 @@ def record_protocol(
         if record.get("outside", {}) != config.outside_parts():
             warn(f"plugins or packages changed since {run.folder} was started ({_outside(record) or 'without any'}).")
         return
+    _write_images(run, table)
+    run.write_json(
+        "protocol.json",
+        {
+            **_of_table(table),
+            "parameters": {name: sum(p.numel() for p in m.parameters()) for name, m in parts.items()},
+            "trains": list(trains),
+            "weights": _weights(config),
+            "started_from": _started_from(config),
+            "outside": config.outside_parts(),
+            **_here_and_now(device),
+        },
+    )
+
+
+def record_refined(run: Run, config: Config, table: Table, source: Run, device: torch.device) -> None:
+    """The protocol of a run that has the weights of another, whose images people corrected; no other file is read."""
+    _write_images(run, table)
+    outside = {"outside": config.outside_parts()}
+    run.write_json("protocol.json", {**source.protocol(), **_of_table(table), **outside, **_here_and_now(device)})
+
+
+def _write_images(run: Run, table: Table) -> None:
     if table.seen is not None:
         rows = [
             (path, seen.stamp, seen.content, *(seen.facts.cells() if seen.facts else [""] * len(FACTS)))
             for path, seen in zip(table.paths, table.seen, strict=True)
         ]
         run.write_table(IMAGES, ("path", "stamp", "content", *FACTS), rows)
-    run.write_json(
-        "protocol.json",
-        {
-            "images": len(table),
-            "labelled": sum(label is not None for label in table.labels),
-            "known_classes": len(table.known),
-            "categories": table.categories,  # what the data set says, which the run may not have been told
-            "parameters": {name: sum(p.numel() for p in m.parameters()) for name, m in parts.items()},
-            "trains": list(trains),
-            "split": split_checksum(table),
-            "caveat": table.caveat,
-            "class_list": table.class_list,
-            "weights": _weights(config),
-            "started_from": _started_from(config),
-            "outside": config.outside_parts(),
-            "versions": package_versions(),
-            "device": describe_device(device),
-            "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        },
-    )
+
+
+def _of_table(table: Table) -> dict[str, Any]:
+    return {
+        "images": len(table),
+        "labelled": sum(label is not None for label in table.labels),
+        "known_classes": len(table.known),
+        "categories": table.categories,  # what the data set says, which the run may not have been told
+        "split": split_checksum(table),
+        "caveat": table.caveat,
+        "class_list": table.class_list,
+    }
+
+
+def _here_and_now(device: torch.device) -> dict[str, str]:
+    date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    return {"versions": package_versions(), "device": describe_device(device), "date": date}
 
 
 def earlier_images(run: Run) -> dict[str, Seen]:
@@ -115,7 +137,7 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
     config, record = run.config(), run.protocol()
     train = config.train
     estimated = ", estimated from the backbone's features" if run.path(f"{K_AUTO}.json").is_file() else ""
-    given = {key: value for key, value in config.data.items() if value is not None and value is not False}
+    given = {key: value for key, value in config.data.items() if value not in (None, False) and key not in CORRECTED}
     if config.data.get("known", "") is None:  # no labels were hidden
         given = {key: value for key, value in given.items() if key not in ("fraction", "split_seed")}
     said = ("epochs", "batch_size", "lr", "seed", "start", "device", "workers", "cache_views", "cache_precision")
@@ -124,6 +146,7 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
     how = f"{train.epochs} epochs, batch {train.batch_size}, lr {train.lr:g}, {_views(train)}"
     rows: list[tuple[str, str | None]] = [
         ("data", _named(given)),
+        ("refined from", Path(config.data.get("refines", "")).name),
         ("images", f"{record['images']:,}, of which {record['labelled']:,} labelled"),
         ("categories", f"{record['known_classes']} known of {config.k}{estimated}"),
         ("split", record["split"]),

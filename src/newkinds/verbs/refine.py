@@ -22,15 +22,14 @@ from ..discovery.categories import Discovery
 from ..discovery.finished import LoadedRun, load, read_features
 from ..discovery.taught import changes, corrections_of, keep_decisions, require_corrections
 from ..errors import NewkindsError
-from ..files import make_folder
+from ..files import make_folder, remove_leftovers
 from ..runs.config import Config, resolve
-from ..runs.protocol import earlier_images, record_protocol
+from ..runs.protocol import earlier_images, record_refined
 from ..runs.run import Run
 from ..text import duration
 from ..training.device import choose_device
 from ..training.embedding import Embedded
 from ..training.model import Model, build_model
-from ..training.optimizers import describe_groups, parameter_groups
 from ..training.start import take_weights
 from .discover import seconds_of
 from .folds import Judged, Taught, judge_whitening
@@ -99,7 +98,8 @@ class Refinement:
         while not self._fits(Run(folder)):
             if out is not None:
                 raise NewkindsError(
-                    f"{folder} holds other corrections than {self.source.folder} has now: choose another --out."
+                    f"{folder} holds another run, or what {self.source.folder} learnt from other corrections than it "
+                    "has now: choose another --out."
                 )
             folder = self.source.folder.with_name(f"{self.source.folder.resolve().name}-refined-{number}")
             number += 1
@@ -110,7 +110,7 @@ class Refinement:
             raise NewkindsError(f"{target.folder} is the run itself, which stays as it is: choose another --out.")
         if not target.path(CORRECTIONS).is_file():
             target.refuse_other_contents()
-            return not target.path("config.yaml").is_file()
+            return not target.path("config.yaml").is_file()  # else it is another run
         return read_corrections(target.verified(CORRECTIONS)) == self.said
 
     # -- learning ----------------------------------------------------------------------------------------------------
@@ -218,9 +218,9 @@ class Refinement:
     def _written(
         self, target: Run, config: Config, model: Model, table: Table, features: Tensor, taught: Taught
     ) -> Discovery:
-        target.begin(config)
-        trains = describe_groups(parameter_groups(model, config.train), config.train.lr) if config.train.epochs else []
-        record_protocol(target, config, table, model.components(), trains, self.device)
+        remove_leftovers(target.folder)
+        target.write("config.yaml", config.as_yaml())
+        record_refined(target, config, table, self.source, self.device)
         for name in (name for name in COPIED if self.source.path(name).is_file()):
             target.write(name, self.source.verified(name).read_bytes())
         target.write("features.safetensors", save({"features": features}))
