@@ -83,7 +83,8 @@ def test_links_lead_somewhere_and_ids_are_unique() -> None:
     targets = {(link["href"] or "")[1:] for link in document.all("a")}
     targets |= {a["aria-labelledby"] or "" for _, a in document.elements if "aria-labelledby" in a}
     assert targets <= set(ids)
-    sections = {"comparison", "fields", "pairs", "labels", "outliers", "check", "count", "plan", "by-hand", "judged", "skipped", "made"}
+    sections = {"comparison", "fields", "pairs", "labels", "outliers", "check", "count", "plan", "skipped", "made"}
+    sections |= {"by-hand", "judged"}
     assert {"new-1", "new-2", "known-1", "known-2"} | sections <= targets
 
 
@@ -175,7 +176,7 @@ def test_an_image_that_has_vanished_keeps_its_place() -> None:
     row = CategoryRow("left", True, 1, 0.5, [Shown("gone.png", "left", 0.5)])
     (tile,) = [t for t in Document(render(Page("One", "", [], [row], "", "0.1.0"))).all("i") if t.get("role")]
     assert (tile["class"], tile["title"]) == ("gone", "gone.png")
-    assert "gone" in (tile["data-note"] or "")
+    assert "No picture" in (tile["data-note"] or "")
 
 
 def test_long_list_of_skipped_files_is_cut_with_a_note() -> None:

@@ -1,6 +1,9 @@
-"""The page in a real browser: light, dark, on a phone, by keyboard alone, without script, and with hostile names."""
+"""The page in a real browser: light, dark, on a phone, by keyboard alone, without script, and with hostile names.
+
+If the variable NEWKINDS_SCREENSHOTS names a folder, report.png is kept there."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,8 +11,12 @@ from typing import Any
 
 import pytest
 
+from newkinds.discovery.categories import Discovery
 from newkinds.discovery.report import render
+from newkinds.discovery.report.build import page_of
+from newkinds.runs.directory import RunDirectory
 from pages import HOSTILE, a_page
+from pictured import drawn
 
 pytest.importorskip("selenium", reason='needs Selenium: pip install -e ".[browser]"')
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -198,3 +205,61 @@ def test_hostile_names_do_nothing_but_look_strange(opened: Callable[..., Browser
     long = opened(render(a_page(["x" * 300, "long " * 2000])), size=PHONE)
     assert long.execute_script("return document.documentElement.scrollWidth") <= PHONE[0]
     assert long.find_element(By.ID, "new-1").size["height"] < 1500, "a long name does not bury the pictures"
+
+
+@pytest.fixture(scope="module")
+def corrected(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of a run that people have corrected in all ways."""
+    run = drawn(tmp_path_factory.mktemp("corrected"), {"heron": 16, "otter": 20, "crane": 14}, new=6, per_category=14)
+    found = Discovery.read(run)
+    members = {name: [m.path for m in found.members if m.category == name] for name in ("new-1", "new-4", "new-6")}
+    found.rename("new-1", "shiba inu")
+    found.rename("new-2", "<b>corgi</b>")
+    found.merge(["<b>corgi</b>", "new-3"], into="new-3")
+    found.split("new-5", 2)
+    found.move(members["new-4"][:3], "otter")
+    found.accept(category="crane")
+    found.junk(members["new-6"][:2])
+    found.rename("new-4", "undone")
+    found.undo()
+    return render(page_of(RunDirectory(run)))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_what_was_corrected_can_be_seen_and_found(
+    opened: Callable[..., Browser], corrected: str, size: tuple[int, int], scheme: str
+) -> None:
+    browser = opened(corrected, size, scheme)
+    if (folder := os.environ.get("NEWKINDS_SCREENSHOTS")) and (size, scheme) == (DESKTOP, "light"):
+        (Path(folder) / "report.png").write_bytes(browser.get_screenshot_as_png())
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
+    assert {"shiba inu", "new-3", "new-5-2"} < set(names_shown(browser))
+    mark = "return getComputedStyle(arguments[0], '::after').content"
+    for status, sign, count in (("moved", "→", 3), ("accepted", "✓", 14)):
+        tiles = browser.find_elements(By.CSS_SELECTOR, f".category i.{status}")
+        assert len(tiles) == count
+        assert sign in browser.execute_script(mark, tiles[0])
+    click(browser, ".masthead a[href='#by-hand']")
+    section = browser.find_element(By.ID, "by-hand")
+    assert abs(browser.execute_script("return arguments[0].getBoundingClientRect().top", section)) < size[1]
+    assert "merged '<b>corgi</b>' into 'new-3'" in section.text
+    assert "7 corrections are in force: 3 images moved, 14 images accepted, 2 images thrown out." in section.text
+    struck = section.find_elements(By.TAG_NAME, "del")
+    assert [line.text for line in struck] == ["renamed 'new-4' to 'undone'"]
+    thrown_out = section.find_elements(By.CSS_SELECTOR, ".cards i")
+    assert len(thrown_out) == 2
+    click(browser, "#by-hand .cards i")
+    assert "thrown out by hand" in browser.find_element(By.ID, "viewer-note").text
+
+
+def test_a_moved_image_says_so_when_it_is_enlarged_and_ids_can_be_searched(
+    opened: Callable[..., Browser], corrected: str
+) -> None:
+    browser = opened(corrected)
+    click(browser, ".category i.moved")
+    assert browser.find_element(By.ID, "viewer-note").text == "otter · moved by hand"
+    browser.find_element(By.ID, "viewer-close").click()
+    find = browser.find_element(By.ID, "find")
+    find.send_keys("#9")  # the part that was split off
+    assert names_shown(browser) == ["new-5-2"]

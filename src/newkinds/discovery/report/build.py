@@ -14,6 +14,7 @@ from ...console import warn
 from ...data import load_table
 from ...data.images import BadImage
 from ...data.table import Table
+from ...data.vectors import NAME as READY_MADE
 from ...errors import NewkindsError
 from ...runs.directory import RunDirectory
 from ..card import run_card
@@ -70,7 +71,7 @@ def page_of(run: RunDirectory, images: str | Path | None = None) -> Page:
         for place, c in sorted(enumerate(categories), key=lambda entry: (not entry[1].is_new, -entry[1].size))
         if c.size
     ]  # fmt: skip
-    if not gone and pictures.missing:
+    if not gone and pictures.missing and table.vectors is None:  # vectors never had pictures
         gone = (
             f"{pictures.missing:,} images could not be read any more; they are shown without a picture. If they have "
             "moved, say where they are now: newkinds report RUN --images FOLDER."

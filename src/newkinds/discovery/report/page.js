@@ -82,6 +82,7 @@
       size: Number(article.dataset.size),
       confidence: Number(article.dataset.confidence),
       marks: article.dataset.marks.split(" "),
+      number: `#${article.dataset.number}`,
     })),
   }));
   const total = sections.reduce((sum, { entries }) => sum + entries.length, 0);
@@ -99,7 +100,7 @@
     let visible = 0, hits = 0;
     for (const { section, kind, entries } of sections) {
       let here = 0;
-      for (const { article, name, marks } of entries) {
+      for (const { article, name, marks, number } of entries) {
         let fits = shows === "all" || shows === kind || marks.includes(shows);
         let matched = 0;
         for (const picture of wanted || article.dataset.searched ? all(button, article) : []) {
@@ -108,7 +109,7 @@
           if (hit) matched += 1;
         }
         article.dataset.searched = wanted;
-        if (wanted) fits = fits && (matched > 0 || name.toLowerCase().includes(wanted));
+        if (wanted) fits = fits && (matched > 0 || wanted === number || name.toLowerCase().includes(wanted));
         const others = article.querySelector(".others");
         if (others && matched && others.querySelector(".hit")) others.open = true;
         article.hidden = !fits;
