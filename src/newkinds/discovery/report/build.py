@@ -14,7 +14,6 @@ from ...console import warn
 from ...data import load_table
 from ...data.images import BadImage
 from ...data.table import Table
-from ...data.vectors import NAME as READY_MADE
 from ...errors import NewkindsError
 from ...runs.directory import RunDirectory
 from ..card import run_card
