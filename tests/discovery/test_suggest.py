@@ -83,7 +83,9 @@ def test_the_evidence_is_what_plain_loops_give(run: Path) -> None:
 
 
 def test_known_classes_show_how_far_to_trust_it(run: Path) -> None:
-    found = suggest_names(run, [*WORDS, "Dog"], _with_dog(sure(ANSWERS)), templates=PLAIN)
+    model = sure(ANSWERS)
+    model.words = {**model.words, "Cat": model.words["cat"], "Dog": np.zeros(len(WORDS))}
+    found = suggest_names(run, ["Cat", *WORDS[1:], "Dog"], model, templates=PLAIN)
     assert first_words(found) == {c: word for c, word in ANSWERS.items() if c > 1}
     check = found.check
     assert (check.known, check.in_list, check.right, check.wrong) == (2, 2, 1, [("dog", "wolf")])
@@ -91,10 +93,6 @@ def test_known_classes_show_how_far_to_trust_it(run: Path) -> None:
     without = suggest_names(run, WORDS[1:], sure({**ANSWERS, 0: "oak"}), templates=PLAIN)
     assert without.check.in_list == 0
     assert "None of the 2 known classes has a name in the list" in without.text()
-
-
-def _with_dog(model: Lookup) -> Lookup:
-    return Lookup(model.images, {**model.words, "Dog": np.zeros(len(WORDS))})
 
 
 @pytest.mark.parametrize("name", ["Shiba_inu", "017.Shiba-Inu", "shiba  inu"])
