@@ -56,6 +56,7 @@ export function category(id) {
   const order = h("select", { "aria-label": "Order of the images", onchange: () => { chosen.order = order.value; sort(); } },
     Object.entries(ORDERS).map(([key, [label]]) => h("option", { value: key, selected: key === chosen.order }, label)));
   let images = [];
+  let besideSays = null; // what stands beside, as text
   let shownAt = null; // the revision that the images are of
   const grid = new Grid({
     label: isJunk ? "Images thrown out" : "Images of this category",
@@ -103,6 +104,9 @@ export function category(id) {
     const heading = h("h2", {}, "Most like it");
     try {
       const { nearest } = await get(`/api/nearest/${id}`);
+      const said = JSON.stringify(nearest.map((near) => [near, store.byId.get(near.id)]));
+      if (said === besideSays) return; // what has not changed is not made again: something may be dragged over it
+      besideSays = said;
       const cards = nearest.filter((near) => store.byId.has(near.id)).map((near) => {
         const merge = h("button", { class: "small", onclick: (event) => { event.preventDefault(); askMerge(id, near.id); } }, "Side by side");
         const likeness = h("span", { class: "likeness", title: "cosine of the two centres" }, near.cosine.toFixed(2));
@@ -112,6 +116,7 @@ export function category(id) {
       const bin = dropTarget(h("div", { class: "drop" }, "Drop here to throw out"), (rows) => edit({ edit: "junk", rows }));
       beside.replaceChildren(heading, h("div", { class: "drops" }, fresh, bin), h("div", { class: "nears" }, cards));
     } catch (error) {
+      besideSays = null;
       beside.replaceChildren(heading, h("p", { class: "hint" }, error.message));
     }
   }
@@ -156,6 +161,6 @@ export function category(id) {
   return {
     title: isJunk ? "Thrown out" : plain(store.byId.get(id)?.name ?? ""), node, refresh, key,
     destroy: () => grid.destroy(),
-    focus: () => ready.then(() => grid.images.length && document.activeElement === document.getElementById("main") && grid.focus(0)),
+    focus: () => ready.then(() => grid.images.length && document.activeElement === document.getElementById("main") && grid.focus(0, { scroll: false })),
   };
 }

@@ -47,13 +47,14 @@ export function choose(title, { without = [], fresh = false, first = [] } = {}) 
       options = fits.slice(0, 60).map((c) => ({ id: c.id, category: c }));
       if (fresh && typed && !store.state.categories.some((c) => c.name === typed)) options.push({ name: typed });
       place = Math.max(0, Math.min(place, options.length - 1));
-      list.replaceChildren(...options.map((option, index) => {
+      const rows = options.map((option, index) => {
         const c = option.category;
         const inside = c
           ? [...c.faces.slice(0, 3).map(([row, v]) => picture(row, v, null)), h("i", { class: c.new ? "dot new" : "dot", style: { "--hue": hue(c.id) } }), name(c.name), h("small", {}, many(c.size, "image"))]
           : [h("span", { class: "plus" }, "+"), h("span", {}, "new category ", name(option.name))];
         return h("li", { role: "option", id: `choice-${index}`, "aria-selected": index === place, onclick: () => pick(index) }, inside);
-      }), !options.length && h("li", { class: "hint" }, "No category is called so."));
+      });
+      list.replaceChildren(...(rows.length ? rows : [h("li", { class: "hint" }, "No category is called so.")]));
       input.setAttribute("aria-activedescendant", `choice-${place}`);
     }
 

@@ -6,7 +6,8 @@ const SVG = "http://www.w3.org/2000/svg";
 export function h(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
-    if (value === undefined || value === false || value === null) continue;
+    if (name.startsWith("aria-") && typeof value === "boolean") element.setAttribute(name, String(value));
+    if (value === undefined || typeof value === "boolean" && (!value || name.startsWith("aria-")) || value === null) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "style") for (const [key, said] of Object.entries(value)) element.style.setProperty(key, said);
     else if (name === "dataset") Object.assign(element.dataset, value);

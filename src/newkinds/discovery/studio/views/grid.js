@@ -41,18 +41,19 @@ export class Grid {
     removeEventListener("scroll", this.paint);
   }
 
-  /** Other images; the place of the focus stays, so that the next image is under it if the last one has gone. */
+  /** Other images; the focus stays on its image, or goes to the next one if that has gone. */
   show(images) {
     const held = this.node.contains(document.activeElement);
+    const there = new Map(images.map((image, index) => [image.row, index]));
+    const next = this.images.slice(this.focused).find((image) => there.has(image.row));
+    this.focused = next ? there.get(next.row) : Math.max(0, Math.min(this.focused, images.length - 1));
     this.images = images;
-    const there = new Set(images.map((image) => image.row));
     this.selected = new Set([...this.selected].filter((row) => there.has(row)));
-    this.focused = Math.max(0, Math.min(this.focused, images.length - 1));
     this.anchor = this.focused;
     for (const tile of this.tiles.values()) tile.remove();
     this.tiles.clear();
     this.layout();
-    if (held && images.length) this.focus(this.focused);
+    if (held && images.length) this.focus(this.focused, { scroll: false });
     this.changed();
   }
 
@@ -132,10 +133,11 @@ export class Grid {
     if (this.images.length) this.tile(index).tabIndex = 0;
   }
 
-  focus(index) {
+  focus(index, { scroll = true } = {}) {
     this.setFocus(index);
     const tile = this.tile(index);
     tile.focus({ preventScroll: true });
+    if (!scroll) return;
     const box = tile.getBoundingClientRect();
     const below = innerHeight - 90;
     if (box.top < 130) scrollBy(0, box.top - 130);

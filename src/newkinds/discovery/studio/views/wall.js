@@ -86,6 +86,7 @@ export function wall() {
   const order = h("select", { "aria-label": "Order", onchange: () => { chosen.order = order.value; fill(); } },
     Object.entries(ORDERS).map(([key, [label]]) => h("option", { value: key, selected: key === chosen.order }, label)));
   const hint = h("p", { class: "hint" });
+  const cards = new Map(); // of each category: what it shows, as text and as an element
   const node = h("section", { "aria-label": "Wall" }, h("div", { class: "tools" }, chips, order), list, hint);
 
   function fill() {
@@ -99,7 +100,13 @@ export function wall() {
     const shown = inOrder();
     const held = list.contains(document.activeElement);
     if (!shown.some((category) => category.id === chosen.focused)) chosen.focused = shown[0]?.id ?? null;
-    list.replaceChildren(...shown.map((category) => h("div", { role: "listitem" }, card(category, { tab: category.id === chosen.focused ? 0 : -1 }))));
+    list.replaceChildren(...shown.map((category) => {
+      const said = JSON.stringify(category);
+      if (cards.get(category.id)?.said !== said) cards.set(category.id, { said, node: h("div", { role: "listitem" }, card(category, { tab: -1 })) });
+      const { node: item } = cards.get(category.id); // what has not changed is not made again
+      item.firstChild.tabIndex = category.id === chosen.focused ? 0 : -1;
+      return item;
+    }));
     hint.textContent = shown.length ? "" : "There is no such category.";
     if (held) at(chosen.focused)?.focus();
   }
@@ -116,14 +123,14 @@ export function wall() {
   }
 
   function keys(event) {
-    const cards = [...list.querySelectorAll(".card")];
-    const place = cards.indexOf(event.target.closest(".card"));
+    const all = [...list.querySelectorAll(".card")];
+    const place = all.indexOf(event.target.closest(".card"));
     if (place < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
     const columns = getComputedStyle(list).gridTemplateColumns.split(" ").length;
     const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns, Home: -Infinity, End: Infinity };
-    const id = Number(cards[place].dataset.id);
+    const id = Number(all[place].dataset.id);
     if (event.key in steps) {
-      const to = cards[Math.max(0, Math.min(cards.length - 1, place + steps[event.key]))];
+      const to = all[Math.max(0, Math.min(all.length - 1, place + steps[event.key]))];
       to.focus({ preventScroll: true });
       to.scrollIntoView({ block: "nearest" });
     } else if (!actOn(id, event)) {

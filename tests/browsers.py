@@ -1,0 +1,41 @@
+"""Chromium without a window, for tests; they are skipped, and say so, where there is none."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+pytest.importorskip("selenium", reason='needs Selenium: pip install -e ".[browser]"')
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None or DRIVER is None, reason="needs Chromium and its driver (Debian: chromium, chromium-driver)"
+)
+
+from selenium import webdriver  # noqa: E402
+
+Browser = Any  # Selenium's driver, which may not be installed
+DESKTOP, PHONE = (1280, 900), (390, 844)
+
+
+@contextmanager
+def a_chromium() -> Iterator[Browser]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+def be(browser: Browser, size: tuple[int, int] = DESKTOP, scheme: str = "light") -> None:
+    """Have a screen of this size, and a user who likes it light or dark; a phone is touched."""
+    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": size == PHONE})
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
