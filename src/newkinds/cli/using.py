@@ -11,7 +11,7 @@ from .options import JSON, RUN, TRUTH, argument, choices, switch, verb
 
 
 @verb(
-    RUN, argument("images", "IMAGE", "image files or folders", nargs="+"),
+    RUN, argument("images", "IMAGE", "image files or folders; vectors (.npy) for a run of these", nargs="+"),
     argument("--out", "FILE", "CSV file to write (default: print)"), *choices("device"),
 )  # fmt: skip
 def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any) -> int:
@@ -20,6 +20,7 @@ def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any)
     newkinds predict runs/photos new-images/          categories of new images
     newkinds predict runs/photos new.jpg
     newkinds predict runs/photos folder/ --out predictions.csv
+    newkinds predict runs/texts others.npy --out predictions.csv
     """
     from ..discovery.categories import unlike_text
     from ..discovery.finished import inputs_of, load

@@ -21,8 +21,7 @@ from .splits import Known, as_benchmark
 from .table import DATASETS, Skipped, Table, without
 
 NAME, ENDING = "vectors", ".npy"
-LARGEST = 1e15  # of a number: squares of larger ones cannot be summed in float32
-SMALLEST = 1e-10  # length of a vector; below that it has no direction
+LARGEST, SMALLEST = 1e100, 1e-100  # of a number, and length of a vector: squares must neither overflow nor vanish
 AT_ONCE = 1 << 22  # numbers that are looked at in one piece: the file may be larger than the memory
 NAMES = ("name", "path")  # columns that name rows
 NO_LABEL = ("", "-1")
@@ -98,7 +97,7 @@ def open_vectors(file: Path) -> NDArray[Any]:
         raise NewkindsError(f"{file} is of shape {found.shape}: vectors are a table (rows, numbers of each).")
     if found.dtype.kind != "f":
         raise NewkindsError(f"{file} holds {found.dtype}, not floating numbers: save it by {AS_FLOAT}.")
-    bad = np.concatenate([~(np.abs(part) <= LARGEST).all(axis=1) for part in _pieces(found)])  # NaN is never below
+    bad = np.concatenate([~(np.abs(part.astype(np.float64)) <= LARGEST).all(axis=1) for part in _pieces(found)])  # NaN is never below
     if bad.any():
         rows = np.flatnonzero(bad)
         shown = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")

@@ -17,6 +17,7 @@ from ..data import load_table
 from ..data.folder import files_of, mention_ignored, table_below
 from ..data.images import BadImage
 from ..data.table import Table, readable
+from ..data.vectors import table_of_vectors
 from ..errors import NewkindsError, Skipped
 from ..methods.base import Assignment
 from ..runs.directory import RunDirectory
@@ -67,14 +68,21 @@ class LoadedRun:
 
     def predict_or_skip(self, images: str | Path | Iterable[str | Path]) -> tuple[list[Prediction], list[Skipped]]:
         """Predictions, and the images that could not be read with the reason."""
-        others: list[Path] = []
-        files = files_of([images] if isinstance(images, (str, Path)) else images, others)
-        mention_ignored(others)
-        table = table_below(Path(), list(map(str, files)), [None] * len(files))
+        table = self._table_of([images] if isinstance(images, (str, Path)) else list(images))
         embedded = embed(self.model.encoder, table, self.model.device)
-        for skipped in embedded.skipped:
+        all_skipped = [*table.skipped, *embedded.skipped]
+        for skipped in all_skipped:
             warn(f"{skipped.path} skipped: {skipped.reason}")
-        return self._predictions(table, embedded), embedded.skipped
+        return self._predictions(table, embedded), all_skipped
+
+    def _table_of(self, named: Sequence[str | Path]) -> Table:
+        """Image files and folders; for a run of ready-made vectors, files of these."""
+        if (width := self.config.backbone["width"]) is not None:
+            return table_of_vectors(named, width)
+        others: list[Path] = []
+        files = files_of(named, others)
+        mention_ignored(others)
+        return table_below(Path(), list(map(str, files)), [None] * len(files))
 
     def look(self, image: Image.Image) -> tuple[Prediction, np.ndarray]:
         """The prediction for an opened image, and its unit row (P,) where the run's images are compared."""

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
+import numpy as np
+
 from ..data import load_table
 from ..data.folder import table_below
 from ..data.images import BadImage
@@ -41,7 +43,7 @@ def originals(run: RunDirectory, members: Sequence[Member], folder: str | Path |
                     raise NewkindsError(f"{run.path('assignments.csv')} names {path}, which is not below {root}.")
         return table_below(root, paths, labels)
     if data["name"] == READY_MADE:
-        return Table(paths, labels, no_picture)
+        return Table(paths, labels, no_picture, vectors=np.empty((len(paths), 0)))  # they are not looked at
     if folder is not None and "root" not in data:
         raise NewkindsError(f"the images of {data['name']} are in no folder, so --images does not apply.")
     try:

@@ -13,6 +13,8 @@ from ..data import load_table, source_of
 from ..data.published import BENCHMARKS, held_out
 from ..data.splits import split_checksum
 from ..data.table import Table
+from ..data.vectors import NAME as READY_MADE
+from ..data.vectors import true_table
 from ..discovery.categories import Discovery, Member
 from ..discovery.finished import ensure_assigned, ensure_complete, load
 from ..discovery.report.build import PAGE, write_card, write_page
@@ -188,6 +190,8 @@ def score_unlabelled(model: Model, table: Table, cache: TokenCache | None = None
 
 def table_with_truth(config: Config, truth: str | Path | None) -> Table:
     """The table that says what the images really show: the given one, or the data set's own."""
+    if truth is not None and config.data["name"] == READY_MADE:
+        return true_table(config.data, truth)
     given = load_table(config.data if truth is None else source_of(truth))
     if truth is None and given.truth is None:
         raise NewkindsError("the true classes of these images are not known: give them with --truth FOLDER or CSV.")

@@ -12,8 +12,8 @@ from ..console import say, warn
 from ..data import load_table
 from ..data.table import Table, readable, require_discoverable
 from ..discovery.card import run_card
-from ..discovery.described import Described
 from ..discovery.categories import write_skipped
+from ..discovery.described import Described
 from ..discovery.finished import LoadedRun
 from ..errors import NewkindsError
 from ..evaluation.judge import score_unlabelled
@@ -114,7 +114,7 @@ def require_same_settings(data: str | Path | None, out: str | Path, **choices: U
     """Refuse, as `train` does, settings that are not those of the trained run in `out`; no image is read."""
     run = Run(out)
     config = settled(layers_of(data, choices), run)
-    record = run.read_json("protocol.json")
+    record = run.protocol()
     k = record["categories"] if config.k is None else config.k
     if k == "auto" and run.path(f"{K_AUTO}.json").is_file():
         k = max(read_count(run, K_AUTO).answer, record["known_classes"])
@@ -166,6 +166,8 @@ def _cached(
     """The tokens that training reads, or none if that does not pay; and the settings, which now say so."""
     backbone, train, patches = model.encoder.backbone, config.train, model.encoder.organizer.reads_patches
     views = train.cache_views
+    if table.vectors is not None:  # a step takes each twice, and dropout makes the two differ
+        return None, with_cache_views(config, 1 if train.epochs else 0)
     if views == "auto":  # a cache of V costs the frozen part of V + 1 views, an epoch that of 2
         pays = backbone.has_frozen_part(patches) and device.type == "cpu" and train.epochs > AUTO_VIEWS
         views = AUTO_VIEWS if pays else 0
