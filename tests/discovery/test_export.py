@@ -43,7 +43,7 @@ def test_the_table_shows_what_people_corrected(run: Path, tmp_path: Path, run_cl
 
     status, said, _ = run_cli("export", run, "--to", "csv", "--out", tmp_path / "found.csv")
 
-    assert (status, said.strip()) == (0, f"{tmp_path / 'found.csv'}: 8 images")
+    assert (status, said.strip()) == (0, f"{tmp_path / 'found.csv'}: 8 rows")
     rows = {row["path"]: row for row in table(tmp_path / "found.csv")}
     assert list(rows) == PATHS
     assert rows["unlabeled/x.jpg"] == {
@@ -203,7 +203,7 @@ def test_missing_and_damaged_images_are_left_out_and_listed(run: Path, tmp_path:
         "loose.png": "not an image, or of a kind that cannot be read", "unlabeled/z.png": "the file is empty (0 bytes)",
     }  # fmt: skip
     assert not [file for file, content in snapshot(tmp_path / "out").items() if b"secret" in content]
-    assert newkinds.export(run, "csv", tmp_path / "found.csv") == "8 images"
+    assert newkinds.export(run, "csv", tmp_path / "found.csv") == "8 rows"
 
 
 def test_images_that_have_moved(run: Path, tmp_path: Path, run_cli: Cli):
@@ -325,3 +325,12 @@ def test_no_data_set_needs_torch(run: Path, tmp_path: Path):
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
     assert set(DATA_SETS) < {entry.name for entry in tmp_path.iterdir()}
     assert {"csv", "onnx", "torch", *DATA_SETS} <= set(EXPORTS)
+
+
+def test_a_run_of_vectors_has_no_pictures(tmp_path: Path):
+    data = {"name": "vectors", "path": str(tmp_path / "vectors.npy"), "labels": None}
+    run = run_of(data, tmp_path / "run", ["row-00000", "row-00001"], [0, 1], NAMES)
+
+    with pytest.raises(NewkindsError, match="is of vectors, which have no pictures: export its table by --to csv"):
+        newkinds.export(run, "folders", tmp_path / "out")
+    assert newkinds.export(run, "csv", tmp_path / "found.csv") == "2 rows"

@@ -72,6 +72,8 @@ class DataSet:
             raise NewkindsError(f"{run.folder} has no image that was not thrown out: nothing to export.")
         self._originals = originals(run, members, images)
         self._refuse_own_folder(run, images)
+        if self._originals.vectors is not None:
+            raise NewkindsError(f"{run.folder} is of vectors, which have no pictures: export its table by --to csv.")
         if self._originals.file is None and files != "copy":
             raise NewkindsError(f"the images of {run.folder} are no files that --files {files} could lead to.")
         looked = _all(self._look, list(enumerate(members)), "looking at images")

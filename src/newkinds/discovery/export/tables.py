@@ -24,4 +24,4 @@ def table_text(discovery: Discovery) -> str:
 def to_csv(discovery: Discovery, target: Path) -> str:
     """One CSV file: every image with its category, ids and all corrections; safe in a spreadsheet."""
     write_whole(target, table_text(discovery))
-    return f"{len(discovery.members):,} images"
+    return f"{len(discovery.members):,} rows"
