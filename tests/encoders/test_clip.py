@@ -28,6 +28,7 @@ TINY: dict[str, Any] = {
     "text_cfg": {"context_length": 20, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
 }
 PREPROCESS = {"mean": [0.5, 0.4, 0.3], "std": [0.3, 0.2, 0.25], "interpolation": "bilinear", "resize_mode": "squash"}
+OF_TIMM = {"vision_cfg": {"timm_model_name": "test_vit", "image_size": 160, "timm_pool": "", "timm_proj": "linear"}}
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 40, 220), "yellow": (230, 220, 40)}
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -109,8 +110,8 @@ def test_new_categories_are_named_by_what_they_show(photos_run: Path, words: Pat
 
 
 # ------------------------------------------------------------------------------------------------ as open_clip does it
-@pytest.mark.parametrize("changes", [{}, {"quick_gelu": True}, {"custom_text": True}])
-def test_rows_are_those_of_open_clip(tmp_path: Path, changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("changes", [{}, {"quick_gelu": True}, {"custom_text": True}, OF_TIMM])
+def test_rows_are_those_of_open_clip(tmp_path: Path, offline: Path, changes: dict[str, Any]) -> None:
     folder = copied_model(tmp_path / "model", network(3, **changes), **changes)
     theirs, _, transform = open_clip.create_model_and_transforms(f"local-dir:{folder}")
     tokenizer = open_clip.get_tokenizer(f"local-dir:{folder}")
@@ -236,6 +237,13 @@ def test_a_description_from_a_stranger(tmp_path: Path, offline: Path, content: s
     (folder / CONFIG).write_text(content)
     with pytest.raises(NewkindsError, match=reason):
         load_clip(folder)
+
+
+def test_a_tower_of_timm_is_filled_from_the_file_alone(tmp_path: Path, offline: Path) -> None:
+    asking = {"vision_cfg": {**OF_TIMM["vision_cfg"], "timm_model_pretrained": True}}
+    trained = network(4, **OF_TIMM)
+    loaded = load_clip(copied_model(tmp_path / "model", trained, **asking))
+    assert torch.equal(loaded.network.visual.trunk.patch_embed.proj.weight, trained.visual.trunk.patch_embed.proj.weight)
 
 
 def test_a_folder_without_weights_or_description(tmp_path: Path) -> None:
