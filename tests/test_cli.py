@@ -75,7 +75,7 @@ def test_train_eval_discover_predict(run_cli: Cli, tmp_path: Path) -> None:
     save_image(tmp_path / "a.png")
     status, out, _ = run_cli("predict", run, tmp_path / "a.png")
     assert status == 0
-    assert out.startswith("path,category,is_new,confidence,unlike\n")
+    assert out.startswith("path,category,category_id,is_new,confidence,unlike\n")
     assert run_cli("predict", run, tmp_path / "a.png", "--out", tmp_path / "p.csv")[0] == 0
     assert (tmp_path / "p.csv").read_text() == out
 
@@ -179,7 +179,7 @@ def test_predict_with_nothing_readable_fails(run_cli: Cli, trained_run: Path, tm
     status, out, err = run_cli("predict", trained_run, tmp_path / "a.png")
     assert status == 1
     assert "a.png skipped: not an image" in err
-    assert out == "path,category,is_new,confidence,unlike\n"
+    assert out == "path,category,category_id,is_new,confidence,unlike\n"
 
 
 def test_debug_shows_where_it_happened(run_cli: Cli, tmp_path: Path) -> None:

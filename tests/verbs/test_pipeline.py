@@ -37,10 +37,10 @@ def test_run_directory_holds_what_it_promises(trained_run: Path) -> None:
     assert {p.name for p in trained_run.iterdir()} >= {
         "config.yaml", "model.safetensors", "train_state.pt", "metrics.jsonl", "features.safetensors",
         "assignments.csv", "categories.json", "skipped.csv", "report.html", "README.md",
-        "calibration.json",
+        "calibration.json", "embedding.safetensors", "described.json", "fields.safetensors",
     }  # fmt: skip
     assignments = rows_of(trained_run / "assignments.csv")
-    assert list(assignments[0]) == ["path", "given_label", "category", "is_new", "confidence", "unlike"]
+    assert list(assignments[0]) == ["path", "given_label", "category", "category_id", "is_new", "confidence", "unlike"]
     assert len(assignments) == 32
     assert load_file(trained_run / "features.safetensors")["features"].shape == (32, 96)
     categories = json.loads((trained_run / "categories.json").read_text())
