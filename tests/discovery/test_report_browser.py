@@ -4,13 +4,25 @@ If the variable NEWKINDS_SCREENSHOTS names a folder, report.png is kept there.""
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from browsers import (
+    DESKTOP,
+    PHONE,
+    ActionChains,
+    Browser,
+    By,
+    Keys,
+    Select,
+    WebDriverWait,
+    a_chromium,
+    be,
+    needs_chromium,
+)
 from newkinds.discovery.categories import Discovery
 from newkinds.discovery.report import render
 from newkinds.discovery.report.build import page_of
@@ -18,32 +30,13 @@ from newkinds.runs.directory import RunDirectory
 from pages import HOSTILE, a_page
 from pictured import drawn
 
-pytest.importorskip("selenium", reason='needs Selenium: pip install -e ".[browser]"')
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None, reason="needs Chromium and its driver (Debian: chromium, chromium-driver)"
-)
-
-from selenium import webdriver  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
-
-Browser = Any  # Selenium's driver, which may not be installed
-DESKTOP, PHONE = (1280, 900), (390, 844)
+pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
+    with a_chromium() as browser:
+        yield browser
 
 
 @pytest.fixture
@@ -55,10 +48,7 @@ def opened(chromium: Browser, tmp_path: Path) -> Iterator[Callable[..., Browser]
     ) -> Browser:
         file = tmp_path / "report.html"
         file.write_text(render(a_page()) if html is None else html, encoding="utf-8")
-        metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
-        chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-        chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        be(chromium, size, scheme)
         chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not script})
         chromium.get(file.as_uri())
         return chromium
@@ -189,7 +179,7 @@ def test_a_click_enlarges_and_a_click_beside_closes(opened: Callable[..., Browse
     viewer = browser.find_element(By.ID, "viewer")
     assert browser.find_element(By.ID, "viewer-path").text == "otter/0.png"
     assert viewer.rect["width"] <= PHONE[0]
-    webdriver.ActionChains(browser).move_by_offset(3, 3).click().perform()
+    ActionChains(browser).move_by_offset(3, 3).click().perform()
     assert not viewer.is_displayed()
 
 
