@@ -1,4 +1,5 @@
-"""Chromium without a window, for tests; they are skipped, and say so, where there is none."""
+"""Chromium without a window, for tests; they are skipped, and say so, where there is none. What is needed of it is
+imported from here, behind the check that it is there."""
 
 import shutil
 from collections.abc import Iterator
@@ -15,6 +16,12 @@ needs_chromium = pytest.mark.skipif(
 )
 
 from selenium import webdriver  # noqa: E402
+from selenium.common.exceptions import StaleElementReferenceException as StaleElementReferenceException  # noqa: E402
+from selenium.webdriver import ActionChains as ActionChains  # noqa: E402
+from selenium.webdriver.common.by import By as By  # noqa: E402
+from selenium.webdriver.common.keys import Keys as Keys  # noqa: E402
+from selenium.webdriver.support.ui import Select as Select  # noqa: E402
+from selenium.webdriver.support.ui import WebDriverWait as WebDriverWait  # noqa: E402
 
 Browser = Any  # Selenium's driver, which may not be installed
 DESKTOP, PHONE = (1280, 900), (390, 844)
@@ -24,7 +31,7 @@ DESKTOP, PHONE = (1280, 900), (390, 844)
 def a_chromium() -> Iterator[Browser]:
     options = webdriver.ChromeOptions()
     options.binary_location = str(CHROMIUM)
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))

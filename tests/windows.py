@@ -1,4 +1,6 @@
-"""A studio to test: a run of images with strange names, and a browser's window as far as the server can tell."""
+"""A studio to test: a run of images with strange names, and a browser's window as far as the server can tell.
+
+Tests import what needs the server's packages from here, behind the check that they are there."""
 
 import http.client
 import json
@@ -6,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +18,16 @@ from conftest import save_image
 from newkinds.data import load_table
 
 pytest.importorskip("starlette", reason="needs the studio's server: pip install 'newkinds[studio]'")
-pytest.importorskip("httpx", reason="needs starlette's client: pip install httpx")
+if not any(map(find_spec, ("httpx", "httpx2"))):
+    pytest.skip("needs starlette's client: pip install httpx", allow_module_level=True)
 
-from starlette.testclient import TestClient
+import uvicorn as uvicorn
+from starlette.testclient import TestClient as TestClient
 
-from newkinds.discovery.studio.server import app_of
-from newkinds.discovery.studio.state import Studio
-from studio import draw_run
+from newkinds.discovery.studio import guard as guard
+from newkinds.discovery.studio import server as server
+from newkinds.discovery.studio.state import Studio as Studio
+from studio import draw_run as draw_run
 
 PORT = 8517
 HERE = f"http://127.0.0.1:{PORT}"
@@ -57,7 +63,7 @@ class Window:
 
     def __init__(self, studio: Studio) -> None:
         self.studio = studio
-        self.app = app_of(studio, PORT)
+        self.app = server.app_of(studio, PORT)
         self.client = TestClient(self.app, base_url=HERE)
         assert self.client.get("/", params={"token": self.app.token}).status_code == 200
         self.look()

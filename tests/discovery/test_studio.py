@@ -8,14 +8,10 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from starlette.testclient import TestClient
 
 from newkinds.discovery.categories import Discovery
-from newkinds.discovery.studio.guard import MOST_IMAGE, MOST_JSON
-from newkinds.discovery.studio.server import listening
-from newkinds.discovery.studio.state import Studio
 from newkinds.errors import NewkindsError
-from windows import HERE, IMAGES, KNOWN, ODD, PORT, Window, strange_run
+from windows import HERE, IMAGES, KNOWN, ODD, PORT, Studio, TestClient, Window, guard, server, strange_run
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +129,10 @@ def test_a_huge_request_is_refused_before_it_is_read(window: Window) -> None:
         for _ in range(most // 1_000_000 + 2):
             yield b" " * 1_000_000
 
-    for path, most in (("/api/edit", MOST_JSON), ("/api/look", MOST_IMAGE)):  # chunks, of which nobody said how many
+    for path, most in (
+        ("/api/edit", guard.MOST_JSON),
+        ("/api/look", guard.MOST_IMAGE),
+    ):  # chunks, of which nobody said how many
         kind = {"content-type": "application/json"}
         assert window.client.post(path, content=pieces(most), headers=kind).status_code == 413, path
 
@@ -173,10 +172,10 @@ def test_an_edit_that_makes_no_sense_is_refused_with_a_sentence(window: Window, 
 
 
 def test_a_port_in_use_is_a_sentence() -> None:
-    with listening(0) as taken, pytest.raises(NewkindsError, match="choose another --port"):
-        listening(taken.getsockname()[1])
+    with server.listening(0) as taken, pytest.raises(NewkindsError, match="choose another --port"):
+        server.listening(taken.getsockname()[1])
     with pytest.raises(NewkindsError, match="port"):
-        listening(70000)
+        server.listening(70000)
 
 
 # -- what it shows ------------------------------------------------------------------------------------------------

@@ -1,39 +1,24 @@
 """The studio in a real browser: look, search, rename, merge, split, move, undo; the server killed in the middle; the
 keyboard alone; drag and drop; two windows. With NEWKINDS_SCREENSHOTS=FOLDER pictures of it are kept there."""
 
-import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from selenium.common.exceptions import StaleElementReferenceException
-from selenium.webdriver import ActionChains
-from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from browsers import DESKTOP, Browser, a_chromium, be, needs_chromium
-from newkinds.data import load_table
-from newkinds.discovery.categories import Discovery
-from studio import draw_run
+from browsers import ActionChains, Browser, Keys, Select, a_chromium, be, needs_chromium
+from screens import Screen, creatures_run
 from windows import Served
 
 pytestmark = needs_chromium
-CREATURES = {"name": "creatures", "categories": 16, "per_category": 30, "seed": 3}
 MARKED = "return import('/static/store.js').then(({ store }) => store.state.marked)"
-WAIT = 20  # s, on a machine that does other things as well
 
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of drawn creatures: 8 known kinds and 8 new ones, a few images wrongly assigned."""
-    table = load_table(CREATURES)
-    truth = [str(name) for name in table.truth or []]
-    order = [*table.known, *dict.fromkeys(name for name in truth if name not in table.known)]
-    return draw_run(tmp_path_factory.mktemp("studio") / "creatures", CREATURES, list(map(order.index, truth)), 8)
+    return creatures_run(tmp_path_factory.mktemp("studio") / "creatures")
 
 
 @pytest.fixture
@@ -48,7 +33,7 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def opened(run: Path, chromium: Browser) -> Iterator["Screen"]:
+def opened(run: Path, chromium: Browser) -> Iterator[Screen]:
     """The studio of the run, opened; nothing may be logged by the browser meanwhile."""
     screen = Screen(chromium, run)
     yield screen
@@ -58,94 +43,6 @@ def opened(run: Path, chromium: Browser) -> Iterator["Screen"]:
     errors = [message for message in logged if not any(why in message for why in expected)]
     chromium.get("about:blank")
     assert errors == []
-
-
-class Screen:
-    """What a person sees and does."""
-
-    def __init__(self, browser: Browser, run: Path, size: tuple[int, int] = DESKTOP, scheme: str = "light") -> None:
-        self.browser, self.run = browser, run
-        be(browser, size, scheme)
-        browser.get("about:blank")
-        self.served = Served(run)
-        self.open()
-
-    def open(self) -> None:
-        self.browser.get(self.served.address)
-        self.until(lambda: self.all(".card"))
-        assert "token" not in self.browser.current_url
-
-    def until(self, seen: Callable[[], Any], why: str = "") -> Any:
-        """Wait until something is seen."""
-
-        def look(_: Browser) -> Any:
-            try:
-                return seen()
-            except StaleElementReferenceException:
-                return None
-
-        return WebDriverWait(self.browser, WAIT, 0.05).until(look, why)
-
-    def all(self, selector: str) -> list[Any]:
-        found = self.browser.find_elements(By.CSS_SELECTOR, selector)
-        return [element for element in found if element.is_displayed()]
-
-    def text(self, selector: str) -> str:
-        script = "return document.querySelector(arguments[0])?.innerText ?? ''"
-        return str(self.browser.execute_script(script, selector))
-
-    def click(self, selector: str) -> None:
-        def act() -> bool:
-            found = self.all(selector)
-            if found:
-                found[0].click()
-            return bool(found)
-
-        self.until(act, selector)
-
-    def button(self, label: str, inside: str = "body") -> None:
-        def act() -> bool:
-            for element in self.all(f"{inside} button"):
-                if element.text.startswith(label):
-                    element.click()
-                    return True
-            return False
-
-        self.until(act, label)
-
-    def press(self, *keys: str) -> None:
-        """One key after another, wherever the focus is."""
-        for key in keys:
-            ActionChains(self.browser).send_keys(key).perform()
-
-    def go(self, address: str) -> None:
-        self.browser.execute_script("location.hash = arguments[0]", address)
-
-    def names(self) -> list[str]:
-        return [element.text for element in self.all(".card .title bdi")]
-
-    def tiles(self) -> list[str]:
-        """The paths of the images shown."""
-        script = """
-            const tiles = [...document.querySelectorAll(".tile")];
-            return tiles.sort((a, b) => a.dataset.index - b.dataset.index).map((tile) => tile.title)"""
-        return list(self.browser.execute_script(script))
-
-    def said(self, text: str) -> None:
-        self.until(lambda: text in self.text("#toasts"), text)
-
-    def found(self) -> Discovery:
-        return Discovery.read(self.run)
-
-    def picture(self, name: str) -> None:
-        """Keep a picture of the screen, if that is wanted."""
-        folder = os.environ.get("NEWKINDS_SCREENSHOTS")
-        if not folder:
-            return
-        loaded = "return [...document.images].every((image) => image.complete || image.loading === 'lazy')"
-        self.until(lambda: self.browser.execute_script(loaded))
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        self.browser.save_screenshot(str(Path(folder) / f"studio-{name}.png"))
 
 
 def test_a_morning_in_the_studio_with_a_crash_in_it(opened: Screen) -> None:

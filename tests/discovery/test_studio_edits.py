@@ -11,9 +11,8 @@ from PIL import Image
 from newkinds.discovery.categories import Discovery
 from newkinds.discovery.edits import _canonical, _check
 from newkinds.discovery.studio.sight import WITHOUT_FIELDS
-from newkinds.discovery.studio.state import Studio
 from newkinds.encoders.organizers import ORGANIZERS
-from windows import GREY, IMAGES, PER_CLASS, Window, strange_run
+from windows import GREY, IMAGES, PER_CLASS, Studio, Window, strange_run
 
 ODD_NAMES, GREY_ONES = 3, 4  # ids of the new categories
 

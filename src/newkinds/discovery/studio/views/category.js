@@ -15,17 +15,21 @@ const ORDERS = {
 };
 const chosen = { order: "unsure" };
 
-/** The bar that says how many images are selected, and what can be done with them. */
-export function selectionBar(grid, { junk = false } = {}) {
+/** The bar that says how many images are selected, and what can be done with them.
+ *
+ * `leave(rows)`: these are no longer here, before the server has said so: the next key is about the next image;
+ * `back()`: they are, for it has refused. */
+export function selectionBar(grid, { junk = false, leave = () => {}, back = () => {} } = {}) {
   const count = h("b");
   const act = (make) => async () => {
     const rows = grid.targets();
-    if (rows.length && (await make(rows))) grid.select([]);
+    if (rows.length && !(await make(rows))) back();
   };
+  const gone = (rows) => { grid.select([]); leave(rows); };
   const actions = {
-    m: act(askMove),
-    a: act((rows) => edit({ edit: "accept", rows })),
-    x: act((rows) => edit({ edit: "junk", rows })),
+    m: act((rows) => askMove(rows, { leave: gone })),
+    a: act((rows) => { grid.select([]); return edit({ edit: "accept", rows }); }),
+    x: act((rows) => { gone(rows); return edit({ edit: "junk", rows }); }),
     l: () => { const [row] = grid.targets(); if (row !== undefined) location.hash = `#/like/${row}`; },
   };
   const button = (key, label, sign, more = {}) =>
@@ -63,7 +67,11 @@ export function category(id) {
     open: (index) => openViewer(grid, index),
     changed: () => bar.update(),
   });
-  const bar = selectionBar(grid, { junk: isJunk });
+  const bar = selectionBar(grid, {
+    junk: isJunk,
+    leave: (rows) => { images = images.filter((image) => !rows.includes(image.row)); sort(); },
+    back: () => { shownAt = null; refresh(); },
+  });
   const tools = h("div", { class: "tools" }, order, h("button", { class: "quiet", onclick: selectAll }, icon("select"), "Select all"));
   const node = h("section", { class: "category" }, head, h("div", { class: "columns" }, h("div", { class: "members" }, tools, grid.node), !isJunk && beside), bar.node);
 
@@ -121,7 +129,12 @@ export function category(id) {
     }
   }
 
-  async function refresh() {
+  function refresh() {
+    grid.busy = ask();
+    return grid.busy;
+  }
+
+  async function ask() {
     if (!isJunk && !store.byId.has(id)) {
       toast("This category is no longer there: it was merged, thrown out or undone.");
       location.hash = "#/";

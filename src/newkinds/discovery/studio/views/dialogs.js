@@ -80,13 +80,14 @@ export function choose(title, { without = [], fresh = false, first = [] } = {}) 
 }
 
 /** Ask where images belong, and put them there; whether that was done. */
-export async function askMove(rows, { fresh = false } = {}) {
+export async function askMove(rows, { fresh = false, leave = () => {} } = {}) {
   const here = Number(location.hash.match(/^#\/c\/(\d+)/)?.[1] ?? NaN);
   let first = [];
   if (Number.isFinite(here)) first = await get(`/api/nearest/${here}`).then((a) => a.nearest.map((near) => near.id), () => []);
   const title = fresh ? `New category for ${many(rows.length, "image")}` : `Move ${many(rows.length, "image")} to`;
   const to = await choose(title, { without: [here], fresh: true, first });
   if (!to) return false;
+  leave(rows);
   return edit(to.name === undefined ? { edit: "move", rows, to: to.id } : { edit: "move", rows, name: to.name });
 }
 
@@ -159,7 +160,7 @@ export async function askMerge(first, second = null) {
         h("h3", {}, h("i", { class: it.new ? "dot new" : "dot", style: { "--hue": hue(it.id) } }), name(it.name)),
         h("p", { class: "facts" }, h("span", {}, many(it.size, "image")), h("span", {}, `${percent(it.confidence)} sure`), h("span", {}, it.new ? "new" : "known")),
         h("h4", {}, "Most certain"), strip([...images].reverse(), 12),
-        h("h4", {}, "Least certain"), strip(images, 6),
+        h("h4", {}, "Least certain"), strip(images, 6, { count: false }),
         h("label", { class: "keep" }, input, "keep this name"));
     });
     const pick = () => close(Number(sides.flatMap((side) => [...side.querySelectorAll("input:checked")])[0].value));

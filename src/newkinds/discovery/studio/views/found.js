@@ -17,7 +17,12 @@ function results(title, ask, { before = null, caption = null, cards = () => [] }
   const bar = selectionBar(grid);
   const node = h("section", {}, h("h1", {}, title), before, says, some, grid.node, bar.node);
 
-  async function refresh() {
+  function refresh() {
+    grid.busy = fill();
+    return grid.busy;
+  }
+
+  async function fill() {
     some.replaceChildren(...cards().slice(0, MOST_CARDS).map((it) => h("div", { role: "listitem" }, card(it))));
     try {
       const answer = await ask((said) => { says.textContent = said; });

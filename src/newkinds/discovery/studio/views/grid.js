@@ -20,6 +20,7 @@ export class Grid {
     this.focused = 0; // index
     this.anchor = 0; // where a range begins
     this.touchSelects = false;
+    this.busy = Promise.resolve(); // until it shows what the server has
     this.tiles = new Map(); // index → element
     this.node = h("div", {
       class: "grid", role: "listbox", "aria-label": label, "aria-multiselectable": "true",
@@ -260,9 +261,10 @@ export class Grid {
   }
 }
 
-/** A row of a few pictures that do nothing. */
-export function strip(images, most = 12) {
-  const more = images.length - most;
+/** A few pictures that do nothing, at `most` so many; the last place may say how many more there are. */
+export function strip(images, places = 12, { count = true } = {}) {
+  const most = count && images.length > places ? places - 1 : places;
+  const more = count ? images.length - most : 0;
   return h("div", { class: "strip" }, images.slice(0, most).map((image) => {
     const tile = picture(image.row, image.v, image.path, { loading: "lazy" });
     tile.title = plain(image.path);

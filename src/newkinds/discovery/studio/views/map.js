@@ -55,7 +55,11 @@ export function map() {
       const sum = sums.get(of[row]) ?? [0, 0, 0];
       sums.set(of[row], [sum[0] + x, sum[1] + y, sum[2] + 1]);
     }
-    centres = new Map([...sums].map(([id, [x, y, count]]) => [id, [x / count, y / count]]));
+    centres = new Map([...sums].map(([id, [x, y, count]]) => [id, [x / count, y / count, 0]]));
+    for (let row = 0; row < of.length; row += 1) { // how far a category's dots lie from its middle, on average
+      const centre = centres.get(of[row]);
+      if (centre) centre[2] += Math.abs(places[2 * row + 1] - centre[1]) / sums.get(of[row])[2];
+    }
   }
 
   function draw() {
@@ -84,7 +88,7 @@ export function map() {
       const it = store.byId.get(id);
       if (!shows(it)) continue;
       pen.fillStyle = !it ? colour("--line") : it.new ? `hsl(${hue(id)} 62% ${colour("--dot")})` : colour("--known");
-      pen.globalAlpha = lit !== null && lit !== id ? 0.08 : it?.new ? 0.8 : 0.45;
+      pen.globalAlpha = lit !== null && lit !== id ? 0.14 : it?.new ? 0.8 : 0.45;
       pen.beginPath();
       for (const row of rows.get(id)) {
         const [x, y] = toScreen(places[2 * row], places[2 * row + 1]);
@@ -110,7 +114,8 @@ export function map() {
     all.sort((a, b) => (b[0].id === lit) - (a[0].id === lit) || b[0].new - a[0].new || b[0].size - a[0].size);
     for (const [it, place] of all) {
       if (lit !== null && lit !== it.id) continue;
-      const [x, y] = toScreen(...place);
+      const [x, middle] = toScreen(place[0], place[1]);
+      const y = middle - 13 - 1.6 * place[2] / UNIT * side()[1] * view.scale; // above the dots
       pen.font = `${it.new ? 600 : 400} 12.5px ${getComputedStyle(document.body).fontFamily}`;
       const text = plain(it.name).slice(0, 32);
       const half = pen.measureText(text).width / 2 + 4;

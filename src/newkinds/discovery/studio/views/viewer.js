@@ -66,7 +66,7 @@ export function openViewer(grid, start) {
     async function change(wanted) {
       const { row } = now();
       if (!(await wanted)) return;
-      await new Promise((wake) => setTimeout(wake, 60)); // the grid asks for its images again
+      await grid.busy; // it asks for its images again
       const still = grid.images.findIndex((image) => image.row === row);
       index = still >= 0 ? still : Math.min(index, grid.images.length - 1);
       show();
