@@ -56,7 +56,7 @@ def _name(run: str, given: Sequence[str] = (), suggest: bool = False, as_json: b
         raise NewkindsError(f"--{next(iter(chosen)).replace('_', '-')} is for --suggest: add that, or leave it out.")
     found = _read(run)
     for pair in given:
-        old, new = _pair(pair, {category.name for category in found.categories})
+        old, new = _pair(pair, set(found.corrections().names.values()))
         show(found.rename(old, new))
     if not given and as_json:
         show(json_text([asdict(category) for category in found.categories], "the list", indent=1))
@@ -159,7 +159,7 @@ def _accept(run: str, what: Sequence[str]) -> None:
 
 def _sorted_out(found: "Discovery", what: Sequence[str]) -> tuple[list[str], list[str]]:
     """Images and categories among what was named, all of which must exist before anything is changed."""
-    names = {category.name for category in found.categories}
+    names = set(found.corrections().names.values())
     categories = [entry for entry in what if entry in names or (entry[:1] == "#" and entry[1:].isdecimal())]
     for category in categories:
         found.category(category)
