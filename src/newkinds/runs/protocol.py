@@ -72,11 +72,16 @@ def record_protocol(
     )
 
 
-def record_refined(run: Run, config: Config, table: Table, source: Run, device: torch.device) -> None:
-    """The protocol of a run that has the weights of another, whose images people corrected; no other file is read."""
+def record_refined(run: Run, config: Config, table: Table, weights: Run, device: torch.device) -> None:
+    """The protocol of a run whose images people corrected, and which has the weights of another one.
+
+    These may have been trained on from the run that it refines; else no other file is read.
+    """
     _write_images(run, table)
-    outside = {"outside": config.outside_parts()}
-    run.write_json("protocol.json", {**source.protocol(), **_of_table(table), **outside, **_here_and_now(device)})
+    refines = str(config.data["refines"])
+    trained = {} if str(weights.folder.resolve()) == refines else {"started_from": _started_from(config)}
+    parts = {**_of_table(table), **trained, "outside": config.outside_parts(), **_here_and_now(device)}
+    run.write_json("protocol.json", {**weights.protocol(), **parts})
 
 
 def _write_images(run: Run, table: Table) -> None:

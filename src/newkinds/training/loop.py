@@ -74,7 +74,8 @@ def train_epochs(
     groups = parameter_groups(model, config)
     for line in describe_groups(groups, config.lr):
         say(f"training {line}")
-    if model.encoder.organizer.starts_from_tokens and not from_first(run.state_file.is_file()):
+    looks = model.encoder.organizer.starts_from_tokens and not model.begins_organized
+    if looks and not from_first(run.state_file.is_file()):
         with torch.random.fork_rng(devices=[]):
             seed = seed_for("start of the organizer", config.seed)
             torch.default_generator.manual_seed(seed)

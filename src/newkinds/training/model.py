@@ -44,6 +44,7 @@ class Model(nn.Module):
         self.whitening: Whitening | None = None
         self.teacher: Teacher | None = None  # in training, if the method wants one
         self.frozen = False  # nothing is trained: the method's head is not used
+        self.begins_organized = False  # the organizer has the weights of another run, and needs no look at tokens first
         self.calibration = Calibration()
         self.known = known
         self.k = k

@@ -41,6 +41,7 @@ def start_from(model: Model, config: Config) -> None:
     if list(about["known"]) != model.known:
         raise NewkindsError(f"{run.folder} knows other classes: start from a run on the same labelled images.")
     taken = take_weights(model, run)
+    model.begins_organized = any(name.startswith("encoder.organizer.") for name in taken)
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     afresh = sorted({_part(name) for name in trained - taken})
     said = f"; without a start there: {', '.join(afresh)}" if afresh else ""

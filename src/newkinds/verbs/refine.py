@@ -1,5 +1,6 @@
 """The verb that lets a run learn from what people corrected, in a new run directory."""
 
+import shutil
 import time as clock
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from ..training.device import choose_device
 from ..training.embedding import Embedded
 from ..training.model import Model, build_model
 from ..training.start import take_weights
+from .continuing import Continuation
 from .discover import seconds_of
 from .folds import Judged, Taught, judge_whitening
 
@@ -56,7 +58,7 @@ def refine(
     """
     refinement = Refinement(Run(run), seconds_of(TEN_MINUTES if time is None else time), device)
     target = refinement.target(None if out is None else Path(out))
-    if target.path(RECORD).is_file():
+    if target.path(RECORD).is_file() and target.read_json(RECORD)["finished"]:
         say(f"{target.folder} has learnt these corrections already")
         return Discovery.read(target.folder)
     with target.claimed():
@@ -123,19 +125,55 @@ class Refinement:
             config = self._config(target)
             table, features = self._images(config)
             taught = self._taught(table, config)
-        with self._stage("find the categories again"):
-            config, model, judged = self._refitted(config, taught, features)
+        with self._stage("find the categories again in the features of the run"):
+            config, judged = self._judged(config, taught, features)
+            model = self._begun(config, features, taught)
+        best = max(judged, key=lambda one: one.score)
+        more = Continuation(
+            self.source, target, config, table, taught, lambda some: self._begun(config, features, some)
+        )
+        why_not = more.unfit(self.seconds - self._spent)
         with self._stage("write what was found"):
-            found = self._written(target, config, model, table, features, taught)
-        record = {
-            **changes(self.before, found, self.said, self.new_id),
-            "learnt": self._sentences(taught, judged),
-            "judged": [{**asdict(one), "score": one.score} for one in judged],
-            "seconds": round(clock.monotonic() - self.started, 1),
-            "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        }
-        target.write_json(RECORD, record)
+            found = self._written(target, config, model, table, features, taught, self.source)
+            self._record(target, found, taught, judged, best, [], finished=bool(why_not))
+        if why_not:
+            if config.train.epochs:
+                say(f"training is not continued: {why_not}")
+            return found
+        say(f"a first complete answer is in {target.folder}; Ctrl-C leaves it there, the same command goes on")
+        with self._stage(f"continue the training, judged by hidden labels (about {duration(more.needs())})"):
+            tried = more.trial(self._whitenings(), self.started + self.seconds)
+            pays, why = (False, f"training was tried: {tried}") if isinstance(tried, str) else more.pays(tried, best)
+        say(f"{why}: {'taken' if pays else 'the first answer stays'}")
+        if pays and isinstance(tried, Judged):
+            judged, best = [*judged, tried], tried
+            with self._stage("train on all images"):
+                trained = more.finish(tried)
+                model = self._with_weights(trained.config, trained.run)
+                self._find(model, trained.features, taught)
+            with self._stage("write what was found"):
+                found = self._written(target, trained.config, model, table, trained.features, taught, trained.run)
+        self._record(target, found, taught, judged, best, [why], finished=True)
+        shutil.rmtree(target.path("plan"), ignore_errors=True)
         return found
+
+    @property
+    def _spent(self) -> float:
+        return clock.monotonic() - self.started
+
+    def _record(
+        self, target: Run, found: Discovery, taught: Taught, judged: list[Judged], best: Judged, why: list[str],
+        finished: bool,
+    ) -> None:  # fmt: skip
+        target.write_json(RECORD, {
+            **changes(self.before, found, self.said, self.new_id),
+            "learnt": [*self._sentences(taught, best), *why],
+            "chosen": best.name,
+            "judged": [{**asdict(one), "score": one.score} for one in judged],
+            "seconds": round(self._spent, 1),
+            "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+            "finished": finished,
+        })  # fmt: skip
 
     def _config(self, target: Run) -> Config:
         """The settings of the run, with other labels and another number of categories."""
@@ -174,17 +212,29 @@ class Refinement:
         in_order = [said[path] for path in table.paths]
         return Taught(in_order, table.targets, self.known, len(self.names), config.train.seed)
 
-    def _refitted(self, config: Config, taught: Taught, features: Tensor) -> tuple[Config, Model, list[Judged]]:
-        """A model with the weights of the run, whose categories are found again in its features."""
-        model = self._with_weights(config)
+    def _judged(self, config: Config, taught: Taught, features: Tensor) -> tuple[Config, list[Judged]]:
+        """What whitening is worth by hidden labels, and the settings with the best."""
+        model = self._with_weights(config, self.source)
         with torch.no_grad():
             rows = model.rows(features.to(self.device)).float().cpu()
         judged = judge_whitening(taught, rows, self._whitenings())
         best = max(judged, key=lambda one: one.score)
-        config = resolve(config.as_dict(), {"embedding": {"whiten": best.whiten}})
-        model = self._with_weights(config)
+        return resolve(config.as_dict(), {"embedding": {"whiten": best.whiten}}), judged
+
+    def _begun(self, config: Config, features: Tensor, taught: Taught) -> Model:
+        """A model with the weights of the run that has found the categories again in its features.
+
+        Prototypes, which no loss has learnt for these categories yet, begin with the means of their images.
+        """
+        model = self._with_weights(config, self.source)
         self._find(model, features, taught)
-        return config, model, judged
+        own, labels = model.method.assigner(), torch.from_numpy(taught.labels).to(self.device)
+        if isinstance(own, PrototypeClassifier) and own.categories == model.k:
+            with torch.no_grad():
+                rows, category = model.method.embedding(features.to(self.device)), model.assign(features).category
+                category = torch.where(labels >= 0, labels, category)
+                own.prototypes.copy_(torch.zeros_like(own.prototypes).index_add_(0, category, rows.to(own.prototypes)))
+        return model
 
     def _whitenings(self) -> list[float | str]:
         """What to compare; that of the run comes first, and so wins if all are equal."""
@@ -193,36 +243,30 @@ class Refinement:
             own = next((w for w in WHITENINGS if w != "none"), "none")
         return list(dict.fromkeys([own, *WHITENINGS]))
 
-    def _with_weights(self, config: Config) -> Model:
+    def _with_weights(self, config: Config, run: Run) -> Model:
         model = build_model(config, self.names[: self.known], len(self.names), load_weights=False)
-        take_weights(model, self.source)
+        take_weights(model, run)
         return model.to(self.device).eval()
 
     def _find(self, model: Model, features: Tensor, taught: Taught) -> None:
-        """Whitening, categories and confidence; prototypes that no loss has learnt yet are the means of these."""
+        """Whitening, categories and confidence."""
         assert isinstance(model.assigner, ContinuedKMeans), "_config"
         model.assigner.begin_with(taught.pieces())
         labels = torch.from_numpy(taught.labels)
         model.find_categories(features, labels, taught.seed)
         model.calibrate(features, labels, taught.seed)
-        own = model.method.assigner()
-        if isinstance(own, PrototypeClassifier) and own.categories == model.k:
-            with torch.no_grad():
-                rows = model.method.embedding(features.to(self.device))
-                category = model.assign(features).category
-                category = torch.where(labels.to(category) >= 0, labels.to(category), category)
-                own.prototypes.copy_(torch.zeros_like(own.prototypes).index_add_(0, category, rows.to(own.prototypes)))
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def _written(
-        self, target: Run, config: Config, model: Model, table: Table, features: Tensor, taught: Taught
+        self, target: Run, config: Config, model: Model, table: Table, features: Tensor, taught: Taught, weights: Run
     ) -> Discovery:
+        """All files of a run; `weights`: the run whose weights the model has."""
         remove_leftovers(target.folder)
         target.write("config.yaml", config.as_yaml())
-        record_refined(target, config, table, self.source, self.device)
-        for name in (name for name in COPIED if self.source.path(name).is_file()):
-            target.write(name, self.source.verified(name).read_bytes())
+        record_refined(target, config, table, weights, self.device)
+        for name in (name for name in COPIED if weights.path(name).is_file()):
+            target.write(name, weights.verified(name).read_bytes())
         target.write("features.safetensors", save({"features": features}))
         target.write_json("calibration.json", model.calibration.record)
         target.write("model.safetensors", model.as_safetensors())
@@ -231,9 +275,8 @@ class Refinement:
         embedded = Embedded(features, list(range(len(table))), [])
         return loaded.show(table, embedded, correct=partial(keep_decisions, said=taught.said))
 
-    def _sentences(self, taught: Taught, judged: list[Judged]) -> list[str]:
+    def _sentences(self, taught: Taught, best: Judged) -> list[str]:
         """How well it can be trusted, in words."""
-        best = max(judged, key=lambda one: one.score)
         said = [f"{best.name}: {100 * best.score:.1f} % of labels that are hidden for a moment are found again"]
         if best.decided is not None:
             n, right = int(taught.decided.sum()), sum(c.status == "accepted" for c in taught.said)
@@ -245,5 +288,5 @@ class Refinement:
 
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:
-        say(f"[{duration(clock.monotonic() - self.started)}] {name}")
+        say(f"[{duration(self._spent)}] {name}")
         yield
