@@ -28,6 +28,7 @@ TINY: dict[str, Any] = {
     "text_cfg": {"context_length": 20, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
 }
 PREPROCESS = {"mean": [0.5, 0.4, 0.3], "std": [0.3, 0.2, 0.25], "interpolation": "bilinear", "resize_mode": "squash"}
+NOT_CAUSAL = {"text_cfg": {**TINY["text_cfg"], "no_causal_mask": True}}
 OF_TIMM = {"vision_cfg": {"timm_model_name": "test_vit", "image_size": 160, "timm_pool": "", "timm_proj": "linear"}}
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 40, 220), "yellow": (230, 220, 40)}
 Cli = Callable[..., tuple[int, str, str]]
@@ -110,20 +111,21 @@ def test_new_categories_are_named_by_what_they_show(photos_run: Path, words: Pat
 
 
 # ------------------------------------------------------------------------------------------------ as open_clip does it
-@pytest.mark.parametrize("changes", [{}, {"quick_gelu": True}, {"custom_text": True}, OF_TIMM])
+@pytest.mark.parametrize("changes", [{}, {"quick_gelu": True}, {"custom_text": True}, NOT_CAUSAL, OF_TIMM])
 def test_rows_are_those_of_open_clip(tmp_path: Path, offline: Path, changes: dict[str, Any]) -> None:
     folder = copied_model(tmp_path / "model", network(3, **changes), **changes)
     theirs, _, transform = open_clip.create_model_and_transforms(f"local-dir:{folder}")
     tokenizer = open_clip.get_tokenizer(f"local-dir:{folder}")
     generator = np.random.default_rng(0)
     images = [Image.fromarray(generator.integers(0, 256, (h, w, 3), dtype=np.uint8)) for h, w in [(40, 60), (32, 32)]]
-    texts = ["a photo of a Shiba Inu.", "柴犬", "x " * 200]
+    texts = ["a photo of a Shiba Inu.", "柴犬"]
     ours = load_clip(folder)
     with torch.no_grad():
         expected = theirs.eval().encode_image(torch.stack(list(map(transform, images))), normalize=True).numpy()
-        expected_texts = theirs.encode_text(tokenizer(texts), normalize=True).numpy()
+        expected_texts = theirs.encode_text(tokenizer([*texts, "x " * 200]), normalize=True).numpy()
     np.testing.assert_allclose(ours.image_rows(images), expected, atol=1e-6)
-    np.testing.assert_allclose(ours.text_rows(texts), expected_texts, atol=1e-6)
+    np.testing.assert_allclose(ours.text_rows(texts), expected_texts[:2], atol=1e-6)
+    np.testing.assert_allclose(ours.text_rows([*texts, "x " * 200]), expected_texts, atol=1e-6)
 
 
 def test_many_texts_are_read_in_parts(taught: Path) -> None:
@@ -243,7 +245,8 @@ def test_a_tower_of_timm_is_filled_from_the_file_alone(tmp_path: Path, offline: 
     asking = {"vision_cfg": {**OF_TIMM["vision_cfg"], "timm_model_pretrained": True}}
     trained = network(4, **OF_TIMM)
     loaded = load_clip(copied_model(tmp_path / "model", trained, **asking))
-    assert torch.equal(loaded.network.visual.trunk.patch_embed.proj.weight, trained.visual.trunk.patch_embed.proj.weight)
+    now, then = (of.visual.trunk.patch_embed.proj.weight for of in (loaded.network, trained))
+    assert torch.equal(now, then)
 
 
 def test_a_folder_without_weights_or_description(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from ..errors import NewkindsError, nearest
 from ..files import user_path
@@ -68,6 +69,9 @@ class Clip:
         fill(network, state, found.weights, f"the CLIP model {found.name}", UNNEEDED, advice)
         self.name, self.weights, self.device = found.name, found.weights, device
         self.network = network.to(device).eval()
+        self._is_causal = (
+            type(network) is open_clip.CLIP and network.attn_mask is not None and network.text_pool_type == "argmax"
+        )
         text = found.config["text_cfg"]
         clean = text.get("tokenizer_kwargs") or {}
         self._tokens = open_clip.SimpleTokenizer(context_length=text.get("context_length", 77), **clean)
@@ -88,8 +92,20 @@ class Clip:
     @torch.inference_mode()
     def text_rows(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(n, D) unit rows of texts."""
-        rows = [self.network.encode_text(self._tokens(list(some)).to(self.device)) for some in _batches(texts)]
+        rows = [self._text_features(self._tokens(list(some)).to(self.device)) for some in _batches(texts)]
         return _unit(torch.cat(rows), self)
+
+    def _text_features(self, tokens: Tensor) -> Tensor:
+        """(n, D) of (n, L). In a causal tower nothing after the end of a text matters, so that it is not computed."""
+        network = self.network
+        if not self._is_causal:
+            return network.encode_text(tokens)
+        used = int(tokens.argmax(dim=1).max()) + 1  # the end of a text is the largest of all tokens
+        shorter = {
+            "positional_embedding": network.positional_embedding[:used],
+            "attn_mask": network.attn_mask[:used, :used],
+        }
+        return functional_call(network, shorter, (None, tokens[:, :used]))[1]
 
 
 def load_clip(
