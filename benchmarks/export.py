@@ -62,8 +62,8 @@ def main() -> None:
         run = drawn_run(folder, chosen.images, chosen.categories)
         size = sum(file.stat().st_size for file in (folder / "photos").rglob("*.jpg"))
         for to, files in EXPORTS:
-            how = ["--files", files] if files else []
-            command = [sys.executable, "-m", "newkinds", "export", run, "--to", to, "--out", folder / "out", *how]
+            command = [sys.executable, "-m", "newkinds", "export", str(run), "--to", to, "--out", str(folder / "out")]
+            command += ["--files", files] if files else []
             started, before = time.perf_counter(), os.times()
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             took, after = time.perf_counter() - started, os.times()

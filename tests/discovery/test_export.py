@@ -122,7 +122,7 @@ def test_links(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "photos" / "loose.png").symlink_to("../elsewhere.png")
     monkeypatch.chdir(tmp_path)
 
-    newkinds.export("run", "folders", "soft", files="symlink")
+    newkinds.export("run", "folders", "soft", files="symlink", images="photos")
     newkinds.export("run", "coco", "hard", files="hardlink")
     (tmp_path / "soft").rename(tmp_path / "photos" / "moved")
 
@@ -334,3 +334,15 @@ def test_a_run_of_vectors_has_no_pictures(tmp_path: Path):
     with pytest.raises(NewkindsError, match="is of vectors, which have no pictures: export its table by --to csv"):
         newkinds.export(run, "folders", tmp_path / "out")
     assert newkinds.export(run, "csv", tmp_path / "found.csv") == "2 rows"
+
+
+def test_a_picture_without_an_ending_gets_one(tmp_path: Path):
+    photos_run(tmp_path, ["a.png", "b.jpg"], [0, 1])
+    (tmp_path / "photos" / "a.png").rename(tmp_path / "photos" / "a")
+    (tmp_path / "photos" / "b.jpg").rename(tmp_path / "photos" / "b.2024")
+    data = {"name": "folder", "path": str(tmp_path / "photos")}
+    run = run_of(data, tmp_path / "other", ["a", "b.2024"], [0, 1], NAMES)
+
+    newkinds.export(run, "folders", tmp_path / "out")
+
+    assert [row["file"] for row in table(tmp_path / "out" / "images.csv")] == ["cat/a.png", "dog/b.2024.jpg"]

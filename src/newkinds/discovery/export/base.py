@@ -33,7 +33,7 @@ def new_target(target: Path) -> Iterator[Path]:
     elif os.path.lexists(target):
         raise NewkindsError(f"{target} is there already: choose another --out, or delete it first.")
     make_folder(target.parent)
-    building = target.with_name(f".{secrets.token_hex(8)}.tmp")  # short, however long the name is
+    building = target.with_name(f".newkinds-{secrets.token_hex(4)}.tmp")  # short, however long the name is
     try:
         yield building
         if target.is_dir():

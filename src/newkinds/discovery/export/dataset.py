@@ -26,7 +26,8 @@ Files = Literal["copy", "hardlink", "symlink"]
 DONE = {"copy": "copied", "hardlink": "hard-linked", "symlink": "linked"}
 AT_ONCE = 4  # files that are read or written at the same time
 TABLES = ("images.csv", "categories.csv", "missing.csv")
-T, U = TypeVar("T"), TypeVar("U")
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Picture(NamedTuple):
