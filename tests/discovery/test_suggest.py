@@ -124,6 +124,21 @@ def test_the_same_word_for_two_categories_is_said(run: Path) -> None:
     assert "=owl'" not in text  # it is called so
 
 
+def test_a_word_for_everything_is_no_name(run: Path) -> None:
+    """Known classes are different kinds: a word that comes first for several of them tells nothing apart."""
+    found = suggest_names(run, WORDS, sure({**dict.fromkeys(range(5), "oak"), 5: "owl"}), templates=PLAIN)
+    text = found.text()
+    assert text.count("'oak' comes first for 2 known classes too: it does not tell kinds apart here.") == 1
+    assert "newkinds merge" not in text
+    assert [line.split("#")[1] for line in text.splitlines() if "newkinds name" in line] == ["5=owl'"]
+    assert {one["id"]: one["accept"] is None for one in found.as_json()["suggestions"]} == {
+        2: True,
+        3: True,
+        4: True,
+        5: False,
+    }
+
+
 # ------------------------------------------------------------------------------------------------ what people decided
 def test_what_people_corrected_is_what_is_named(run: Path) -> None:
     found = Discovery.read(run)

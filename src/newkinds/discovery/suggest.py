@@ -56,6 +56,11 @@ class Suggestion:
     shared_with: list[Category]  # other categories with the same first proposal: are they the same kind?
     namesake: Category | None  # another category that is called like the first proposal already
 
+    @property
+    def is_vague(self) -> bool:
+        """Whether the first proposal comes first for several known classes too, which are certainly different kinds."""
+        return sum(not other.is_new for other in self.shared_with) > 1
+
 
 @dataclass(frozen=True)
 class Check:
@@ -89,16 +94,19 @@ class Suggestions:
         return len(self.of)
 
     def accept(self, suggestion: Suggestion) -> list[str] | None:
-        """The command that gives a category its first proposal, or None if it cannot have it or has it already."""
-        if not suggestion.proposals or suggestion.namesake is not None:
+        """The command that gives a category its first proposal; None if it cannot have it, has it already, or if the
+        proposal is vague."""
+        if not suggestion.proposals or suggestion.namesake is not None or suggestion.is_vague:
             return None
         word = suggestion.proposals[0].word
         same = word == suggestion.category.name
         return None if same else ["newkinds", "name", str(self.run), f"#{suggestion.category.id}={word}"]
 
     def merge(self, suggestion: Suggestion) -> list[str] | None:
-        """The command that makes a category one with those that have the same first proposal, or its name."""
-        others = [*suggestion.shared_with, *([suggestion.namesake] if suggestion.namesake else [])]
+        """The command that makes a category one with those that have the same first proposal, or its name; None if
+        there are none, or if the proposal is vague."""
+        named = [] if suggestion.namesake is None else [suggestion.namesake]
+        others = [] if suggestion.is_vague else [*suggestion.shared_with, *named]
         numbers = sorted({suggestion.category.id, *(other.id for other in others)})
         return ["newkinds", "merge", str(self.run), *(f"#{number}" for number in numbers)] if others else None
 
@@ -141,13 +149,17 @@ class Suggestions:
         return "\n\n".join(filter(None, parts))
 
     def _oddities(self) -> Iterator[str]:
-        said = set()
+        said, vague = set[tuple[str, ...]](), set[str]()
         for one in self:
             if not one.proposals:
                 yield f"{_called(one.category)} has no image that can be read, so nothing is proposed for it."
                 continue
             best, command = one.proposals[0], self.merge(one)
-            if command is None and (best.lead or 0) < 0:
+            if one.is_vague and best.word not in vague:
+                vague.add(best.word)
+                known = sum(not other.is_new for other in one.shared_with)
+                yield f"'{best.word}' comes first for {known} known classes too: it does not tell kinds apart here."
+            elif command is None and not one.is_vague and (best.lead or 0) < 0:
                 yield f"'{best.word}' fits {escaped(str(best.rival))} better than {_called(one.category)}."
             if command is None or tuple(command) in said:
                 continue
