@@ -6,8 +6,24 @@ by a real client.
     python benchmarks/studio.py --keep runs/drawn            # keep the drawn run, e.g. to look at it in the studio
 """
 
+import argparse
 import colorsys
+import http.client
+import json
+import os
+import platform
+import random
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
@@ -17,7 +33,8 @@ from safetensors.numpy import save
 from newkinds.data import load_table
 from newkinds.discovery.categories import Discovery, Member, category_names, category_of, write
 from newkinds.discovery.split import EMBEDDING
-from newkinds.runs.directory import RunDirectory
+from newkinds.runs.directory import EDITS, RunDirectory
+from newkinds.text import text_table
 
 DIMENSIONS = 192
 WRONG = 0.05  # share of the images that the drawn model puts into another category
@@ -77,6 +94,171 @@ def draw_run(
 def draw(folder: Path, images: int, categories: int) -> Path:
     """A run of drawn photos, all below `folder`."""
     photos = draw_photos(folder / "photos", images, categories)
-    data = {"name": "folder", "path": str(photos.resolve())}
+    data: dict[str, object] = {"name": "folder", "path": str(photos.resolve())}
     truth = [int(Path(path).name[:3]) for path in load_table(data).paths]
     return draw_run(folder / "run", data, truth, categories // 2)
+
+
+class Client:
+    """Asks a studio over one connection, as a browser does."""
+
+    def __init__(self, address: str) -> None:
+        self.port = int(address.split(":")[2].split("/")[0])
+        self.cookie = f"newkinds-studio-{self.port}={address.split('token=')[1]}"
+        self.connection = http.client.HTTPConnection("127.0.0.1", self.port)
+
+    def ask(self, path: str, body: dict[str, Any] | None = None) -> bytes:
+        headers = {"Cookie": self.cookie, "Content-Type": "application/json"}
+        self.connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body), headers)
+        answer = self.connection.getresponse()
+        content = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{path}: {answer.status} {content[:200]!r}")
+        return content
+
+    def state(self) -> dict[str, Any]:
+        return dict(json.loads(self.ask("/api/state")))
+
+
+@contextmanager
+def served(run: Path) -> Iterator[tuple[Client, float]]:
+    """A studio as a process of its own, and how long it took until it answered the first page (s)."""
+    started = time.perf_counter()
+    command = [sys.executable, "-m", "newkinds", "studio", str(run), "--no-browser", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=compiled()) as process:
+        assert process.stdout is not None
+        said = ""
+        while "token=" not in said:
+            said = process.stdout.readline()
+        client = Client(said.split()[-1])
+        client.ask("/")
+        yield client, time.perf_counter() - started
+        process.terminate()
+
+
+def compiled() -> dict[str, str]:
+    """The environment of a command whose modules are compiled already, as those of an installed package are."""
+    return {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(CODE)}
+
+
+CODE = Path(tempfile.gettempdir()) / "newkinds-benchmark-code"
+
+
+def timed(act: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    act()
+    return time.perf_counter() - started
+
+
+def row(what: str, times: list[float], target: str = "") -> list[str]:
+    p50, p95 = np.quantile(times, [0.5, 0.95]) * 1000
+    return [what, f"{len(times)}", f"{p50:.0f} ms", f"{p95:.0f} ms", target]
+
+
+def first_page(client: Client) -> None:
+    """All that a browser fetches before the wall stands: the page, its style and scripts, the state."""
+    page = client.ask("/").decode()
+    names = set(re.findall(r"/static/([\w.]+)", page))
+    waiting = list(names)
+    while waiting:
+        text = client.ask(f"/static/{waiting.pop()}").decode()
+        found = {f"{name}.js" for name in re.findall(r'from "\./(\w+)\.js"', text)} - names
+        names |= found
+        waiting += found
+    client.ask("/api/state")
+
+
+def edits_of(client: Client, count: int, seed: int = 0) -> list[float]:
+    """Mixed edits by one window that looks at what it gets: the time from the question to the whole answer."""
+    rng, state = random.Random(seed), client.state()
+    times = []
+    for number in range(count):
+        ids = [category["id"] for category in state["categories"] if category["size"]]
+        rows = rng.sample(range(state["images"]), 8)
+        first, second = rng.sample(ids, 2)
+        kinds: list[dict[str, Any]] = [
+            {"edit": "rename", "category": first, "name": f"kind {number}"},
+            {"edit": "move", "rows": rows, "to": second}, {"edit": "merge", "categories": [first], "into": second},
+            {"edit": "junk", "rows": rows}, {"edit": "undo"}, {"edit": "accept", "category": first},
+        ]  # fmt: skip
+        wanted = {**kinds[number % len(kinds)], "seen": state["revision"], "found": state["found"]}
+        started = time.perf_counter()
+        answer = client.ask("/api/edit", wanted)
+        times.append(time.perf_counter() - started)
+        state = json.loads(answer)["state"]
+    return times
+
+
+def commands_of(run: Path, count: int) -> Iterator[tuple[str, list[float], list[float]]]:
+    """For each verb the time of each command, on the clock and of the processor."""
+    members = RunDirectory(run).read_table("assignments.csv")
+    sizes = iter(range(count * 10))
+    verbs: dict[str, Callable[[], list[str]]] = {
+        "name": lambda: [f"#{next(sizes) % 40}=called {next(sizes)}"],
+        "move": lambda: [members[next(sizes)]["path"], "--to", "#50"],
+        "merge": lambda: [f"#{60 + next(sizes) % 30}", f"#{100 + next(sizes) % 30}"],
+        "undo": list,
+    }
+    newkinds = str(Path(sys.executable).with_name("newkinds"))
+
+    def call(*arguments: str) -> None:
+        subprocess.run([newkinds, *arguments], env=compiled(), capture_output=True, check=True)
+
+    for verb, arguments in verbs.items():
+        clock, processor = [], []
+        for _ in range(count):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            clock.append(timed(partial(call, verb, str(run), *arguments())))
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            processor.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+            if verb == "merge":  # so that there always are two to merge
+                call("undo", str(run))
+        yield verb, clock, processor
+
+
+def measure(run: Path, edits: int, commands: int) -> str:
+    with served(run):
+        pass  # compiles the modules
+    with served(run) as (client, start):
+
+        def asked(path: str, values: Iterable[int]) -> list[float]:
+            return [timed(partial(client.ask, path.format(value))) for value in values]
+
+        rows = [row("from the command to the first page", [start])]
+        rows.append(row("first page and wall", [timed(partial(first_page, client))], "1 s"))
+        rows.append(row("wall again", asked("/api/state", range(20))))
+        time.sleep(2)  # what is prepared in the background
+        ids = [category["id"] for category in client.state()["categories"]]
+        rows.append(row("members of a category", asked("/api/members/{}", ids)))
+        rows.append(row("nearest categories", asked("/api/nearest/{}", ids)))
+        rows.append(row("thumbnail, first time", asked("/thumb/{}.jpg", range(0, len(ids) * 10, 10))))
+        rows.append(row("preview of a split", asked("/api/parts/{}", ids[:20])))
+        rows.append(row("more like an image", asked("/api/similar/{}", range(50))))
+        rows.append(row("map, first time", asked("/api/map", [0])))
+        rows.append(row("edit in the studio", edits_of(client, edits), "100 ms"))
+    (run / EDITS).unlink()  # the commands begin with what was found
+    for verb, clock, processor in commands_of(run, commands):
+        rows.append(row(f"newkinds {verb}", clock, "100 ms"))
+        rows.append(row(f"newkinds {verb}, processor time", processor))
+    return text_table(["", "times", "p50", "p95", "target"], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=10_000)
+    parser.add_argument("--categories", type=int, default=200)
+    parser.add_argument("--edits", type=int, default=200, help="in the studio")
+    parser.add_argument("--commands", type=int, default=50, help="of each verb")
+    parser.add_argument("--keep", type=Path, help="folder for the drawn photos and run")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = chosen.keep or Path(temporary)
+        os.environ["NEWKINDS_CACHE"] = str(Path(temporary) / "caches")
+        run = folder / "run" if (folder / "run").is_dir() else draw(folder, chosen.images, chosen.categories)
+        print(measure(run, chosen.edits, chosen.commands))
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    print(f"\n{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, load average {load}")
+
+
+if __name__ == "__main__":
+    main()

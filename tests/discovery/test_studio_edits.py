@@ -3,6 +3,7 @@
 import io
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -165,7 +166,12 @@ def test_marks_are_there_once_they_are_prepared(window: Window) -> None:
     after = window.look()
     assert (before["marked"], after["marked"]) == (False, True)
     assert after["prepared"] > before["prepared"], "so that windows ask again"
+    assert window.card(GREY_ONES)["marks"] == []
     window.edit(edit="move", rows=window.rows(GREY_ONES)[2:], to=ODD_NAMES)
+    assert not window.state["marked"], "an edit does not wait for them"
+    ends = time.monotonic() + 10
+    while not window.look()["marked"] and time.monotonic() < ends:
+        time.sleep(0.1)
     assert "small" in window.card(GREY_ONES)["marks"], "of what is there now"
 
 

@@ -215,7 +215,8 @@ class Impatient(H11Protocol):
 def listening(port: int | None) -> socket.socket:
     """A socket on the loopback device: at this port, or at the usual one, or at any that is free."""
     for number in (PORT, 0) if port is None else (port,):
-        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        # with its protocol named: else asyncio leaves Nagle's algorithm on, and each answer waits for 40 ms
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         if os.name == "posix":  # start again at once; elsewhere it would let two studios have one port
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

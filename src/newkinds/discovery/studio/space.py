@@ -27,10 +27,6 @@ class Space:
         self._centres: dict[int, tuple[NDArray[np.float32], float]] = {}  # of each category: (P,) unit row, its spread
         self._reading, self._mapping, self._counting = threading.Lock(), threading.Lock(), threading.Lock()
 
-    @property
-    def is_read(self) -> bool:
-        return self._rows is not None
-
     def rows(self) -> NDArray[np.float32]:
         """(n, P) unit rows."""
         with self._reading:

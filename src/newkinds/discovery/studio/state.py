@@ -3,7 +3,7 @@ windows and commands may add to at any time."""
 
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ FACES = 6  # pictures of a category on the wall
 NEAREST = 8
 SIMILAR = 120
 MOST_HITS = 500  # images that a search shows
+MARK_AFTER = 0.7  # s without an edit
 OUTSIDE = 1.0  # `unlike` above this: like no category
 
 Json = dict[str, Any]
@@ -45,7 +46,6 @@ class Shown:
     undo: str | None  # what would be undone, in words
     redo: str | None
     cards: dict[int, Json] = field(default_factory=dict)  # of each category, as the wall shows it
-    marked: bool = False  # whether the cards have their marks
 
     def rows_of(self, category: int) -> NDArray[np.int64]:
         """Its images, least certain first."""
@@ -65,6 +65,7 @@ class Studio:
         self.run = RunDirectory(run)
         self._images = None if images is None else Path(images)
         self._lock = threading.RLock()
+        self._marking: threading.Timer | None = None
         self._open()
 
     def _open(self) -> None:
@@ -79,6 +80,7 @@ class Studio:
         self.space = Space(self.run, of, sum(not c.is_new for c in self._discovery.found_categories))
         self.sight = Sight(self.run)
         self._shown: Shown | None = None
+        self._marks: tuple[int, dict[int, list[str]]] = (-1, {})  # of which revision, and of each category
         self.prepared = 0  # grows when something is ready that was not there when a window asked
 
     def _stamp(self) -> str:
@@ -91,11 +93,34 @@ class Studio:
     def prepare(self) -> None:
         """What need not be there for the first page: which images there are, and the marks of categories."""
         self.pictures.look()
-        with suppress(NewkindsError):  # said where it is needed
-            self.space.spread(self.shown().of)
-        with self._lock:
-            self.prepared += 1
+        self.mark()
         self.pictures.tidy()
+
+    def mark(self) -> None:
+        """Find out which categories deserve a look, as they are now. An edit does not wait for that."""
+        from ..report.corrected import present_labels  # with the page's parts, which need not be there at the start
+
+        shown, discovery = self.shown(), self._discovery
+        marks: dict[int, list[str]] = {}
+        with suppress(NewkindsError):  # said where the embedding is needed
+            widths = self.space.spread(shown.of)
+            spread = np.array([widths[c.id] if c.id < len(widths) else np.nan for c in shown.categories])
+            with self._lock:
+                known = [category.name for category in discovery.found_categories if not category.is_new]
+                labels = present_labels(discovery, known)
+            by_name = marks_of(shown.categories, shown.members, labels, spread)
+            marks = {c.id: list(by_name[c.name]) for c in shown.categories if c.size}
+        with self._lock:
+            self._marks = (shown.revision, marks)
+            self.prepared += 1
+
+    def _mark_later(self) -> None:
+        """Once nothing was changed for a moment."""
+        if self._marking is not None:
+            self._marking.cancel()
+        self._marking = threading.Timer(MARK_AFTER, self.mark)
+        self._marking.daemon = True
+        self._marking.start()
 
     # -- what it shows ------------------------------------------------------------------------------------------
 
@@ -112,22 +137,20 @@ class Studio:
         with self._lock:
             self.version()
             revision = self._discovery.revision
-            marked = self.space.is_read
-            while self._shown is None or self._shown.revision != revision or self._shown.marked != marked:
+            while self._shown is None or self._shown.revision != revision:
                 discovery = self._discovery
                 members, categories, state = discovery.members, discovery.categories, discovery.corrections()
                 if discovery.revision == revision:  # nobody has edited meanwhile
                     of = np.fromiter((member.category_id for member in members), np.int64, len(members))
                     last, undone = state.in_force[-1:], state.undone[-1:]
                     says = [edits[0].get("says", edits[0]["edit"]) if edits else None for edits in (last, undone)]
-                    self._shown = Shown(revision, members, categories, of, says[0], says[1], marked=marked)
+                    self._shown = Shown(revision, members, categories, of, says[0], says[1])
                     self._shown.cards = self._cards(self._shown)
                 revision = discovery.revision
             return self._shown
 
     def _cards(self, shown: Shown) -> dict[int, Json]:
         """The categories as the wall shows them."""
-        marks = self._marks(shown) if shown.marked else {}
         decided = Counter(member.category_id for member in shown.members if member.status)
         strange = Counter(shown.of[self._strange].tolist())
         cards = {}
@@ -135,19 +158,10 @@ class Studio:
             faces = [self._row_of[path] for path in category.exemplars[:FACES]]
             cards[category.id] = {
                 "id": category.id, "name": category.name, "new": category.is_new, "size": category.size,
-                "confidence": category.confidence, "faces": faces, "marks": list(marks.get(category.name, ())),
+                "confidence": category.confidence, "faces": faces,
                 "decided": decided[category.id], "strange": strange[category.id],
             }  # fmt: skip
         return cards
-
-    def _marks(self, shown: Shown) -> Mapping[str, Sequence[str]]:
-        """Which categories deserve a look, by their names."""
-        from ..report.corrected import present_labels  # with the page's parts, which need not be there at the start
-
-        known = [category.name for category in self._discovery.found_categories if not category.is_new]
-        widths = self.space.spread(shown.of)
-        spread = np.array([widths[c.id] if c.id < len(widths) else np.nan for c in shown.categories])
-        return marks_of(shown.categories, shown.members, present_labels(self._discovery, known), spread)
 
     def state(self) -> Json:
         """The wall, and all that a window needs to know."""
@@ -159,12 +173,17 @@ class Studio:
                 f"{missing:,} of {len(stamps):,} images are not where they were: each is shown as a grey tile with "
                 "its name. If they have moved, stop the studio and start it with --images FOLDER."
             )
-        cards = [{**card, "faces": [[row, stamps[row]] for row in card["faces"]]} for card in shown.cards.values()]
+        revision, marks = self._marks
+        cards = [
+            {**card, "faces": [[row, stamps[row]] for row in card["faces"]], "marks": marks.get(number, [])}
+            for number, card in shown.cards.items()
+        ]
         return {
             "run": self.run.folder.resolve().name, "folder": str(self.run.folder.resolve()), **self.version(),
             "revision": shown.revision, "images": len(shown.members), "junk": int((shown.of == JUNK).sum()),
             "skipped": len(self._discovery.skipped), "categories": cards, "undo": shown.undo, "redo": shown.redo,
-            "marked": shown.marked, "problem": problem, "fields": self.sight.has_fields, "model": self.sight.has_model,
+            "marked": revision == shown.revision, "problem": problem, "fields": self.sight.has_fields,
+            "model": self.sight.has_model,
         }  # fmt: skip
 
     def members(self, category: int) -> Json:
@@ -275,6 +294,7 @@ class Studio:
                 if self._discovery.revision != seen:  # it fitted what the window showed, perhaps
                     self._shown = None
                 raise
+            self._mark_later()
             return {"says": says, "state": self.state()}
 
     def _make(self, wanted: Json, seen: int) -> str:
