@@ -57,8 +57,8 @@ def of_style(text: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built once, also if the tests run in several processes."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The site, and what building it said; built once, also if the tests run in several processes."""
     shared = tmp_path_factory.getbasetemp()
     shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
     out = shared / "site"
@@ -66,14 +66,22 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not (said := shared / "site.txt").is_file():
             build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", shared / "doctrees"]
             done = subprocess.run([*build, ROOT / "docs", out], capture_output=True, text=True)
-            said.write_text(done.stderr if done.returncode else "")
-    assert said.read_text() == ""
-    return out
+            said.write_text(f"{done.stderr}exit status {done.returncode}")
+    return out, said.read_text()
+
+
+@pytest.fixture(scope="module")
+def site(built: tuple[Path, str]) -> Path:
+    return built[0]
 
 
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[Path, Page]:
     return {file: Page(file.read_text(encoding="utf-8")) for file in site.rglob("*.html")}
+
+
+def test_it_is_built_without_a_warning(built: tuple[Path, str]) -> None:
+    assert built[1] == "exit status 0"
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[Path, Page]) -> None:
