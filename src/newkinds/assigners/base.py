@@ -72,7 +72,7 @@ class Assigner(nn.Module, ABC):
         What `forward` needs is kept in buffers, and so is saved. Random numbers come from torch's generator.
         """
 
-    def trial(self, known: int, categories: int) -> "Assigner":
+    def trial(self, known: int, categories: int) -> Self:
         """One like this for other data with so many categories, by which this one is judged; not fitted yet."""
         other = deepcopy(self)
         other.known, other.categories = known, categories

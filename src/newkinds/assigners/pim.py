@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from typing_extensions import Self
 
 from ..cluster import KMeans, SemiSupervisedKMeans
 from ..cluster.metrics import match_known
@@ -64,10 +65,9 @@ class PIM(Assigner):
         start = centres_of_classes(clustering, embedding, labels).to(embedding)
         self.weights.copy_(maximise_information(start, embedding, labels, weight, self.steps))
 
-    def trial(self, known: int, categories: int) -> Assigner:
+    def trial(self, known: int, categories: int) -> Self:
         """With the weight that was chosen, and as few steps as the search took."""
         other = super().trial(known, categories)
-        assert isinstance(other, PIM)
         other.entropy_weight = self.chosen_weight
         other.steps = min(self.steps, self.search_steps)
         return other
