@@ -52,7 +52,7 @@ class UNO(Method):
         self.finer_heads = nn.ModuleList(Head(dim, known, finer, config) for _ in range(over))
         self.register_buffer("running", torch.zeros(config.heads))  # each head's losses, summed over an epoch's steps
         self._best: int | None = None  # the head whose loss is lowest, once somebody has asked
-        self.register_load_state_dict_post_hook(lambda uno, _: setattr(uno, "_best", None))
+        self.register_load_state_dict_post_hook(_ask_again)
 
     def loss(self, step: Step) -> dict[str, Tensor]:
         features, labels = step.encoded.feature, step.batch.labels  # (2B, D), (B,)
@@ -109,3 +109,8 @@ class Head(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         return self.classifier(self.projection(features))
+
+
+def _ask_again(uno: "UNO", _: object) -> None:
+    """Other weights may have another best head."""
+    uno._best = None
