@@ -140,7 +140,9 @@ def test_it_can_be_counted_judged_and_assigned_again(run: Path, vectors: Path, r
 
 
 def test_a_method_may_be_trained_on_them(vectors: Path, tmp_path: Path) -> None:
-    settings = {"train": {"epochs": 2, "batch_size": 32}, "method": {"projection_hidden": 32}, "organizer": {"dropout": 0.1}}
+    settings = {
+        "train": {"epochs": 2, "batch_size": 32}, "method": {"projection_hidden": 32}, "organizer": {"dropout": 0.1},
+    }  # fmt: skip
     found = newkinds.discover(
         vectors / "vectors.npy", tmp_path / "run", labels=vectors / "labels.csv", k=6, method="simgcd",
         organizer="adapter", settings=settings,

@@ -41,9 +41,8 @@ def read_vectors(
 
 def table_of_vectors(files: Sequence[str | Path], width: int) -> Table:
     """The rows of one or more files, without labels; those of several are called FILE row-00000 and so on."""
-    parts = []
-    files = list(dict.fromkeys(map(Path, files)))
-    for file in files:
+    parts, named = [], list(dict.fromkeys(map(Path, files)))
+    for file in named:
         vectors = open_vectors(file)
         if vectors.shape[1] != width:
             held = f"vectors of {vectors.shape[1]} numbers, those of the run have {width}"
@@ -51,7 +50,7 @@ def table_of_vectors(files: Sequence[str | Path], width: int) -> Table:
         parts.append(vectors)
     names = [
         row if len(parts) == 1 else f"{file} {row}"
-        for file, part in zip(files, parts, strict=True)
+        for file, part in zip(named, parts, strict=True)
         for row in row_names(len(part))
     ]
     joined = parts[0] if len(parts) == 1 else np.concatenate([part.astype(np.float32) for part in parts])
@@ -97,7 +96,8 @@ def open_vectors(file: Path) -> NDArray[Any]:
         raise NewkindsError(f"{file} is of shape {found.shape}: vectors are a table (rows, numbers of each).")
     if found.dtype.kind != "f":
         raise NewkindsError(f"{file} holds {found.dtype}, not floating numbers: save it by {AS_FLOAT}.")
-    bad = np.concatenate([~(np.abs(part.astype(np.float64)) <= LARGEST).all(axis=1) for part in _pieces(found)])  # NaN is never below
+    # a comparison with NaN is never true
+    bad = np.concatenate([~(np.abs(part.astype(np.float64)) <= LARGEST).all(axis=1) for part in _pieces(found)])
     if bad.any():
         rows = np.flatnonzero(bad)
         shown = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")

@@ -230,6 +230,7 @@ def build_backbone(
         raise NewkindsError(f"image_size={image_size} is not a size in pixels; give e.g. {USUAL_SIZE}.")
     if (name == VECTORS) != (width is not None):
         raise NewkindsError(f"backbone.width={width} does not fit the backbone '{name}': it is for ready-made vectors.")
+    network: nn.Module
     if width is not None:
         network, preprocessing = ReadyMade(width), Preprocessing(1)
     else:

@@ -131,6 +131,8 @@ def _table(loaded: LoadedRun, images: Sequence[str | Path]) -> Table:
 
 def _views(loaded: LoadedRun, table: Table) -> Tensor:
     """(n, 3, H, W) uint8: up to COMPARED images, evenly from all that can be read."""
+    if loaded.config.backbone["width"] is not None:
+        raise NewkindsError(f"{loaded.run.folder} is of vectors: models are exported for images only.")
     preprocessing, views = loaded.model.encoder.backbone.preprocessing, []
     order = np.random.default_rng(0).permutation(len(table))
     for row in order.tolist():
