@@ -1,9 +1,12 @@
 """Corrections in the studio: every edit, two windows, a run that is discovered again, the model when it is needed."""
 
 import io
+import random
 import shutil
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from newkinds.discovery.categories import Discovery
 from newkinds.discovery.edits import _canonical, _check
 from newkinds.discovery.studio.sight import WITHOUT_FIELDS
 from newkinds.encoders.organizers import ORGANIZERS
+from newkinds.errors import NewkindsError
 from windows import GREY, IMAGES, PER_CLASS, Studio, Window, strange_run
 
 ODD_NAMES, GREY_ONES = 3, 4  # ids of the new categories
@@ -257,3 +261,30 @@ def test_the_first_page_needs_no_torch(run: Path) -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert said.stdout.strip() == "[]", said.stderr
+
+
+def test_what_is_shown_edit_by_edit_is_what_a_reader_sees_at_once(run: Path) -> None:
+    """After an edit only what it changed is made again; another reader makes all of it, and the log is the judge."""
+    found, rng = Discovery.read(run), random.Random(0)
+    for number in range(80):
+        ids, paths = [c.id for c in found.categories], [m.path for m in found.members]
+        edits: list[Callable[[], str]] = [
+            lambda: found.rename(rng.choice(ids), f"name {number}"),
+            lambda: found.merge(rng.sample(ids, 2)),
+            lambda: found.split(rng.choice(ids), 2),
+            lambda: found.move(rng.sample(paths, 3), rng.choice(ids)),
+            lambda: found.move(rng.sample(paths, 3), f"made {number}", new=True),
+            lambda: found.junk(rng.sample(paths, 1)),
+            lambda: found.accept(category=rng.choice(ids)),
+            found.undo,
+            found.redo,
+        ]
+        with suppress(NewkindsError, ValueError):  # nothing to redo, one category left …
+            rng.choice(edits)()
+        again, state = Discovery.read(run), found.corrections()
+        assert (again.members, again.categories) == (found.members, found.categories)
+        assert [m.category_id for m in found.members] == [state.category_of(path) for path in paths]
+        for category in found.categories:
+            inside = [m for m in found.members if m.category_id == category.id]
+            assert (category.size, category.name) == (len(inside), state.names[category.id])
+            assert {m.category for m in inside} <= {category.name}

@@ -135,8 +135,11 @@ class Discovery:
     def _shown(self) -> "_Seen":
         edits = self._log.edits()
         if self._seen is None or self._seen.edits != len(edits):
+            members = self.found_members
+            names = {category.id: category.name for category in self.found_categories}
+            as_found = _Seen(0, [], members, [member.category_id for member in members], {}, names)
             state = self._corrections(edits)
-            self._seen = _look_through(self.found_categories, self.found_members, state, self._seen)
+            self._seen = _look_through(self.found_categories, members, state, self._seen or as_found)
         return self._seen
 
     # -- what people correct -----------------------------------------------------------------------------------
@@ -308,36 +311,38 @@ class _Seen(NamedTuple):
     edits: int
     categories: list[Category]
     members: list[Member]
-    inside: dict[int, list[Member]]  # by the category's id
+    numbers: list[int]  # the category of each member
+    status: dict[str, str]
+    names: dict[int, str]
 
 
-def _look_through(found: Sequence[Category], members: list[Member], state: Corrections, before: _Seen | None) -> _Seen:
+def _look_through(found: Sequence[Category], members: list[Member], state: Corrections, before: _Seen) -> _Seen:
     """Categories and members as they are after the edits in force; what is as `before` is not made again."""
     is_new = {number: number >= len(found) or found[number].is_new for number in state.names}
-    names = {**state.names, JUNK: JUNK_NAME}
     now = {number: state.now(number) for number in {*range(len(found)), *state.place.values()}}
-    shown = []
-    for member, earlier in zip(members, members if before is None else before.members, strict=True):
-        place = state.place.get(member.path)
-        number = now[member.category_id if place is None else place]
-        status = "junk" if number == JUNK else state.status.get(member.path, "")
-        name = names[number]
-        if earlier.category_id != number or earlier.status != status or earlier.category != name:
+    placed = state.place.get
+    numbers = [now[placed(member.path, member.category_id)] for member in members]
+    names = {**state.names, JUNK: JUNK_NAME}
+    renamed = {number for number, name in names.items() if before.names.get(number) != name}
+    marked = {path for path, _ in state.status.items() ^ before.status.items()}
+    shown = list(before.members)
+    touched = renamed | (state.names.keys() - {category.id for category in before.categories})  # not as they were
+    for row, (number, earlier) in enumerate(zip(numbers, before.numbers, strict=True)):
+        if number != earlier or number in renamed or (marked and members[row].path in marked):
+            status = "junk" if number == JUNK else state.status.get(members[row].path, "")
             new = is_new.get(number, False)
-            earlier = member._replace(category=name, is_new=new, category_id=number, status=status)
-        shown.append(earlier)
-    inside: dict[int, list[Member]] = {number: [] for number in sorted(state.names)}
-    for member in shown:
-        if member.category_id != JUNK:
-            inside[member.category_id].append(member)
-    same = {} if before is None else {c.id: c for c in before.categories if before.inside[c.id] == inside.get(c.id)}
+            shown[row] = members[row]._replace(category=names[number], is_new=new, category_id=number, status=status)
+            touched |= {number, earlier}
+    inside: dict[int, list[Member]] = {number: [] for number in touched}
+    for number, member in zip(numbers, shown, strict=True):
+        if number in touched:
+            inside[number].append(member)
+    same = {category.id: category for category in before.categories if category.id not in touched}
     categories = [
-        same[number]
-        if number in same and same[number].name == state.names[number]
-        else category_of(number, state.names[number], is_new[number], of)
-        for number, of in inside.items()
+        same.get(number) or category_of(number, name, is_new[number], inside[number])
+        for number, name in sorted(state.names.items())
     ]
-    return _Seen(len(state.made), categories, shown, inside)
+    return _Seen(len(state.made), categories, shown, numbers, state.status, names)
 
 
 def category_of(number: int, name: str, is_new: bool, members: Sequence[Member]) -> Category:
