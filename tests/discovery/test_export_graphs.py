@@ -58,6 +58,9 @@ def cases() -> list[dict[str, Any]]:
 
 
 CASES = cases()
+# networks of timm: a ViT that pools its patches, CNNs with and without batch norms
+NETWORKS = ("test_vit2", "test_resnet", "test_convnext")
+CASES += [{"method": "gcd", "organizer": "patches", "backbone": name} for name in NETWORKS]
 
 
 def test_all_that_is_registered_is_exported_here() -> None:
@@ -79,6 +82,7 @@ def small_vit(size: int) -> VisionTransformer:
 def small_backbone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backbones, "tiny_vit", small_vit)
     monkeypatch.setattr(backbones, "load_weight_file", lambda network, file: None)
+    monkeypatch.setattr(backbones, "weights_file", lambda name, weights=None: None)  # random ones serve as well
 
 
 @pytest.fixture(scope="module")
@@ -91,13 +95,15 @@ def images() -> Tensor:
 
 def finished(
     images: Tensor, organizer: str = "none", method: str = "simgcd", assigner: str = "own",
-    whiten: float | str = "none", tuning: str | None = None, settings: dict[str, Any] | None = None,
+    whiten: float | str = "none", tuning: str | None = None, backbone: str = "tiny",
+    settings: dict[str, Any] | None = None,
 ) -> Model:  # fmt: skip
     """A model whose categories were found and calibrated, without training."""
     heads = small_heads(method, projection_hidden=16, projection_dim=8, output_dim=16, bank=8)
     config = resolve(
         {
-            "data": {"name": "creatures"}, "backbone": {"image_size": SIZE, "train_blocks": 1}, "k": K,
+            "data": {"name": "creatures"}, "k": K,
+            "backbone": {"name": backbone, "image_size": SIZE, "train_blocks": 1},
             "train": {"epochs": 1},
             "organizer": {"name": organizer}, "method": {"name": method, **heads}, "assigner": {"name": assigner},
             "embedding": {"whiten": whiten}, **({"tuning": {"name": tuning}} if tuning else {}),
@@ -141,7 +147,7 @@ def answers_of_onnx(program: torch.export.ExportedProgram, file: Path, some: lis
     return [session(images) for images in some]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['method']}-{case['organizer']}")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(str(value) for value in case.values()))
 def test_an_exported_model_says_the_same(case: dict[str, Any], images: Tensor, tmp_path: Path) -> None:
     """Three times: the run's own code, the torch code that was written out, the ONNX graph."""
     model = finished(images, **case)
