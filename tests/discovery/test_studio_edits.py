@@ -1,5 +1,6 @@
 """Corrections in the studio: every edit, two windows, a run that is discovered again, the model when it is needed."""
 
+import hashlib
 import io
 import random
 import shutil
@@ -7,13 +8,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from newkinds.discovery.categories import Discovery
-from newkinds.discovery.edits import _canonical, _check
+from newkinds.discovery.editlog import _canonical, _check
 from newkinds.discovery.studio.sight import WITHOUT_FIELDS
 from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.errors import NewkindsError
@@ -146,8 +148,9 @@ def test_a_damaged_log_is_a_sentence_and_nothing_is_lost(window: Window, run: Pa
     assert window.look()["categories"][0]["name"] == "kept"
     window.edit(edit="rename", category=1, name="also kept")
     assert [c.name for c in Discovery.read(run).categories][:2] == ["kept", "also kept"]
-    newer = _canonical({"n": 0, "edits": 99, "of": "x"})
-    (run / "edits.jsonl").write_text(f'{newer[:-1]},"check":"{_check(newer)}"}}\n')
+    newer = '{"edits":99,"n":0,"of":"x"}'
+    check = hashlib.sha256(newer.encode()).hexdigest()[:8]
+    (run / "edits.jsonl").write_text(f'{newer[:-1]},"check":"{check}"}}\n')
     assert "newer version" in window.ask("/api/state", status=400)["error"]
     assert "newer version" in window.edit(400, edit="undo")["error"]
 
@@ -268,18 +271,14 @@ def test_what_is_shown_edit_by_edit_is_what_a_reader_sees_at_once(run: Path) -> 
     found, rng = Discovery.read(run), random.Random(0)
     for number in range(80):
         ids, paths = [c.id for c in found.categories], [m.path for m in found.members]
+        one, some = rng.choice(ids), rng.sample(paths, 3)
         edits: list[Callable[[], str]] = [
-            lambda: found.rename(rng.choice(ids), f"name {number}"),
-            lambda: found.merge(rng.sample(ids, 2)),
-            lambda: found.split(rng.choice(ids), 2),
-            lambda: found.move(rng.sample(paths, 3), rng.choice(ids)),
-            lambda: found.move(rng.sample(paths, 3), f"made {number}", new=True),
-            lambda: found.junk(rng.sample(paths, 1)),
-            lambda: found.accept(category=rng.choice(ids)),
-            found.undo,
+            partial(found.rename, one, f"name {number}"), partial(found.merge, rng.sample([*ids, one], 2)),
+            partial(found.split, one, 2), partial(found.move, some, one), partial(found.junk, some[:1]),
+            partial(found.move, some, f"made {number}", new=True), partial(found.accept, category=one), found.undo,
             found.redo,
-        ]
-        with suppress(NewkindsError, ValueError):  # nothing to redo, one category left …
+        ]  # fmt: skip
+        with suppress(NewkindsError):  # nothing to redo, two that are one …
             rng.choice(edits)()
         again, state = Discovery.read(run), found.corrections()
         assert (again.members, again.categories) == (found.members, found.categories)
