@@ -15,7 +15,6 @@ import pytest
 from PIL import Image
 
 from newkinds.discovery.categories import Discovery
-from newkinds.discovery.editlog import _canonical, _check
 from newkinds.discovery.studio.sight import WITHOUT_FIELDS
 from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.errors import NewkindsError
