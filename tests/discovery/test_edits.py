@@ -212,11 +212,11 @@ def test_a_log_of_a_newer_version_is_neither_misread_nor_written_to(run: Path) -
     Discovery.read(run).rename("new-1", "one")
     text = (run / LOG).read_text()
     header = json.loads(text.strip().splitlines()[0])
-    from newkinds.discovery import edits
+    from newkinds.discovery import editlog
 
     header.pop("check")
-    line = edits._canonical({**header, "edits": 2})
-    newer = f'{line[:-1]},"check":"{edits._check(line)}"}}' + text[text.index("\n", 1) :]
+    line = editlog._canonical({**header, "edits": 2})
+    newer = f'{line[:-1]},"check":"{editlog._check(line)}"}}' + text[text.index("\n", 1) :]
     (run / LOG).write_text(newer)
     for attempt in (lambda: Discovery.read(run).members, lambda: Discovery.read(run).rename("new-2", "two")):
         with pytest.raises(NewkindsError, match="newer version of newkinds"):
@@ -247,3 +247,95 @@ def test_a_missing_edit_in_the_middle_is_named(run: Path) -> None:
     (run / LOG).write_text("\n".join(lines[:3] + lines[4:]))
     with pytest.raises(NewkindsError, match="edit 2 is missing"):
         Discovery.read(run).members  # noqa: B018
+
+
+def crafted(run: Path, *changes: dict) -> Path:
+    """Add lines to the log that no edit would write, with checksums that are right."""
+    from newkinds.discovery.editlog import _canonical, _check
+
+    Discovery.read(run).rename("new-1", "one")
+    for number, change in enumerate(changes, start=2):
+        line = _canonical({"n": number, "id": f"{number}", **change})
+        with open(run / LOG, "a") as log:
+            log.write(f'\n{line[:-1]},"check":"{_check(line)}"}}')
+    return run
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [{"edit": "merge", "into": 2, "categories": [2]}],
+        [{"edit": "merge", "into": 3, "categories": [2]}, {"edit": "move", "images": [], "to": 2, "name": "back"}],
+        [{"edit": "split", "category": 2, "parts": [{"id": 2, "name": "a", "images": []}, {"id": "x"}]}],
+        [{"edit": "split", "category": 2, "parts": [{"id": 3, "name": "taken", "images": []}]}],
+        [{"edit": "rename", "category": 2, "name": 5}],
+        [{"edit": "rename", "category": 2, "name": "a\x1b[31mb"}],
+        [{"edit": "rename", "category": 2, "name": "#3"}],
+        [{"edit": "move", "images": [], "to": -1, "name": "minus"}],
+        [{"edit": "undo"}, {"edit": "nonsense"}],
+        [{"edit": "__init__"}],
+    ],
+)
+def test_a_log_from_a_stranger_is_refused_in_a_sentence(run: Path, changes: list[dict]) -> None:
+    found = Discovery.read(crafted(run, *changes))
+    with pytest.raises(NewkindsError):
+        found.members  # noqa: B018
+
+
+def test_a_log_that_is_a_link_or_a_pipe_is_not_followed(run: Path, tmp_path: Path) -> None:
+    import os
+
+    victim = tmp_path / "profile"
+    victim.write_text("untouched")
+    (run / LOG).symlink_to(victim)
+    with pytest.raises(NewkindsError, match="link or a pipe"):
+        Discovery.read(run).rename("new-1", "one")
+    assert victim.read_text() == "untouched"
+    (run / LOG).unlink()
+    os.mkfifo(run / LOG)
+    with pytest.raises(NewkindsError, match="not a file"):
+        Discovery.read(run).members  # noqa: B018
+
+
+def test_threads_share_a_discovery(run: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    found = Discovery.read(run)
+    with ThreadPoolExecutor(6) as pool:
+        made = [pool.submit(found.rename, f"#{i % 3}", f"kind {i}") for i in range(60)]
+        seen = [pool.submit(lambda: len(found.members)) for _ in range(60)]
+        assert all(edit.result() for edit in made)
+        assert {look.result() for look in seen} == {36}
+    assert [edit["n"] for edit, _ in found.log()] == list(range(1, 61))
+
+
+def test_a_reader_of_an_earlier_assignment_starts_no_log(run: Path) -> None:
+    old = Discovery.read(run)
+    discovered(run, per_category=7)
+    with pytest.raises(EditConflict, match="found again"):
+        old.rename("new-1", "one")
+    assert Discovery.read(run).rename("new-1", "one")
+
+
+def test_a_copy_that_was_put_back_is_seen(run: Path) -> None:
+    found = Discovery.read(run)
+    found.rename("new-1", "one")
+    copy_of_log = (run / LOG).read_bytes()
+    found.rename("new-2", "two")
+    with open(run / LOG, "r+b") as log:  # the same file, as long as before
+        log.write(copy_of_log.ljust((run / LOG).stat().st_size, b"\n"))
+    assert {c.name for c in found.new} == {"one", "new-2", "new-3", "new-4"}
+
+
+@pytest.mark.parametrize("seen", [-1, 1, 999])
+def test_a_revision_that_never_was_is_refused(run: Path, seen: int) -> None:
+    with pytest.raises(EditConflict, match="no revision"):
+        Discovery.read(run).rename("new-1", "one", seen=seen)
+
+
+def test_names_in_both_places_are_told_apart(run: Path) -> None:
+    Discovery.read(run).rename("new-1", "corgi")
+    categories = json.loads((run / "categories.json").read_text())
+    categories[3]["name"] = "corgi"
+    (run / "categories.json").write_text(json.dumps(categories))
+    assert [c.name for c in Discovery.read(run).categories][2:4] == ["corgi", "corgi (#3)"]

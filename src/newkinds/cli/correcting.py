@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NewkindsError
 from ..files import json_text
-from ..text import show, text_table
+from ..text import escaped, show, text_table
 from .options import JSON, RUN, argument, choices, switch, verb
 
 if TYPE_CHECKING:
@@ -55,8 +55,10 @@ def _name(run: str, given: Sequence[str] = (), suggest: bool = False, as_json: b
     if chosen:
         raise NewkindsError(f"--{next(iter(chosen)).replace('_', '-')} is for --suggest: add that, or leave it out.")
     found = _read(run)
-    for pair in given:
-        old, new = _pair(pair, set(found.corrections().names.values()))
+    pairs = [_pair(pair, set(found.corrections().names.values())) for pair in given]
+    for old, _ in pairs:
+        found.category(old)  # all must exist before the first is renamed
+    for old, new in pairs:
         show(found.rename(old, new))
     if not given and as_json:
         show(json_text([asdict(category) for category in found.categories], "the list", indent=1))
@@ -197,5 +199,6 @@ def _log(run: str, as_json: bool = False) -> None:
     elif not history:
         show("nothing was corrected yet")
     else:
-        rows = [[f"{e['n']}", e["at"], e.get("says", e["edit"]), "" if ok else "undone"] for e, ok in history]
-        show("\n".join(f"{n:>4}  {at}  {says}{f'  ({state})' if state else ''}" for n, at, says, state in rows))
+        for edit, in_force in history:
+            says = escaped(str(edit.get("says", edit["edit"])))
+            show(f"{edit['n']:>4}  {edit.get('at', '')}  {says}{'' if in_force else '  (undone)'}")

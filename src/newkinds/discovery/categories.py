@@ -1,6 +1,7 @@
 """What was discovered: the categories, their members, and how sure each assignment is; read back from a run and
 corrected. Nothing here needs torch or numpy, so that an edit on the command line is made at once."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -9,13 +10,13 @@ from typing import Any, NamedTuple
 
 from ..errors import NewkindsError, Skipped, nearest
 from ..runs.directory import EDITS, RunDirectory
-from ..text import CONTROL, text_table
-from .edits import JUNK, JUNK_NAME, Corrections, Edit, EditLog, fingerprint, refuse_conflict, set_aside
+from ..text import escaped, text_table
+from .editlog import EditLog, fingerprint, set_aside
+from .edits import JUNK, JUNK_NAME, Corrections, Edit, EditConflict, refuse_conflict, usable_name
 
 ASSIGNMENT_COLUMNS = ("path", "given_label", "category", "category_id", "is_new", "confidence", "unlike")
 SKIPPED_COLUMNS = ("path", "reason")
 EXEMPLARS = 12
-LONGEST_NAME = 255  # bytes: a name may become that of a folder
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Discovery:
         self._found = dict(found)
         self._log = EditLog(self.run / EDITS, fingerprint(found))
         self._seen: _Seen | None = None
+        self._read_from = _stamp(self.run) if isinstance(members, _Rows) else None  # which file that was
 
     @classmethod
     def read(cls, run: str | Path) -> "Discovery":
@@ -275,9 +277,15 @@ class Discovery:
             state = self._corrections(edits)
             edit = change(state)
             if seen is not None:
+                if not 0 <= seen <= len(edits):
+                    raise EditConflict(f"there is no revision {seen}: the last one is {len(edits)}. Look again.")
                 refuse_conflict(edit, edits[seen:])
             return {**edit, "says": state.apply(edit)}
 
+        if self._read_from is not None and self._read_from != (now := _stamp(self.run)):
+            if Discovery.read(self.run)._log.of != self._log.of:
+                raise EditConflict(f"the categories of {self.run} were found again since you looked: look again.")
+            self._read_from = now
         return str(self._log.append(make)["says"])
 
     def _is_new(self, number: int) -> bool:
@@ -303,6 +311,12 @@ class Discovery:
         if found:
             raise NewkindsError(f"several images are called {image}, such as {found[0]} and {found[1]}: say which.")
         raise NewkindsError(f"{self.run} has no image {image}: name it as its assignments.csv does.")
+
+
+def _stamp(run: Path) -> tuple[int, int, int]:
+    """Of the table of assignments: another one has other categories."""
+    seen = (run / "assignments.csv").stat()
+    return seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
 class _Seen(NamedTuple):
@@ -360,7 +374,7 @@ def typical_first(members: Iterable[Member]) -> list[Member]:
 def _resolve(which: str | int, state: Corrections, or_new: bool = False) -> int:
     """The id of a category that is named by its id, by "#" and its id, or by its name; or what became of it."""
     number = which if isinstance(which, int) else next((n for n, name in state.names.items() if name == which), None)
-    if isinstance(which, str) and number is None and which[:1] == "#" and which[1:].isdecimal():
+    if isinstance(which, str) and number is None and re.fullmatch(r"#[0-9]{1,9}", which):
         number = int(which[1:])
     if number in state.names:
         return int(number)
@@ -373,22 +387,6 @@ def _resolve(which: str | int, state: Corrections, or_new: bool = False) -> int:
     raise NewkindsError(f"there is no category '{which}'.{hint}{make} `newkinds name RUN` lists all of them.")
 
 
-def usable_name(name: str) -> str:
-    """A name that some category may get, or why none may."""
-    import re
-
-    name = name.strip()
-    if not name:
-        raise NewkindsError("a name must not be empty.")
-    if re.search(f"[{CONTROL}]", name):
-        raise NewkindsError(f"the name {name!r} has a line break or a character that cannot be shown: leave it out.")
-    if len(name.encode()) > LONGEST_NAME:
-        raise NewkindsError(f"the name '{name[:40]}…' is longer than {LONGEST_NAME} bytes: choose a shorter one.")
-    if name == JUNK_NAME:
-        raise NewkindsError(f"'{JUNK_NAME}' means images that were thrown out: choose another name.")
-    return name
-
-
 def _free_name(name: str, state: Corrections, besides: int | None = None) -> str:
     """A name that no other category has."""
     name = usable_name(name)
@@ -398,8 +396,8 @@ def _free_name(name: str, state: Corrections, besides: int | None = None) -> str
 
 
 def _next_name(name: str, taken: set[str]) -> str:
-    """NAME-2, NAME-3 …, the first that is free."""
-    number = 2
+    """NAME-2, NAME-3 …, the first that is free; a class may be called after a folder whose name cannot be shown."""
+    name, number = escaped(name), 2
     while (made := f"{name}-{number}") in taken:
         number += 1
     return made

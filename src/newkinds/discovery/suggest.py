@@ -21,7 +21,8 @@ from ..errors import NewkindsError, Skipped
 from ..runs.directory import RunDirectory
 from ..text import escaped, text_table
 from ..training.device import choose_device
-from .categories import Category, Discovery, Member, typical_first, usable_name
+from .categories import Category, Discovery, Member, typical_first
+from .edits import usable_name
 from .originals import originals
 
 TEMPLATES = ("a photo of a {}.", "a close-up photo of a {}.", "a photo of the {} outdoors.", "a picture of one {}.")

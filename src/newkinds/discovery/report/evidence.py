@@ -12,7 +12,7 @@ from ...runs.counted import K_AUTO, read_count
 from ...runs.directory import RunDirectory
 from ...settings import flat
 from ..categories import Discovery
-from ..edits import fingerprint
+from ..editlog import fingerprint
 
 T = TypeVar("T")
 EVALUATION = "evaluation.json"
