@@ -3,6 +3,7 @@ written whole or not at all, and only where it was asked for."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shutil
@@ -21,6 +22,7 @@ from safetensors.torch import load_file, save
 import newkinds
 from newkinds import Discovery
 from newkinds.data.creatures import drawing
+from newkinds.data.images import open_image
 from newkinds.discovery.export import EXPORTS, prepared
 from newkinds.discovery.export import onnx as as_onnx
 from newkinds.discovery.export import torch as as_torch
@@ -139,6 +141,26 @@ def test_the_script_says_what_predict_says(
     if corrected:
         assert "zebra" in names.values()
         assert names[-1] == "(junk)"
+
+
+def test_the_script_sees_the_same_pixels(
+    run: Path, photos: Path, exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = exported("torch", run)
+    monkeypatch.syspath_prepend(str(folder))
+    for name in ("prepare", "images"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    prepare = importlib.import_module("prepare")
+    preprocessing = newkinds.load(run).model.encoder.backbone.preprocessing
+    shapes = [(73, 64), (64, 73), (65, 64), (300, 101), (101, 302), (73, 73), (40, 500)]
+    for number, shape in enumerate(shapes):
+        noise = np.random.default_rng(number).integers(0, 256, (shape[1], shape[0], 4 if number % 2 else 3))
+        file = tmp_path / f"{number}.png"
+        Image.fromarray(noise.astype(np.uint8)).save(file)
+        seen = preprocessing.centre_view(preprocessing.resize(open_image(file)))
+        assert np.array_equal(prepare.view(str(file))[0], (seen.float() / 255).numpy()), shape
+    for name in ("prepare", "images"):
+        del sys.modules[name]
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -1,4 +1,6 @@
-"""Opening image files that people really have: CMYK, 16-bit, animated, rotated by a tag, broken."""
+"""Opening image files that people really have: CMYK, 16-bit, animated, rotated by a tag, broken.
+
+Exported models have a copy of this file, so it imports numpy and Pillow alone, and nothing of newkinds."""
 
 from functools import cache
 from hashlib import sha256
