@@ -12,7 +12,8 @@ import yaml
 import newkinds
 from newkinds.assigners import ASSIGNERS
 from newkinds.cli import parser
-from newkinds.data import DATASETS, corrected
+from newkinds.data import DATASETS
+from newkinds.data.corrected import SETTINGS as OF_REFINED_RUNS
 from newkinds.encoders.backbones import build_backbone
 from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.methods import METHODS
@@ -31,7 +32,7 @@ BUILDERS = {
     "train": [TrainConfig],
 }
 SETTINGS = {section: {"name", *(s for b in builders for s in settings_of(b))} for section, builders in BUILDERS.items()}
-SETTINGS["data"] |= set(corrected.SETTINGS)  # of any data set, in a refined run
+SETTINGS["data"] |= set(OF_REFINED_RUNS)
 SETTINGS["organizer"] |= set(ORGANIZERS)  # settings that apply if that organizer is chosen
 
 
