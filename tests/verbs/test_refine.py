@@ -238,6 +238,9 @@ def test_a_refined_run_can_be_moved_judged_corrected_and_refined_again(run: Path
     moved = Path(newkinds.refine(run).run.rename(run.with_name("elsewhere")))
     assert run_cli("eval", moved)[0] == 0
     assert run_cli("report", moved)[0] == 0
+    other_way = newkinds.assign(moved, "ward", out=run.with_name("ward"))  # a copy has its own corrections
+    assert {m.path for m in other_way.members} == set(category_of(Discovery.read(moved)))
+    assert Run(other_way.run).config().data["corrections"] == str(run.with_name("ward").resolve() / "corrections.csv")
     found = Discovery.read(moved)
     found.accept(inside(found, third)[:2])
     again = newkinds.refine(moved)

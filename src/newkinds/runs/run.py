@@ -16,7 +16,7 @@ from .directory import CHECKSUMS, RunDirectory
 
 # settings that may change between two parts of one run, for they do not change its result
 # (images that moved are compared with those the run started with)
-FREE_TO_CHANGE = {"train.device", "train.workers", "data.root"}
+FREE_TO_CHANGE = {"train.device", "train.workers", "data.root", "data.corrections"}
 OURS = (CHECKSUMS, CORRECTIONS, "plan.json", "recipe.yaml", "plan")  # what may lie in a folder before there is a run
 # methods that had a switch published_… for each thing that as_published stands for now
 ONCE_SWITCHED = ("cms", "gcd", "legogcd", "selex")

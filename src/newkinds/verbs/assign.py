@@ -9,6 +9,7 @@ import torch
 
 from ..console import say, warn
 from ..data import load_table
+from ..data.corrected import CORRECTIONS
 from ..data.table import readable
 from ..discovery.categories import Discovery, category_names, read_names
 from ..discovery.finished import LoadedRun, read_features
@@ -23,7 +24,10 @@ from ..training.model import load_model
 
 CHANGED = ("assigner", "embedding")  # sections of the settings
 STALE = ("assignments.csv", "evaluation.json", "count.json", "count.png", "count_published.json", "count_published.png")
-COPIED = (IMAGES, "protocol.json", "metrics.jsonl", "skipped.csv", "timing.json", f"{K_AUTO}.json", f"{K_AUTO}.png")
+COPIED = (
+    IMAGES, CORRECTIONS, "protocol.json", "metrics.jsonl", "skipped.csv", "timing.json", f"{K_AUTO}.json",
+    f"{K_AUTO}.png",
+)  # fmt: skip
 
 
 def assign(
