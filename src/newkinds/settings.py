@@ -70,10 +70,13 @@ class PlainLoader(yaml.SafeLoader):
         read = super().construct_yaml_int if whole else super().construct_yaml_float
         return node.value if ":" in node.value else read(node)
 
+    def construct_date(self, node: yaml.ScalarNode) -> str:
+        return node.value
+
 
 PlainLoader.add_constructor("tag:yaml.org,2002:int", PlainLoader.construct_number)
 PlainLoader.add_constructor("tag:yaml.org,2002:float", PlainLoader.construct_number)
-PlainLoader.add_constructor("tag:yaml.org,2002:timestamp", PlainLoader.construct_yaml_str)
+PlainLoader.add_constructor("tag:yaml.org,2002:timestamp", PlainLoader.construct_date)
 
 
 def recipe_names() -> list[str]:

@@ -1,4 +1,4 @@
-"""Trainings that `test_distributed.py` runs in one process and, by torchrun, in several: several.py FOLDER [NAME…]."""
+"""Trainings that `test_distributed.py` runs in one process and, by torchrun, in two: several.py FOLDER [NAME…]."""
 
 import os
 import sys
@@ -6,27 +6,30 @@ from pathlib import Path
 from typing import Any
 
 import newkinds
+from newkinds.runs.run import Run
 from newkinds.training.distributed import joined
 
 SMALL = {
     "data": {"categories": 6, "per_category": 12},
-    "train": {"epochs": 2, "batch_size": 22, "lr": 0.02, "start": "none"},
+    "train": {"epochs": 2, "batch_size": 23, "lr": 0.02, "cache_views": 0},  # 23 images: one process has one more
 }
-HEADS = {"method": {"output_dim": 256, "projection_hidden": 32}}
+CONTRASTIVE = {"method": {"output_dim": 256, "projection_hidden": 32}}
 CASES: dict[str, dict[str, Any]] = {
-    # dropout makes the two views, of tokens from a cache
-    "dropout": {"method": "simgcd", "organizer": "adapter", "settings": [SMALL, {"organizer": {"dropout": 0.5}, "train": {"cache_views": 1}}]},
+    # dropout alone makes the two views, of tokens from a cache
+    "dropout": {
+        "method": "simgcd",
+        "organizer": "adapter",
+        "settings": [SMALL, {"organizer": {"dropout": 0.5}, "train": {"cache_views": 1}}],
+    },
     # clusters the whole set before each epoch, with random numbers
-    "hierarchy": {"method": "selex", "organizer": "cpf", "settings": [SMALL]},
+    "hierarchy": {"method": "selex", "organizer": "cpf", "settings": [SMALL, CONTRASTIVE]},
     # an averaged teacher with views of its own
-    "teacher": {"method": "mugcd", "settings": [SMALL]},
+    "teacher": {"method": "mugcd", "start": "none", "settings": [SMALL]},
     # losses of the organizer, which are means over images
-    "slots": {"method": "gcd", "organizer": "slots", "settings": [SMALL]},
+    "slots": {"method": "gcd", "organizer": "slots", "settings": [SMALL, CONTRASTIVE]},
     # weights that wait for their turn
-    "turns": {"method": "sptnet", "settings": [SMALL, {"tuning": {"alternate": 1}}]},
-    # random numbers in the loss
-    "queue": {"method": "uno", "settings": [SMALL]},
-}  # fmt: skip
+    "turns": {"method": "sptnet", "start": "none", "settings": [SMALL, {"tuning": {"alternate": 1}}]},
+}
 
 
 def train_all(folder: Path, names: list[str]) -> None:
@@ -34,12 +37,27 @@ def train_all(folder: Path, names: list[str]) -> None:
         newkinds.discover("creatures", folder / name, page=False, **CASES[name])
 
 
+
+
+def stop_after_an_epoch() -> None:
+    """What a kill after the first epoch leaves behind."""
+    save_state = Run.save_state
+
+    def save_and_stop(run: Run, state: dict[str, Any]) -> None:
+        save_state(run, state)
+        os._exit(9)
+
+    Run.save_state = save_and_stop  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
     folder, *names = sys.argv[1:]
     with joined() as help_them:
-        if help_them is None:
-            train_all(Path(folder), names)
-        elif os.environ.get("DIES"):
-            os._exit(3)
-        else:
+        if help_them is not None:
+            if os.environ.get("NEWKINDS_TEST_DIES"):
+                os._exit(3)
             help_them()
+        else:
+            if os.environ.get("NEWKINDS_TEST_STOPS"):
+                stop_after_an_epoch()
+            train_all(Path(folder), names)
