@@ -14,7 +14,7 @@ from newkinds.discovery.categories import Discovery
 from windows import Served, draw_run
 
 CREATURES = {"name": "creatures", "categories": 16, "per_category": 30, "seed": 3}
-COLOURS = 128  # of a picture that is kept: small files
+COLOURS = 220  # of a picture that is kept: small files
 WAIT = 20  # s, on a machine that does other things as well
 
 

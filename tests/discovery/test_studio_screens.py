@@ -50,7 +50,7 @@ def test_on_a_phone(chromium: Browser, creatures: Path) -> None:
         .map((e) => e.getBoundingClientRect()).filter((box) => box.height < 32).length"""
     assert screen.browser.execute_script(small) == 0, "a finger hits it"
     screen.click('.card[data-id="9"]')
-    screen.until(lambda: screen.text("h1") == "new-2" and screen.tiles())
+    screen.until(lambda: screen.text("h1") == "new-2" and screen.tiles() and screen.all(".near"))
     assert width(screen) <= PHONE[0]
     path = screen.tiles()[0]
     touch(screen, ".tile[data-index='0']", long=True)
