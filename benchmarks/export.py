@@ -17,7 +17,9 @@ import numpy as np
 import yaml
 from PIL import Image
 
-from newkinds.discovery.categories import Discovery, Member, category_names, category_of, write
+from newkinds.discovery.categories import Discovery
+from newkinds.discovery.kinds import Member, category_names, category_of
+from newkinds.discovery.stored import write
 from newkinds.runs.directory import RunDirectory
 from newkinds.text import text_table
 

@@ -31,8 +31,10 @@ from PIL import Image
 from safetensors.numpy import save
 
 from newkinds.data import load_table
-from newkinds.discovery.categories import Discovery, Member, category_names, category_of, write
+from newkinds.discovery.categories import Discovery
+from newkinds.discovery.kinds import Member, category_names, category_of
 from newkinds.discovery.split import EMBEDDING
+from newkinds.discovery.stored import write
 from newkinds.runs.directory import EDITS, RunDirectory
 from newkinds.text import text_table
 
@@ -109,7 +111,8 @@ class Client:
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> bytes:
         headers = {"Cookie": self.cookie, "Content-Type": "application/json"}
-        self.connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body), headers)
+        how = "GET" if body is None else "POST"
+        self.connection.request(how, path, None if body is None else json.dumps(body), headers)
         answer = self.connection.getresponse()
         content = answer.read()
         if answer.status != 200:

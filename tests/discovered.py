@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
-from newkinds.discovery.categories import Discovery, Member, category_names, category_of, write
+from newkinds.discovery.categories import Discovery
+from newkinds.discovery.kinds import Member, category_names, category_of
+from newkinds.discovery.stored import write
 from newkinds.runs.directory import RunDirectory
 
 DIM = 16

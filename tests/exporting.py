@@ -7,7 +7,9 @@ from pathlib import Path
 import yaml
 
 from conftest import save_image
-from newkinds.discovery.categories import Discovery, Member, category_of, write
+from newkinds.discovery.categories import Discovery
+from newkinds.discovery.kinds import Member, category_of
+from newkinds.discovery.stored import write
 from newkinds.runs.directory import RunDirectory
 from newkinds.text import unescaped
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from newkinds.discovery.categories import Category, Member
+from newkinds.discovery.kinds import Category, Member
 from newkinds.discovery.marks import disagree, marks_of, unusually_high
 
 

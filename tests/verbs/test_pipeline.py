@@ -19,8 +19,9 @@ import newkinds
 from conftest import TINY_TRAINING, save_image
 from newkinds.cluster.metrics import clustering_accuracy
 from newkinds.data import load_table
-from newkinds.discovery.categories import category_names, unlike_text
 from newkinds.discovery.finished import unlike_of
+from newkinds.discovery.kinds import category_names
+from newkinds.discovery.stored import unlike_text
 from newkinds.errors import NewkindsError
 from newkinds.runs.run import Run
 from newkinds.training.model import load_model

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from ..runs.directory import RunDirectory
 from ..text import percent, text_table, visible
-from .categories import Category, Discovery
+from .categories import Discovery
 from .described import Described
+from .kinds import Category
 
 PREDICT = "newkinds predict THIS_FOLDER image.jpg more-images/"
 MOST_NAMED = 30  # categories of a sort that are listed one by one

@@ -2,9 +2,7 @@
 corrected. Nothing here needs torch or numpy, so that an edit on the command line is made at once."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,38 +11,8 @@ from ..runs.directory import EDITS, RunDirectory
 from ..text import escaped, text_table
 from .editlog import EditLog, fingerprint, set_aside
 from .edits import JUNK, JUNK_NAME, Corrections, Edit, EditConflict, refuse_conflict, usable_name
-
-ASSIGNMENT_COLUMNS = ("path", "given_label", "category", "category_id", "is_new", "confidence", "unlike")
-SKIPPED_COLUMNS = ("path", "reason")
-EXEMPLARS = 12
-
-
-@dataclass(frozen=True)
-class Category:
-    """A known class or a discovered one. Its id never changes, whatever it is called."""
-
-    id: int
-    name: str
-    is_new: bool
-    size: int  # images assigned to it
-    confidence: float  # mean over them; 0 if there are none
-    exemplars: list[str]  # paths of its most typical images, best first
-
-
-class Member(NamedTuple):
-    """One image: what its label said, and the category the model (or a person) puts it in.
-
-    Labelled images are assigned too: if the two differ, one of them deserves a look.
-    """
-
-    path: str
-    given_label: str | None
-    category: str
-    is_new: bool
-    confidence: float  # that the model is right
-    unlike: float | None = None  # distance to its category; above 1, it is none of these. None: of an old run
-    category_id: int = JUNK
-    status: str = ""  # "": as the model found it; else "moved", "accepted" or "junk" by a person
+from .kinds import Category, Member, category_of
+from .stored import Rows, read_categories, read_skipped
 
 
 class Discovery:
@@ -58,16 +26,17 @@ class Discovery:
     """
 
     def __init__(
-        self, run: str | Path, categories: list[Category], members: "list[Member] | _Rows", skipped: list[Skipped]
+        self, run: str | Path, categories: list[Category], members: list[Member] | Rows, skipped: list[Skipped]
     ) -> None:
         """Categories and members as the model found them; what people corrected is read from the run's log."""
         self.run = Path(run)
         self.found_categories, self._found_members, self.skipped = categories, members, skipped
-        found = members.places() if isinstance(members, _Rows) else [(m.path, m.category_id) for m in members]
+        found = members.places() if isinstance(members, Rows) else [(m.path, m.category_id) for m in members]
         self._found = dict(found)
         self._log = EditLog(self.run / EDITS, fingerprint(found))
+        self._state: Corrections | None = None
         self._seen: _Seen | None = None
-        self._read_from = _stamp(self.run) if isinstance(members, _Rows) else None  # which file that was
+        self._read_from = _stamp(self.run) if isinstance(members, Rows) else None  # which file that was
 
     @classmethod
     def read(cls, run: str | Path) -> "Discovery":
@@ -79,12 +48,12 @@ class Discovery:
             raise NewkindsError(f"{directory.folder} {why}: it has no assignments.csv (newkinds discover makes one).")
         entries = read_categories(directory)
         categories = [Category(**{**entry, "id": number}) for number, entry in enumerate(entries)]
-        return cls(run, categories, _Rows(directory, categories), _read_skipped(directory))
+        return cls(run, categories, Rows(directory, categories), read_skipped(directory))
 
     @property
     def found_members(self) -> list[Member]:
         """All images as the model assigned them."""
-        if isinstance(self._found_members, _Rows):
+        if isinstance(self._found_members, Rows):
             self._found_members = self._found_members.members()
         return self._found_members
 
@@ -116,7 +85,10 @@ class Discovery:
 
     def corrections(self) -> Corrections:
         """What the edits in force make of the categories that were found."""
-        return self._corrections(self._log.edits())
+        edits = self._log.edits()
+        if self._state is None or len(self._state.made) != len(edits):
+            self._state = self._corrections(edits)
+        return self._state
 
     def log(self) -> list[tuple[Edit, bool]]:
         """Every edit ever made, and whether it is still in force."""
@@ -135,12 +107,11 @@ class Discovery:
         return Corrections({c.id: c.name for c in self.found_categories}, self._found, edits)
 
     def _shown(self) -> "_Seen":
-        edits = self._log.edits()
-        if self._seen is None or self._seen.edits != len(edits):
+        state = self.corrections()
+        if self._seen is None or self._seen.edits != len(state.made):
             members = self.found_members
             names = {category.id: category.name for category in self.found_categories}
             as_found = _Seen(0, [], members, [member.category_id for member in members], {}, names)
-            state = self._corrections(edits)
             self._seen = _look_through(self.found_categories, members, state, self._seen or as_found)
         return self._seen
 
@@ -359,18 +330,6 @@ def _look_through(found: Sequence[Category], members: list[Member], state: Corre
     return _Seen(len(state.made), categories, shown, numbers, state.status, names)
 
 
-def category_of(number: int, name: str, is_new: bool, members: Sequence[Member]) -> Category:
-    """A category of these members: its mean confidence, its most typical images."""
-    typical = typical_first(members)[:EXEMPLARS]
-    mean = sum(member.confidence for member in members) / max(len(members), 1)
-    return Category(number, name, is_new, len(members), round(mean, 4), [member.path for member in typical])
-
-
-def typical_first(members: Iterable[Member]) -> list[Member]:
-    """Those of which the model is surest come first."""
-    return sorted(members, key=lambda member: -member.confidence)
-
-
 def _resolve(which: str | int, state: Corrections, or_new: bool = False) -> int:
     """The id of a category that is named by its id, by "#" and its id, or by its name; or what became of it."""
     number = which if isinstance(which, int) else next((n for n, name in state.names.items() if name == which), None)
@@ -401,131 +360,6 @@ def _next_name(name: str, taken: set[str]) -> str:
     while (made := f"{name}-{number}") in taken:
         number += 1
     return made
-
-
-def category_names(known: Sequence[str], k: int) -> list[str]:
-    """Names for all categories: the known classes', then new-1, new-2, … (with another word if that is taken).
-
-    >>> category_names(["cat", "dog"], 4)
-    ['cat', 'dog', 'new-1', 'new-2']
-    """
-    word = "new"
-    while any(name.startswith(f"{word}-") for name in known):
-        word = f"discovered-{word}"
-    width = len(str(k - len(known)))
-    return [*known, *(f"{word}-{i:0{width}d}" for i in range(1, k - len(known) + 1))]
-
-
-def write(discovery: Discovery, run: RunDirectory) -> None:
-    """`skipped.csv`, `categories.json` and, last, `assignments.csv`: if that exists, so do the others.
-
-    They hold what the model found; what people correct stays in the log.
-    """
-    if (aside := discovery.set_other_edits_aside()) is not None:
-        from ..console import warn
-
-        warn(f"other categories were found than before: what was corrected in those is kept in {aside}.")
-    write_skipped(discovery.skipped, run)
-    run.write_json("categories.json", [asdict(category) for category in discovery.found_categories])
-    run.write_table("assignments.csv", ASSIGNMENT_COLUMNS, [member_row(m) for m in discovery.found_members])
-
-
-def member_row(m: Member) -> tuple[Any, ...]:
-    """An image as `assignments.csv` has it."""
-    new, sure = str(m.is_new).lower(), f"{m.confidence:.4f}"
-    return m.path, m.given_label or "", m.category, m.category_id, new, sure, unlike_text(m.unlike)
-
-
-def unlike_text(unlike: float | None) -> str:
-    return "" if unlike is None else f"{unlike:.3f}"
-
-
-def write_skipped(skipped: Sequence[Skipped], run: RunDirectory) -> None:
-    run.write_table("skipped.csv", SKIPPED_COLUMNS, [(s.path, s.reason) for s in skipped])
-
-
-def _read_skipped(run: RunDirectory) -> list[Skipped]:
-    rows = run.read_table("skipped.csv") if run.path("skipped.csv").is_file() else []
-    return [Skipped(row["path"], row["reason"]) for row in rows]
-
-
-class _Rows:
-    """The rows of `assignments.csv`. They become members when these are asked for: most edits need only the paths."""
-
-    def __init__(self, run: RunDirectory, categories: Sequence[Category]) -> None:
-        columns, self.rows = run.read_rows("assignments.csv")
-        self.file, self.categories = run.path("assignments.csv"), categories
-        self.column = {name: place for place, name in enumerate(columns)}
-
-    def places(self) -> list[tuple[str, int]]:
-        """Path and category of each image."""
-        with self._expected():
-            path = self.column["path"]
-            if (number := self.column.get("category_id")) is None:
-                return list(zip([row[path] for row in self.rows], self._by_name(), strict=True))
-            found = [(row[path], int(row[number])) for row in self.rows]
-            if not all(0 <= category < len(self.categories) for _, category in found):
-                raise IndexError("a category that is not there")
-            return found
-
-    def members(self) -> list[Member]:
-        """The images; their categories are called as they are now, not as they were when the table was written."""
-        with self._expected():
-            label, sure, unlike = (self.column.get(name) for name in ("given_label", "confidence", "unlike"))
-            if label is None or sure is None:
-                raise KeyError("given_label" if label is None else "confidence")
-            made = []
-            for row, (path, number) in zip(self.rows, self.places(), strict=True):
-                category = self.categories[number]
-                far = float(row[unlike]) if unlike is not None and row[unlike] else None
-                made.append(
-                    Member(path, row[label] or None, category.name, category.is_new, float(row[sure]), far, number)
-                )
-            return made
-
-    def _by_name(self) -> Iterator[int]:
-        """Categories in a run of version 0.1, whose table names them as `categories.json` did then."""
-        number_of = {category.name: category.id for category in self.categories}
-        defaults = category_names([c.name for c in self.categories if not c.is_new], len(self.categories))
-        for row in self.rows:
-            name = row[self.column["category"]]
-            yield number_of[name] if name in number_of else defaults.index(name)
-
-    @contextmanager
-    def _expected(self) -> Iterator[None]:
-        try:
-            yield
-        except (KeyError, ValueError, IndexError) as error:
-            raise NewkindsError(
-                f"{self.file} is damaged or does not fit categories.json ({error}): delete it and run newkinds "
-                "discover again."
-            ) from None
-
-
-def read_categories(run: RunDirectory) -> list[dict[str, Any]]:
-    """The entries of `categories.json`; people may have changed the names in it."""
-    file = run.path("categories.json")
-    entries = run.read_json("categories.json")
-    try:
-        wanted = ("name", "is_new", "size", "confidence", "exemplars")
-        made = [{name: entry[name] for name in wanted} for entry in entries]
-        if not all(isinstance(entry["name"], str) and entry["name"] for entry in made):
-            raise TypeError
-    except (TypeError, KeyError):
-        raise NewkindsError(f"{file} is not a list of categories with names.") from None
-    if len({entry["name"] for entry in made}) < len(made):
-        raise NewkindsError(f"{file} gives two categories the same name: make them differ.")
-    return made
-
-
-def read_names(run: RunDirectory, known: Sequence[str], k: int) -> list[str]:
-    """Category names of a run: those in `categories.json` (people edit them), else the default ones."""
-    if not run.path("categories.json").is_file():
-        return category_names(known, k)
-    names = [entry["name"] for entry in read_categories(run)]
-    if len(names) != k:
-        raise NewkindsError(f"{run.path('categories.json')} has {len(names)} categories, the model has {k}.")
-    return names
 
 
 def summary(discovery: Discovery) -> str:

@@ -27,12 +27,14 @@ from ..training.cache import TokenCache
 from ..training.device import choose_device
 from ..training.embedding import Embedded, embed, fields_of
 from ..training.model import Model, load_model
-from .categories import Discovery, Member, category_of, read_names, write
+from .categories import Discovery
 from .described import DESCRIBED, Described, TypicalFields, lacking, write_described
 from .edits import JUNK, JUNK_NAME
+from .kinds import Member, category_of
 from .lens import Lens
 from .originals import originals
 from .split import EMBEDDING
+from .stored import read_names, write
 
 FIELD_IMAGES = 6  # images whose primitive fields are drawn on the page
 

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .categories import Category, Member
+from .kinds import Category, Member
 
 Mark = Literal["mixed", "small", "unsure"]
 

@@ -13,7 +13,7 @@ from ..data.vectors import NAME as READY_MADE
 from ..data.vectors import no_picture
 from ..errors import NewkindsError, reason_of
 from ..runs.directory import RunDirectory
-from .categories import Member
+from .kinds import Member
 
 WHERE = "If the images have moved, say where they are now by --images FOLDER."
 

@@ -21,8 +21,9 @@ from ..errors import NewkindsError, Skipped
 from ..runs.directory import RunDirectory
 from ..text import escaped, text_table
 from ..training.device import choose_device
-from .categories import Category, Discovery, Member, typical_first
+from .categories import Discovery
 from .edits import usable_name
+from .kinds import Category, Member, typical_first
 from .originals import originals
 
 TEMPLATES = ("a photo of a {}.", "a close-up photo of a {}.", "a photo of the {} outdoors.", "a picture of one {}.")

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from ..data.corrected import NOWHERE, Correction
 from ..errors import NewkindsError
 from ..text import text_table
-from .categories import Discovery, Member
+from .categories import Discovery
 from .edits import JUNK
+from .kinds import Member
 from .lens import Lens
 
 SHOWN = 20  # images that changed their category and are named, the surest first

@@ -15,8 +15,9 @@ from ..data.splits import split_checksum
 from ..data.table import Table
 from ..data.vectors import NAME as READY_MADE
 from ..data.vectors import true_table
-from ..discovery.categories import Discovery, Member
+from ..discovery.categories import Discovery
 from ..discovery.finished import ensure_assigned, ensure_complete, load
+from ..discovery.kinds import Member
 from ..discovery.report.build import PAGE, write_card, write_page
 from ..discovery.report.evidence import EVALUATION, state_of
 from ..errors import NewkindsError

@@ -11,8 +11,10 @@ from ..console import say, warn
 from ..data import load_table
 from ..data.corrected import CORRECTIONS
 from ..data.table import readable
-from ..discovery.categories import Discovery, category_names, read_names
+from ..discovery.categories import Discovery
 from ..discovery.finished import LoadedRun, read_features
+from ..discovery.kinds import category_names
+from ..discovery.stored import read_names
 from ..errors import NewkindsError
 from ..runs.config import OWN, resolve
 from ..runs.counted import K_AUTO

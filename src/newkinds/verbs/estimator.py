@@ -19,7 +19,7 @@ from ..assigners.whitening import Whitening
 from ..cluster.count import COUNTERS, Count, by_shape
 from ..cluster.points import UNLABELLED, whole_number
 from ..data.given import are_images, table_of_images
-from ..discovery.categories import category_names
+from ..discovery.kinds import category_names
 from ..encoders.auto import AUTO, choose_backbone
 from ..encoders.backbones import VECTORS
 from ..encoders.encoder import Encoder, frozen_encoder

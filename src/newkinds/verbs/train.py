@@ -12,9 +12,9 @@ from ..console import say, warn
 from ..data import load_table
 from ..data.table import Table, readable, require_discoverable
 from ..discovery.card import run_card
-from ..discovery.categories import write_skipped
 from ..discovery.described import Described
 from ..discovery.finished import LoadedRun
+from ..discovery.stored import write_skipped
 from ..errors import NewkindsError
 from ..evaluation.judge import score_unlabelled
 from ..runs.config import Config

@@ -15,8 +15,9 @@ from ...errors import NewkindsError, Skipped
 from ...files import csv_text, json_text, write_whole
 from ...runs.directory import RunDirectory
 from ...text import visible
-from ..categories import Category, Discovery, Member
+from ..categories import Discovery
 from ..edits import JUNK
+from ..kinds import Category, Member
 from ..originals import WHERE, originals
 from .base import EXPORTS
 from .names import Names

@@ -11,8 +11,9 @@ from ..._version import __version__
 from ...files import write_whole
 from ...runs.directory import RunDirectory
 from ...text import visible
-from ..categories import Discovery, Member
+from ..categories import Discovery
 from ..edits import JUNK
+from ..kinds import Member
 from .dataset import DataSet, Picture, data_set, record
 
 

@@ -17,10 +17,11 @@ from ...data.table import Table
 from ...errors import NewkindsError
 from ...runs.directory import RunDirectory
 from ..card import run_card
-from ..categories import Discovery, Member
+from ..categories import Discovery
 from ..described import Described, read_described
 from ..edits import JUNK
 from ..figures.fields import field_overlays
+from ..kinds import Member
 from ..marks import MEANINGS, marks_of
 from ..originals import originals
 from ..relations import relate

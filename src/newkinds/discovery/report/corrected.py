@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ..categories import Category, Discovery, Member
+from ..categories import Discovery
 from ..edits import JUNK, Corrections
+from ..kinds import Category, Member
 from . import ByHand, LogLine
 from .pictures import Pictures
 

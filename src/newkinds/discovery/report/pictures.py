@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...data.table import Table
-from ..categories import Member
 from ..edits import JUNK
+from ..kinds import Member
 from . import Shown
 from .sheets import Sheet, Tile, draw_sheets
 

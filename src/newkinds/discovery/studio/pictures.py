@@ -19,7 +19,7 @@ from ...data.vectors import no_picture
 from ...errors import NewkindsError
 from ...runs.directory import RunDirectory
 from ...training.store import CacheUnavailable, cache_root
-from ..categories import Member
+from ..kinds import Member
 from ..originals import originals
 
 THUMBNAIL, LARGE = 224, 1400  # px of the longer side

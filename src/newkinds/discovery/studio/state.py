@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from ...errors import NewkindsError
 from ...runs.directory import RunDirectory
-from ..categories import Category, Discovery, Member
+from ..categories import Discovery
 from ..edits import JUNK, EditConflict
+from ..kinds import Category, Member
 from ..marks import marks_of
 from .pictures import Pictures
 from .sight import Sight

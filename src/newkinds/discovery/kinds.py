@@ -1,0 +1,62 @@
+"""A category, and an image in one."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .edits import JUNK
+
+EXEMPLARS = 12
+
+
+@dataclass(frozen=True)
+class Category:
+    """A known class or a discovered one. Its id never changes, whatever it is called."""
+
+    id: int
+    name: str
+    is_new: bool
+    size: int  # images assigned to it
+    confidence: float  # mean over them; 0 if there are none
+    exemplars: list[str]  # paths of its most typical images, best first
+
+
+class Member(NamedTuple):
+    """One image: what its label said, and the category the model (or a person) puts it in.
+
+    Labelled images are assigned too: if the two differ, one of them deserves a look.
+    """
+
+    path: str
+    given_label: str | None
+    category: str
+    is_new: bool
+    confidence: float  # that the model is right
+    unlike: float | None = None  # distance to its category; above 1, it is none of these. None: of an old run
+    category_id: int = JUNK
+    status: str = ""  # "": as the model found it; else "moved", "accepted" or "junk" by a person
+
+
+def category_of(number: int, name: str, is_new: bool, members: Sequence[Member]) -> Category:
+    """A category of these members: its mean confidence, its most typical images."""
+    typical = typical_first(members)[:EXEMPLARS]
+    mean = sum(member.confidence for member in members) / max(len(members), 1)
+    return Category(number, name, is_new, len(members), round(mean, 4), [member.path for member in typical])
+
+
+def typical_first(members: Iterable[Member]) -> list[Member]:
+    """Those of which the model is surest come first."""
+    return sorted(members, key=lambda member: -member.confidence)
+
+
+def category_names(known: Sequence[str], k: int) -> list[str]:
+    """Names for all categories: the known classes', then new-1, new-2, … (with another word if that is taken).
+
+    >>> category_names(["cat", "dog"], 4)
+    ['cat', 'dog', 'new-1', 'new-2']
+    """
+    word = "new"
+    while any(name.startswith(f"{word}-") for name in known):
+        word = f"discovered-{word}"
+    width = len(str(k - len(known)))
+    return [*known, *(f"{word}-{i:0{width}d}" for i in range(1, k - len(known) + 1))]

@@ -1,0 +1,128 @@
+"""The tables of a discovery in its run directory: what the model found, as it was written."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ..errors import NewkindsError, Skipped
+from ..runs.directory import RunDirectory
+from .kinds import Category, Member, category_names
+
+if TYPE_CHECKING:
+    from .categories import Discovery
+
+ASSIGNMENT_COLUMNS = ("path", "given_label", "category", "category_id", "is_new", "confidence", "unlike")
+SKIPPED_COLUMNS = ("path", "reason")
+
+
+def write(discovery: "Discovery", run: RunDirectory) -> None:
+    """`skipped.csv`, `categories.json` and, last, `assignments.csv`: if that exists, so do the others.
+
+    They hold what the model found; what people correct stays in the log.
+    """
+    if (aside := discovery.set_other_edits_aside()) is not None:
+        from ..console import warn
+
+        warn(f"other categories were found than before: what was corrected in those is kept in {aside}.")
+    write_skipped(discovery.skipped, run)
+    run.write_json("categories.json", [asdict(category) for category in discovery.found_categories])
+    run.write_table("assignments.csv", ASSIGNMENT_COLUMNS, [member_row(m) for m in discovery.found_members])
+
+
+def member_row(m: Member) -> tuple[Any, ...]:
+    """An image as `assignments.csv` has it."""
+    new, sure = str(m.is_new).lower(), f"{m.confidence:.4f}"
+    return m.path, m.given_label or "", m.category, m.category_id, new, sure, unlike_text(m.unlike)
+
+
+def unlike_text(unlike: float | None) -> str:
+    return "" if unlike is None else f"{unlike:.3f}"
+
+
+def write_skipped(skipped: Sequence[Skipped], run: RunDirectory) -> None:
+    run.write_table("skipped.csv", SKIPPED_COLUMNS, [(s.path, s.reason) for s in skipped])
+
+
+def read_skipped(run: RunDirectory) -> list[Skipped]:
+    rows = run.read_table("skipped.csv") if run.path("skipped.csv").is_file() else []
+    return [Skipped(row["path"], row["reason"]) for row in rows]
+
+
+class Rows:
+    """The rows of `assignments.csv`. They become members when these are asked for: most edits need only the paths."""
+
+    def __init__(self, run: RunDirectory, categories: Sequence[Category]) -> None:
+        columns, self.rows = run.read_rows("assignments.csv")
+        self.file, self.categories = run.path("assignments.csv"), categories
+        self.column = {name: place for place, name in enumerate(columns)}
+
+    def places(self) -> list[tuple[str, int]]:
+        """Path and category of each image."""
+        with self._expected():
+            path = self.column["path"]
+            if (number := self.column.get("category_id")) is None:
+                return list(zip([row[path] for row in self.rows], self._by_name(), strict=True))
+            found = [(row[path], int(row[number])) for row in self.rows]
+            if not all(0 <= category < len(self.categories) for _, category in found):
+                raise IndexError("a category that is not there")
+            return found
+
+    def members(self) -> list[Member]:
+        """The images; their categories are called as they are now, not as they were when the table was written."""
+        with self._expected():
+            label, sure, unlike = (self.column.get(name) for name in ("given_label", "confidence", "unlike"))
+            if label is None or sure is None:
+                raise KeyError("given_label" if label is None else "confidence")
+            made = []
+            for row, (path, number) in zip(self.rows, self.places(), strict=True):
+                category = self.categories[number]
+                far = float(row[unlike]) if unlike is not None and row[unlike] else None
+                made.append(
+                    Member(path, row[label] or None, category.name, category.is_new, float(row[sure]), far, number)
+                )
+            return made
+
+    def _by_name(self) -> Iterator[int]:
+        """Categories in a run of version 0.1, whose table names them as `categories.json` did then."""
+        number_of = {category.name: category.id for category in self.categories}
+        defaults = category_names([c.name for c in self.categories if not c.is_new], len(self.categories))
+        for row in self.rows:
+            name = row[self.column["category"]]
+            yield number_of[name] if name in number_of else defaults.index(name)
+
+    @contextmanager
+    def _expected(self) -> Iterator[None]:
+        try:
+            yield
+        except (KeyError, ValueError, IndexError) as error:
+            raise NewkindsError(
+                f"{self.file} is damaged or does not fit categories.json ({error}): delete it and run newkinds "
+                "discover again."
+            ) from None
+
+
+def read_categories(run: RunDirectory) -> list[dict[str, Any]]:
+    """The entries of `categories.json`; people may have changed the names in it."""
+    file = run.path("categories.json")
+    entries = run.read_json("categories.json")
+    try:
+        wanted = ("name", "is_new", "size", "confidence", "exemplars")
+        made = [{name: entry[name] for name in wanted} for entry in entries]
+        if not all(isinstance(entry["name"], str) and entry["name"] for entry in made):
+            raise TypeError
+    except (TypeError, KeyError):
+        raise NewkindsError(f"{file} is not a list of categories with names.") from None
+    if len({entry["name"] for entry in made}) < len(made):
+        raise NewkindsError(f"{file} gives two categories the same name: make them differ.")
+    return made
+
+
+def read_names(run: RunDirectory, known: Sequence[str], k: int) -> list[str]:
+    """Category names of a run: those in `categories.json` (people edit them), else the default ones."""
+    if not run.path("categories.json").is_file():
+        return category_names(known, k)
+    names = [entry["name"] for entry in read_categories(run)]
+    if len(names) != k:
+        raise NewkindsError(f"{run.path('categories.json')} has {len(names)} categories, the model has {k}.")
+    return names
