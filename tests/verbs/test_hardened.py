@@ -1,5 +1,6 @@
 """What people type by mistake or in malice gets a sentence, not "this may be a bug"."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from newkinds.cli import main
 from newkinds.data.folder import files_of, read_csv
 from newkinds.encoders.weights import read_tensors
 from newkinds.files import csv_text
+from newkinds.runs.directory import RunDirectory
 from newkinds.runs.run import Run
 from newkinds.settings import parse_assignment
 from newkinds.training.device import choose_device
@@ -134,3 +136,29 @@ def test_ctrl_c_is_one_line_however_often(tmp_path: Path, again: int) -> None:
     assert "Traceback" not in said
     assert "interrupted; to resume, rerun the same command" in said
     assert process.returncode == 130
+
+
+def test_a_run_that_may_only_be_read_is_judged(trained_run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained_run, run)
+
+    def refuse(self: RunDirectory, name: str, content: object) -> None:
+        raise NewkindsError(f"cannot write {self.path(name)}: Read-only file system.")
+
+    monkeypatch.setattr(RunDirectory, "write", refuse)
+    assert main(["eval", str(run)]) == 0
+    assert main(["count", str(run), "--by", "ward"]) == 0
+    said = capsys.readouterr()
+    assert said.err.count("the result is not kept") == 2
+    assert "ACC (v2, one match)" in said.out
+    assert "categories" in said.out
+
+
+def test_what_was_skipped_last_time_is_not_said_again(trained_run: Path, tmp_path: Path) -> None:
+    good, bad = save_image(tmp_path / "good.png"), tmp_path / "bad.png"
+    bad.write_text("no image")
+    table = tmp_path / "out.csv"
+    assert main(["predict", str(trained_run), str(good), str(bad), "--out", str(table)]) == 0
+    assert (tmp_path / "out.skipped.csv").is_file()
+    assert main(["predict", str(trained_run), str(good), "--out", str(table)]) == 0
+    assert not (tmp_path / "out.skipped.csv").exists()

@@ -40,7 +40,9 @@ def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any)
     if out:
         write_whole(file, csv_text(columns, rows))
         show(f"{len(rows)} predictions in {out}", file=sys.stderr)
-        if skipped and is_replaceable(file):
+        if not skipped and is_replaceable(beside):
+            beside.unlink(missing_ok=True)  # of an earlier prediction
+        elif skipped and is_replaceable(file):
             write_whole(beside, csv_text(("path", "reason"), [(s.path, s.reason) for s in skipped]))
             show(f"{len(skipped)} image(s) skipped, listed in {beside}", file=sys.stderr)
     else:

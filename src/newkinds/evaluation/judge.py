@@ -68,8 +68,12 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
         "state": state_of(found),  # what it is about: figures are not shown with later edits
         "protocol": dict(describe_protocol(opened, evaluated)),
     }
-    opened.write_json(EVALUATION, evaluation)
-    _show_on_page(opened)
+    try:
+        opened.write_json(EVALUATION, evaluation)
+    except NewkindsError as error:  # a run that may only be read can be judged as well
+        warn(f"the result is not kept: {error}")
+    else:
+        _show_on_page(opened)
     return evaluation
 
 

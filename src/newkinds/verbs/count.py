@@ -12,6 +12,7 @@ from typing_extensions import Unpack
 
 from ..cluster.count import COUNTERS, Count, plot
 from ..cluster.points import UNLABELLED
+from ..console import warn
 from ..data import load_table
 from ..data.table import Table, readable, require_discoverable
 from ..discovery.categories import Discovery
@@ -93,7 +94,10 @@ def count_categories(
     if plot_to is not None:
         plot(counted, plot_to)
     if run is not None:
-        write_count(counted, run, "count_published" if published else "count")
+        try:
+            write_count(counted, run, "count_published" if published else "count")
+        except NewkindsError as error:  # in a run that may only be read, it can be counted as well
+            warn(f"the result is not kept: {error}")
     return counted
 
 
