@@ -101,8 +101,11 @@ def test_the_map_shows_and_opens(chromium: Browser, creatures: Path) -> None:
     screen.go("#/map")
     screen.until(lambda: "480 images" in screen.text(".map .hint"))
     canvas = screen.all(".map canvas")[0]
-    inked = """const c = arguments[0], data = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
-        let n = 0; for (let i = 3; i < data.length; i += 4) n += data[i] > 40; return n"""
+    inked = """
+        const { width, height } = arguments[0], copy = Object.assign(document.createElement("canvas"), { width, height });
+        const pen = copy.getContext("2d", { willReadFrequently: true });
+        pen.drawImage(arguments[0], 0, 0);
+        return pen.getImageData(0, 0, width, height).data.filter((value, i) => i % 4 === 3 && value > 40).length"""
     screen.until(lambda: screen.browser.execute_script(inked, canvas) > 5000)
     screen.picture("map")
     screen.press("n", "n")
