@@ -102,7 +102,8 @@ def test_the_map_shows_and_opens(chromium: Browser, creatures: Path) -> None:
     screen.until(lambda: "480 images" in screen.text(".map .hint"))
     canvas = screen.all(".map canvas")[0]
     inked = """
-        const { width, height } = arguments[0], copy = Object.assign(document.createElement("canvas"), { width, height });
+        const { width, height } = arguments[0];
+        const copy = Object.assign(document.createElement("canvas"), { width, height });
         const pen = copy.getContext("2d", { willReadFrequently: true });
         pen.drawImage(arguments[0], 0, 0);
         return pen.getImageData(0, 0, width, height).data.filter((value, i) => i % 4 === 3 && value > 40).length"""

@@ -56,7 +56,7 @@ def _name(run: str, given: Sequence[str] = (), suggest: bool = False, as_json: b
         raise NewkindsError(f"--{next(iter(chosen)).replace('_', '-')} is for --suggest: add that, or leave it out.")
     found = _read(run)
     pairs = [_pair(pair, set(found.corrections().names.values())) for pair in given]
-    for old, _ in pairs:
+    for old, _ in pairs if len(pairs) > 1 else []:
         found.category(old)  # all must exist before the first is renamed
     for old, new in pairs:
         show(found.rename(old, new))
