@@ -1,7 +1,17 @@
-"""`python -m newkinds` is the command line."""
+"""The command `newkinds`, also as `python -m newkinds`."""
 
 import sys
 
-from .cli import main
 
-sys.exit(main())
+def main() -> int:
+    """The command line; somebody who stops it before it is there sees no traceback either."""
+    try:
+        from .cli import main
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -36,7 +35,7 @@ def write_whole(path: Path, content: bytes | str) -> None:
             opened.write(data)
         return
     path = Path(os.path.realpath(path))
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         with _writing(path, UNTOUCHED):
             with open(temporary, "xb") as file:
@@ -147,12 +146,26 @@ def csv_cells(text: str) -> tuple[list[str], list[list[str]]]:
 
 
 def make_folder(path: Path) -> Path:
-    """Create a folder and its parents; a file in the way or a read-only place is a clear error."""
+    """Create a folder and its parents, safe from a power cut; a file in the way or a read-only place is a clear error."""
     try:
+        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:  # ValueError: a NUL in it
         raise NewkindsError(f"cannot create the folder {path}: {getattr(error, 'strerror', None) or error}.") from error
+    for made in missing:
+        sync_folder(made.parent)
     return path
+
+
+def sync_tree(path: Path) -> None:
+    """Make a file, or a folder with all that is in it, survive a power cut, as far as the system lets us."""
+    for folder, _, names in os.walk(path):
+        for name in names:
+            sync_tree(Path(folder, name))
+        sync_folder(Path(folder))
+    if path.is_file() and not path.is_symlink():  # a link leads to what is not ours
+        with suppress(OSError), open(path, "rb") as file:
+            os.fsync(file.fileno())
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -1,22 +1,26 @@
 """What suits a command, but not a library that is imported into somebody else's process."""
 
-import ctypes
 import os
-import platform
 import signal
 import sys
 import warnings
+from types import FrameType
 
 
-def prepare() -> None:
-    """Set up the process of a command, before anything heavy is imported."""
-    # threads that spin while they wait starve each other if the cores are shared
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # names of files may hold anything, and Pillow's remarks on odd files are not for the user
-    for stream in (sys.stdout, sys.stderr):
+def prepare(opens_images: bool = True) -> None:
+    """Set up the process of a command, before anything heavy is imported; if it only reads tables, there is less."""
+    for stream in (sys.stdout, sys.stderr):  # names of files may hold anything
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    if not opens_images:
+        return
+    import logging
+
+    # threads that spin while they wait starve each other if the cores are shared
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Pillow's remarks on odd files are not for the user
     warnings.filterwarnings("ignore", module="PIL")
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)
     if is_one_of_several():
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # remarks for those who write such programs
     keep_freed_memory()
@@ -27,9 +31,26 @@ def is_one_of_several() -> bool:
     return os.environ.get("WORLD_SIZE", "1") not in ("", "1")
 
 
-def ignore_interrupts() -> None:
-    """Ctrl-C does nothing from now on."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+class Interrupts:
+    """Whether Ctrl-C was pressed: a library that it meets while it is imported may make another error of it.
+
+    It listens only to a command's, whose process is ours.
+    """
+
+    def __init__(self, listen: bool) -> None:
+        self.came = False
+        self._listens = listen and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._listens:
+            signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+        signal.default_int_handler(number, frame)
+
+    def ignore(self) -> None:
+        """From now on Ctrl-C does nothing."""
+        if self._listens:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def keep_freed_memory() -> None:
@@ -38,6 +59,9 @@ def keep_freed_memory() -> None:
     Else Linux's C library gives large blocks back to the system and gets them again page by page, filled with zeros:
     up to half of the time of a training step on the CPU, which frees all its activations.
     """
+    import ctypes
+    import platform
+
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
         trim_threshold, mmap_max = -1, -4  # M_TRIM_THRESHOLD, M_MMAP_MAX of malloc.h

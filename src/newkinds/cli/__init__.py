@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import process
 from .._version import __version__
-from ..errors import is_expected, reason_of
+from ..errors import NewkindsError, is_expected, reason_of
 from ..text import show
 from . import comparing, correcting, finding, keeping, using
 from .options import PLUGIN, VERBS, Verb
@@ -52,6 +52,13 @@ def _with_others(verb: Verb, given: dict[str, Any]) -> int:
         return verb.run(**given) or 0
 
 
+def _end_interrupted(verb: str | None, interrupts: process.Interrupts) -> int:
+    interrupts.ignore()  # a second Ctrl-C would only show where the command is ending
+    resumes = verb in ("demo", "train", "discover", "tune", "refine", "bench")
+    show(f"interrupted{'; to resume, rerun the same command' if resumes else ''}", file=sys.stderr)
+    return 130
+
+
 def _in_order() -> dict[str, Verb]:
     """The verbs of one module after those of another."""
     place = {room.__name__: number for number, room in enumerate(ROOMS)}
@@ -66,6 +73,7 @@ def _help(summary: str, examples: Sequence[str], note: str = "") -> dict[str, An
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is 0 (done), 1 (not done), 2 (misused) or 130 (interrupted)."""
     verb, debug = None, False
+    interrupts = process.Interrupts(listen=arguments is None)
     try:
         named = sys.argv[1:2] if arguments is None else list(arguments[:1])
         is_verb = any(name.partition(" ")[0] in named for name in VERBS)
@@ -74,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if verb is None:
             parser().print_help()
             return 2
-        process.prepare()
+        process.prepare(opens_images=VERBS[verb].run.__module__ != correcting.__name__)
         for file in given.pop("plugins", []):
             from ..plugins import load
 
@@ -87,16 +95,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _with_others(VERBS[verb], given)
         return VERBS[verb].run(**given) or 0
     except KeyboardInterrupt:
-        if arguments is None:  # a command, which is ending: a second Ctrl-C would only show where
-            process.ignore_interrupts()
-        resumes = verb in ("demo", "train", "discover", "tune", "refine", "bench")
-        show(f"interrupted{'; to resume, rerun the same command' if resumes else ''}", file=sys.stderr)
-        return 130
+        return _end_interrupted(verb, interrupts)
     except BrokenPipeError:
         # the reader (head, less) has closed: nothing more to say, and nothing to say it to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
+        if interrupts.came and not isinstance(error, NewkindsError):  # in a library that was being imported
+            return _end_interrupted(verb, interrupts)
         if debug:
             raise
         show(f"error: {reason_of(error)}", file=sys.stderr)

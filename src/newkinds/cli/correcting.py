@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from .. import process
 from ..errors import NewkindsError
 from ..files import json_text
 from ..text import escaped, show, text_table
@@ -50,6 +51,7 @@ def _name(run: str, given: Sequence[str] = (), suggest: bool = False, as_json: b
     if suggest and given:
         raise NewkindsError(f"--suggest renames nothing: leave out {given[0]}, or leave out --suggest.")
     if suggest:
+        process.prepare()  # images are opened
         _suggest(run, as_json, **chosen)
         return
     if chosen:

@@ -8,7 +8,6 @@ import errno
 import hashlib
 import json
 import os
-import secrets
 import stat
 import threading
 import time
@@ -69,7 +68,7 @@ class EditLog:
                 if not entries:
                     self._write({"n": 0, "edits": VERSION, "of": self.of})
                     continue
-                made = {"n": len(entries), "at": _now(), **make(entries[1:]), "id": secrets.token_hex(4)}
+                made = {"n": len(entries), "at": _now(), **make(entries[1:]), "id": os.urandom(4).hex()}
                 self._write(made)
                 entries = self._entries()
                 if len(entries) > made["n"] and entries[made["n"]].get("id") == made["id"]:
