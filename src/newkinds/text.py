@@ -18,7 +18,12 @@ def escaped(text: str) -> str:
     >>> escaped("Icon\r")
     'Icon\\x0d'
     """
-    return re.sub(rf"\\(?=[\\xu{CONTROL}])|[{CONTROL}]|^[=+\-@＝＋－＠]", _code, text)
+    return re.sub(r"^[=+\-@＝＋－＠]", _code, spelt(text))
+
+
+def spelt(text: str) -> str:
+    """As `escaped`, for what no spreadsheet opens: two names that differ are spelt differently, on one line."""
+    return re.sub(rf"\\(?=[\\xu{CONTROL}])|[{CONTROL}]", _code, text)
 
 
 def unescaped(text: str) -> str:

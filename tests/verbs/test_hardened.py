@@ -1,5 +1,6 @@
 """What people type by mistake or in malice gets a sentence, not "this may be a bug"."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -9,11 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from conftest import save_image
 from newkinds import NewkindsError
 from newkinds.cli import main
 from newkinds.data.folder import files_of, read_csv
+from newkinds.data.images import BadImage, open_image
+from newkinds.discovery.categories import Discovery
+from newkinds.discovery.export.dataset import record
+from newkinds.discovery.kinds import Category, Member
 from newkinds.encoders.weights import read_tensors
 from newkinds.files import csv_text
 from newkinds.runs.directory import RunDirectory
@@ -162,3 +168,94 @@ def test_what_was_skipped_last_time_is_not_said_again(trained_run: Path, tmp_pat
     assert (tmp_path / "out.skipped.csv").is_file()
     assert main(["predict", str(trained_run), str(good), "--out", str(table)]) == 0
     assert not (tmp_path / "out.skipped.csv").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs names that are not UTF-8")
+def test_a_byte_and_its_spelling_are_two_files(tmp_path: Path) -> None:
+    byte, letters = os.fsdecode(b"\xff.png"), r"\xff.png"
+    for name in (byte, letters):
+        os.rename(save_image(tmp_path / "new.png"), tmp_path / name)
+    ours = csv_text(("path", "label"), [(byte, "x"), (letters, "")])
+    (tmp_path / "ours.csv").write_text(ours)
+    assert read_csv(tmp_path / "ours.csv").paths == [byte, letters]
+    (tmp_path / "plain.csv").write_text(f"path,label\n{letters},x\n")
+    assert read_csv(tmp_path / "plain.csv").paths == [letters]
+    (tmp_path / byte).unlink()
+    assert read_csv(tmp_path / "ours.csv").paths == [byte, letters]  # the missing one is named, not the other taken
+    members = [Member(path, None, "new-00", True, 1.0, None, 0) for path in (byte, letters)]
+    paths = [record(member)["path"] for member in members]
+    assert paths == [letters, r"\\xff.png"]
+    found = Discovery(tmp_path, [Category(0, "new-00", True, 2, 1.0, [])], members, [])
+    assert [found.path_of(path) for path in (byte, letters, r"\\xff.png")] == [byte, letters, letters]
+    alone = Discovery(tmp_path, [Category(0, "new-00", True, 1, 1.0, [])], members[:1], [])
+    assert alone.path_of(letters) == byte  # as assignments.csv spells it
+
+
+def test_damaged_tiffs_are_reported_by_us_alone(tmp_path: Path, capfd) -> None:
+    save_image(tmp_path / "good.png")
+    Image.open(tmp_path / "good.png").save(tmp_path / "a.tif", compression="tiff_lzw")
+    content, refused = (tmp_path / "a.tif").read_bytes(), 0
+    for start in range(10, 400, 10):  # the pixels come first, then the header
+        (tmp_path / "a.tif").write_bytes(content[:start] + bytes(range(200, 240)) + content[start + 40 :])
+        try:
+            open_image(tmp_path / "a.tif")
+        except BadImage:
+            refused += 1
+    assert refused > 5
+    assert capfd.readouterr().err == ""  # libtiff: "Using code not yet in table", for each
+
+
+@pytest.mark.parametrize("name", ["assignments.csv", "skipped.csv"])
+def test_a_table_that_was_saved_otherwise(name: str, trained_run: Path, tmp_path: Path, run_cli) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained_run, run)
+    (run / "checksums.txt").unlink()  # as the message says, to keep a change of one's own
+    content = (run / name).read_bytes()
+    (run / name).write_bytes(b"\xef\xbb\xbf" + content)
+    assert len(Discovery.read(run).members) == 32
+    for header in (b"other,names\n", b"\xff\xfe\n", b"", b"path\n", b"path,path\n"):
+        (run / name).write_bytes(header + content.partition(b"\n")[2])
+        for words in (["name", run], ["report", run], ["eval", run]):
+            status, _, said = run_cli(*words)
+            assert "bug" not in said
+            assert "Traceback" not in said
+            assert status == 0 or ("error: " in said and name in said)
+
+
+def test_the_device_that_holds_nothing_in_a_recipe(tmp_path: Path, run_cli) -> None:
+    (tmp_path / "r.yaml").write_text("train: {device: meta, epochs: 1}\n")
+    status, _, said = run_cli("train", "creatures", "--recipe", tmp_path / "r.yaml", "--out", tmp_path / "run")
+    assert status == 1
+    assert "the device 'meta' cannot be used" in said
+    assert "bug" not in said
+
+
+PRESSED = """
+import os, runpy, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            sys.meta_path.remove(self)
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                for _ in range(1000): pass
+            except KeyboardInterrupt:
+                raise {error}
+
+sys.meta_path.insert(0, Finder())
+sys.argv = ["newkinds", "train", "creatures", "--out", {out!r}]
+runpy.run_module("newkinds", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "error"),
+    [("newkinds.cli.options", ""), ("torch", ""), ("torch", "AttributeError('half imported') from None")],
+)
+def test_ctrl_c_while_it_starts(module: str, error: str, tmp_path: Path) -> None:
+    program = PRESSED.format(module=module, error=error, out=str(tmp_path / "run"))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stderr.startswith("interrupted")
+    assert len(done.stderr.splitlines()) == 1
+    assert done.returncode in (130, -signal.SIGINT)

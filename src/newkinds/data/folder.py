@@ -89,14 +89,14 @@ def read_csv(file: Path) -> Table:
     truth: list[str | None] = []
     skipped: list[Skipped] = []
     first_row: dict[str, tuple[int, str | None]] = {}
+    reading = _reading(file.parent, ((row or {}).get("path", "").strip() for _, row in rows))
     for line, row in rows:
         name, label, true = ((row or {}).get(column, "").strip() or None for column in COLUMNS)
         if name is None:
             reason = "the path is empty" if row else "more fields than columns: quote a text with commas"
             skipped.append(Skipped(f"{file.name} line {line}", reason))
             continue
-        if (named := unescaped(name)) != name and not (file.parent / name).exists():
-            name = named  # the list was made from a table of ours
+        name = reading(name)
         same_file = os.path.normpath(file.parent / name)
         if same_file in first_row:
             earlier, label_there = first_row[same_file]
@@ -112,6 +112,24 @@ def read_csv(file: Path) -> Table:
     if not names:
         raise NewkindsError(f"{file} lists no image.")
     return table_below(file.parent, names, labels, truth=truth if "truth" in header else None, skipped=skipped)
+
+
+def _reading(root: Path, names: Iterable[str]) -> Callable[[str], str]:
+    r"""How the names of a list are meant: as they stand, or as our tables spell them, where \xff is a byte and \\xff
+    are four letters. Files of both names may be there, so more names than one decide: what most of them fit, else
+    doubled backslashes, which hardly any file has."""
+    odd = [(name, unescaped(name)) for name in names if unescaped(name) != name]
+    plain, spelt = (sum(_exists(root / pair[way]) for pair in odd) for way in (0, 1))
+    doubled = any("\\\\" in name for name, _ in odd)
+    is_plain = plain > spelt or (plain == spelt > 0 and not doubled)
+    return (lambda name: name) if is_plain else unescaped
+
+
+def _exists(file: Path) -> bool:
+    try:
+        return file.exists()
+    except (OSError, ValueError):  # a name that is too long, or with a NUL
+        return False
 
 
 def table_below(root: Path, names: list[str], labels: Sequence[str | None], **others: Any) -> Table:

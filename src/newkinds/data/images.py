@@ -2,6 +2,8 @@
 
 Exported models have a copy of this file, so it imports numpy and Pillow alone, and nothing of newkinds."""
 
+from contextlib import suppress
+from ctypes import CDLL, c_void_p
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -48,6 +50,8 @@ def open_image(path: str | Path, enough: int | None = None) -> Image.Image:
         if Path(path).stat().st_size == 0:
             raise BadImage("the file is empty (0 bytes)")
         with Image.open(path) as image:
+            if image.format == "TIFF":
+                silence_libtiff()
             wanted = enough or ENOUGH
             if image.format == "JPEG" and min(image.size) > 2 * wanted:
                 image.draft("RGB", (wanted, wanted))  # decoded at a half, a quarter or an eighth
@@ -93,6 +97,20 @@ def can_read_heic() -> bool:
         return False
     register_heif_opener()
     return True
+
+
+@cache
+def silence_libtiff() -> None:
+    """Damaged TIFF files make the C library write to stderr itself, line after line; what Pillow raises says enough.
+
+    The library that Pillow is linked with is asked to be silent, once; where it cannot be found, it stays as it is.
+    """
+    with suppress(OSError, AttributeError):
+        library = CDLL(Image.core.__file__)
+        for name in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
+            set_handler = getattr(library, name)
+            set_handler.argtypes, set_handler.restype = [c_void_p], c_void_p
+            set_handler(None)
 
 
 def is_meant_as_image(path: Path) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..errors import NewkindsError, Skipped, nearest
 from ..runs.directory import EDITS, RunDirectory
-from ..text import escaped, text_table
+from ..text import escaped, text_table, unescaped
 from .editlog import EditLog, fingerprint, set_aside
 from .edits import JUNK, JUNK_NAME, Corrections, Edit, EditConflict, refuse_conflict, usable_name
 from .kinds import Category, Member, category_of
@@ -273,8 +273,9 @@ class Discovery:
 
     def path_of(self, image: str) -> str:
         """The path, as the run has it, of an image that was named by it, by its file or by the end of its path."""
-        if image in self._found:
-            return image
+        for named in (image, unescaped(image)):  # as the file is called, or as our tables spell it
+            if named in self._found:
+                return named
         ending = image.replace("\\", "/").removeprefix("./")
         found = [path for path in self._found if f"/{ending}".endswith(f"/{path}") or f"/{path}".endswith(f"/{ending}")]
         if len(found) == 1:

@@ -45,7 +45,7 @@ def write_skipped(skipped: Sequence[Skipped], run: RunDirectory) -> None:
 
 
 def read_skipped(run: RunDirectory) -> list[Skipped]:
-    rows = run.read_table("skipped.csv") if run.path("skipped.csv").is_file() else []
+    rows = run.read_table("skipped.csv", SKIPPED_COLUMNS) if run.path("skipped.csv").is_file() else []
     return [Skipped(row["path"], row["reason"]) for row in rows]
 
 

@@ -4,7 +4,7 @@ Nothing here needs torch: tables, edits and reports of a finished run are read w
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -135,15 +135,18 @@ class RunDirectory:
     def write_table(self, name: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
         self.write(name, csv_text(columns, rows))
 
-    def read_table(self, name: str) -> list[dict[str, str]]:
-        """The rows of a table that `write_table` wrote."""
+    def read_table(self, name: str, wanted: Sequence[str] = ()) -> list[dict[str, str]]:
+        """The rows of a table that `write_table` wrote, which must have the `wanted` columns."""
         columns, rows = self.read_rows(name)
+        if missing := [column for column in wanted if column not in columns]:
+            again = "delete it to have it made again"
+            raise NewkindsError(f"{self.path(name)} is damaged (it has no column '{missing[0]}'): {again}.")
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def read_rows(self, name: str) -> tuple[list[str], list[list[str]]]:
         """The columns of a table and its rows, which are as long."""
         try:
-            return csv_cells(self.verified(name).read_text(encoding="utf-8"))
+            return csv_cells(self.verified(name).read_text(encoding="utf-8-sig"))  # spreadsheets add a BOM
         except (OSError, ValueError, csv.Error) as error:
             raise NewkindsError(f"{self.path(name)} is damaged ({error}): delete it to have it made again.") from None
 

@@ -112,7 +112,7 @@ def _here_and_now(device: torch.device) -> dict[str, str]:
 
 def earlier_images(run: Run) -> dict[str, Seen]:
     """The images that a run started with, by their path; none if it is new, or of version 0.1."""
-    rows = run.read_table(IMAGES) if run.path(IMAGES).is_file() else []
+    rows = run.read_table(IMAGES, ("path", "stamp", "content")) if run.path(IMAGES).is_file() else []
     return {row["path"]: Seen(row["stamp"], row["content"], facts_of(row)) for row in rows}
 
 

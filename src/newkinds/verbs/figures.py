@@ -79,7 +79,7 @@ class _Subject:
         self.config = self.run.config()
         self.model = load(folder, device).model
         ensure_assigned(self.run)
-        self.members = self.run.read_table("assignments.csv")
+        self.members = self.run.read_table("assignments.csv", ("path", "given_label", "category", "confidence"))
         self.features = read_features(self.run)
         if len(self.features) != len(self.members):
             sizes = f"features.safetensors has {len(self.features)} rows, assignments.csv {len(self.members)}"

@@ -1,7 +1,7 @@
 """COCO: one JSON file of images, categories and boxes (https://cocodataset.org/#format-data)."""
 
 from ..._version import __version__
-from ...text import visible
+from ...text import spelt
 from ..edits import JUNK
 from .dataset import DataSet, Picture, data_set, record
 
@@ -26,7 +26,7 @@ def to_coco(data: DataSet) -> list[Picture]:
             })  # fmt: skip
     categories = [
         {
-            "id": _coco_id(c.id), "name": visible(c.name), "supercategory": "new" if c.is_new else "known",
+            "id": _coco_id(c.id), "name": spelt(c.name), "supercategory": "new" if c.is_new else "known",
             "newkinds_id": c.id, "is_new": c.is_new,
         }
         for c in data.categories

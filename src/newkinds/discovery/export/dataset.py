@@ -14,7 +14,7 @@ from ...data.images import ENDINGS, BadImage, look_at_header
 from ...errors import NewkindsError, Skipped
 from ...files import csv_text, json_text, write_whole
 from ...runs.directory import RunDirectory
-from ...text import visible
+from ...text import spelt
 from ..categories import Discovery
 from ..edits import JUNK
 from ..kinds import Category, Member
@@ -214,8 +214,8 @@ def data_set(name: str) -> Callable[[Callable[[DataSet], list[Picture]]], Callab
 
 
 def record(member: Member) -> dict[str, Any]:
-    """An image as JSON has it, where what is not UTF-8 cannot stand: names are shown as on a terminal."""
-    return {name: visible(value) if isinstance(value, str) else value for name, value in member._asdict().items()}
+    """An image as JSON has it, where what is not UTF-8 cannot stand: names are spelt as in a table."""
+    return {name: spelt(value) if isinstance(value, str) else value for name, value in member._asdict().items()}
 
 
 def _all(do: Callable[[T], U], items: Sequence[T], what: str) -> list[U]:

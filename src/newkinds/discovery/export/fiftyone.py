@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from ...text import visible
+from ...text import spelt
 from ..edits import JUNK
 from .dataset import DataSet, Picture, data_set, record
 
@@ -18,7 +18,7 @@ def to_fiftyone(data: DataSet) -> list[Picture]:
         number, about = picture.member.category_id, record(picture.member)
         label = {"label": place.get(number), "confidence": about.pop("confidence"), "attributes": about}
         labels[os.path.splitext(picture.name)[0]] = None if number == JUNK else label
-    classes = [visible(category.name) for category in data.categories]
+    classes = [spelt(category.name) for category in data.categories]
     data.write_json("labels.json", {"classes": classes, "labels": labels})
     data.write_tables(pictures)
     return pictures

@@ -10,7 +10,7 @@ from xml.sax.saxutils import quoteattr
 from ..._version import __version__
 from ...files import write_whole
 from ...runs.directory import RunDirectory
-from ...text import visible
+from ...text import spelt
 from ..categories import Discovery
 from ..edits import JUNK
 from ..kinds import Member
@@ -57,7 +57,7 @@ def _interface(choices: list[str]) -> str:
 
 def _choice(name: str) -> str:
     r"""A category's name in XML, which has no place for a few more characters than other files."""
-    return re.sub("[\ufffe\uffff]", lambda match: f"\\u{ord(match[0]):04x}", visible(name))
+    return re.sub("[\ufffe\uffff]", lambda match: f"\\u{ord(match[0]):04x}", spelt(name))
 
 
 class _Answers:
