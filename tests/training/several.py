@@ -7,6 +7,8 @@ from typing import Any
 
 import newkinds
 from newkinds.runs.run import Run
+from newkinds.training import loop
+from newkinds.training.cache import Share
 from newkinds.training.distributed import joined
 
 SMALL = {
@@ -37,6 +39,16 @@ def train_all(folder: Path, names: list[str]) -> None:
         newkinds.discover("creatures", folder / name, page=False, **CASES[name])
 
 
+def note_batches(file: Path) -> None:
+    """Write a line for every batch of which this process computes the tokens for a cache."""
+    advance = Share.advance
+
+    def advance_and_note(share: Share) -> None:
+        advance(share)
+        with file.open("a") as lines:
+            lines.write(f"{len(share.ready)} views\n")
+
+    Share.advance = advance_and_note  # type: ignore[method-assign]
 
 
 def stop_after_an_epoch() -> None:
@@ -50,12 +62,29 @@ def stop_after_an_epoch() -> None:
     Run.save_state = save_and_stop  # type: ignore[method-assign]
 
 
+def die_after_an_epoch() -> None:
+    """The first time that this process is to gather the views for the second epoch, it ends without a word."""
+    epochs: list[int] = []
+    share = loop._share_gathered
+
+    def share_once(model: Any) -> None:
+        epochs.append(len(epochs))
+        if len(epochs) == 2:
+            os._exit(3)
+        share(model)
+
+    loop._share_gathered = share_once
+
+
 if __name__ == "__main__":
     folder, *names = sys.argv[1:]
     with joined() as help_them:
         if help_them is not None:
             if os.environ.get("NEWKINDS_TEST_DIES"):
                 os._exit(3)
+            if os.environ.get("NEWKINDS_TEST_DIES_ONCE") and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+                die_after_an_epoch()
+            note_batches(Path(folder) / "batches of the second")
             help_them()
         else:
             if os.environ.get("NEWKINDS_TEST_STOPS"):

@@ -27,8 +27,10 @@ def torchrun(*words: object, **variables: str) -> subprocess.CompletedProcess[st
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """All cases by one process, and by two."""
     folder = tmp_path_factory.mktemp("several")
-    several.train_all(folder / "one", [])
-    done = torchrun(SCRIPT, folder / "two")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEWKINDS_CACHE", str(folder / "one" / "cache"))
+        several.train_all(folder / "one", [])
+    done = torchrun(SCRIPT, folder / "two", NEWKINDS_CACHE=str(folder / "two" / "cache"))
     assert done.returncode == 0, done.stderr[-3000:]
     return folder / "one", folder / "two"
 
@@ -61,6 +63,14 @@ def test_two_processes_give_the_run_of_one(case: str, runs: tuple[Path, Path]) -
     assert_same_run(one / case, two / case)
 
 
+def test_two_processes_fill_the_cache_of_one_bit_by_bit(runs: tuple[Path, Path]) -> None:
+    one, two = (sorted((run / "cache").glob("*/rows.*")) for run in runs)
+    assert [file.name for file in one] == ["rows.index", "rows.tokens"]
+    assert [file.read_bytes() for file in one] == [file.read_bytes() for file in two]
+    # 72 images are two batches, of the evaluation view alone: each process had one
+    assert (runs[1] / "batches of the second").read_text() == "1 views\n"
+
+
 def test_a_run_is_resumed_by_another_number_of_processes(runs: tuple[Path, Path], tmp_path: Path) -> None:
     done = torchrun(SCRIPT, tmp_path, "hierarchy", NEWKINDS_TEST_STOPS="1")
     assert done.returncode != 0
@@ -74,6 +84,14 @@ def test_if_a_process_dies_the_others_say_so_and_end(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "another process of this run has died" in done.stderr
     assert "to resume, rerun the same command" in done.stderr
+
+
+def test_if_a_process_dies_torchrun_starts_them_again_and_they_resume(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    done = torchrun("--max-restarts", "1", SCRIPT, tmp_path, "teacher", NEWKINDS_TEST_DIES_ONCE="1")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "another process of this run has died" in done.stderr
+    assert "resuming after epoch 1" in done.stderr
+    assert_same_run(runs[0] / "teacher", tmp_path / "teacher")
 
 
 def test_the_command_line_speaks_once(tmp_path: Path) -> None:

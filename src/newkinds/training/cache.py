@@ -3,10 +3,10 @@ the evaluation view, the others are random ones that stay the same."""
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import timm
@@ -22,6 +22,7 @@ from ..data.views import View
 from ..encoders.backbones import Backbone, blocks_of
 from ..errors import NewkindsError
 from .device import choose_workers
+from .distributed import alone, by_itself, from_one, kept, shared, world
 from .store import ROOT_VARIABLE, CacheUnavailable, Store, gigabytes, mention_old_caches
 
 BATCH = 64  # images; computed and written at once
@@ -129,7 +130,8 @@ class TokenCache:
         tokens, damaged = self.store.take(self._stored[rows, numbers])
         if len(damaged):
             warn(f"{len(damaged)} row(s) of the cache {self.store.folder} are damaged: they are computed again.")
-            self.complete(damaged)
+            with by_itself():
+                self.complete(damaged)
             return self.take(rows, numbers)
         return torch.from_numpy(tokens)
 
@@ -153,6 +155,13 @@ class TokenCache:
             alike.setdefault(tuple(numbers_of[image]), []).append(image)
         batches = [some[start : start + BATCH] for some in alike.values() for start in range(0, len(some), BATCH)]
         self._announce(int(missing.sum()), sum(map(len, batches)))
+        fill(self, batches, numbers_of)
+
+    def tokens_of(
+        self, batches: Sequence[list[int]], numbers_of: list[list[int]]
+    ) -> "Iterator[list[Computed] | Skipped]":
+        """What is to be stored of each batch of images, in the views `numbers_of` each; or an image that can no longer
+        be read."""
         row_of = {content: row for row, content in enumerate(self.table.contents or [])}
         rows = [row_of[content] for content in self._contents]
         loader = DataLoader(
@@ -162,20 +171,20 @@ class TokenCache:
             collate_fn=list,
         )
         self.backbone.to(self.device)
-        started = time.perf_counter()
-        for images, seen in zip(batches, track(loader, "caching tokens", total=len(batches)), strict=True):
-            for image, views in zip(images, seen, strict=True):
-                if isinstance(views, str):
-                    raise no_longer_readable(Skipped(self.table.paths[rows[image]], views))
+        for images, seen in zip(batches, loader, strict=True):
+            unreadable = [(image, views) for image, views in zip(images, seen, strict=True) if isinstance(views, str)]
+            if unreadable:
+                yield Skipped(self.table.paths[rows[unreadable[0][0]]], unreadable[0][1])
+                return
+            done = []
             for which, number in enumerate(numbers_of[images[0]]):
                 pixels = torch.stack([views[which] for views in seen]).to(self.device)  # (n, 3, H, W) uint8
                 with torch.inference_mode():
                     normalised = self.backbone.preprocessing.normalise(pixels)
                     tokens = self.backbone.frozen_part(normalised, self.patches)  # (n, T, D)
-                self.store.append([self._contents[image] for image in images], number, tokens.cpu().numpy())
-            if images is batches[0] and len(batches) > 1:
-                seconds = (time.perf_counter() - started) * (len(batches) - 1)
-                say(f"about {seconds / 60:.0f} min to go" if seconds > 90 else f"about {seconds:.0f} s to go")
+                contents = [self._contents[image] for image in images]
+                done.append(Computed(contents, number, self.store.as_kept(tokens.cpu().numpy())))
+            yield done
 
     def _announce(self, views: int, images: int) -> None:
         """Say how much is to be done, and refuse it if there is no room."""
@@ -190,3 +199,57 @@ class TokenCache:
             f"caching the tokens of {views:,} views of {images:,} images: {gigabytes(needed)} in {self.store.folder} "
             "(to resume after an interruption, rerun the same command)"
         )
+
+
+class Computed(NamedTuple):
+    """One view of a batch of images, to be stored."""
+
+    contents: list[str]
+    view: int
+    tokens: np.ndarray  # (n, T, D)
+
+
+class Share:
+    """The batches that are one process's turn, of which one is computed at a time."""
+
+    def __init__(self, batches: Iterator[list[Computed] | Skipped]) -> None:
+        self._batches = batches
+        self.problem: Skipped | None = None
+        self.ready: list[Computed] = []  # views of the present batch that are not stored yet
+
+    def advance(self) -> None:
+        batch = next(self._batches, [])
+        self.problem, self.ready = (batch, []) if isinstance(batch, Skipped) else (None, batch)
+
+
+@shared
+def fill(cache: TokenCache, batches: list[list[int]], numbers_of: list[list[int]]) -> None:
+    """Compute batches in turns, each whole by one process, and let the first store them in their order: the cache has
+    the same bits however many processes there are, and each holds one batch at a time."""
+    share = Share(cache.tokens_of(world().turns(batches), numbers_of))
+    size, started = world().size, time.perf_counter()
+    with kept(share), alone() as mine:
+        for place, images in enumerate(track(batches if mine else [], "caching tokens", total=len(batches))):
+            if place % size == 0:
+                compute_next(share)
+            for _ in numbers_of[images[0]]:
+                cache.store.append(*computed(share, place % size))
+            if place + 1 == size < len(batches):
+                seconds = (time.perf_counter() - started) * (len(batches) / size - 1)
+                say(f"about {seconds / 60:.0f} min to go" if seconds > 90 else f"about {seconds:.0f} s to go")
+
+
+@shared
+def compute_next(share: Share) -> None:
+    """All processes at once: each its next batch."""
+    share.advance()
+
+
+@shared
+def computed(share: Share, rank: int) -> Computed:
+    """The next view of the batch that process `rank` has computed."""
+    own = world().rank == rank
+    view = from_one((share.problem or share.ready.pop(0)) if own else None, rank)
+    if isinstance(view, Skipped) and world().first:  # the others are told by `alone`
+        raise no_longer_readable(view)
+    return view

@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import timedelta
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -32,6 +33,7 @@ PATIENCE = timedelta(days=7)  # the others wait while the first clusters, counts
 # what gloo and NCCL say if another process is gone
 LOST = ("Connection closed", "Connection reset", "Broken pipe", "Socket", "socket", "NCCL", "timed out", "Timeout")
 _together = False  # whether all processes are in the same function
+_apart = False  # whether this one is alone with something, see `by_itself`
 _kept: list[Any] = []  # what every process has, in the same order
 
 
@@ -50,7 +52,9 @@ def joined() -> Iterator[Callable[[], None] | None]:
     if backend == "nccl":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     signal.signal(signal.SIGTERM, _stopped)  # what torchrun sends if one of them has died
-    dist.init_process_group(backend, timeout=PATIENCE)
+    store, rank, size = next(dist.rendezvous("env://", timeout=PATIENCE))
+    store = dist.PrefixStore(_agreed(store, rank, size), store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
     first = dist.get_rank() == 0
     if not first:
         be_quiet()
@@ -69,6 +73,28 @@ def joined() -> Iterator[Callable[[], None] | None]:
     finally:
         with suppress(RuntimeError):
             dist.destroy_process_group()
+
+
+def _agreed(store: dist.Store, rank: int, size: int) -> str:
+    """A name for this start of the processes. torchrun, when it starts them again, gives them the store of before, with
+    the addresses of processes that are gone; and its count of restarts differs between machines.
+
+    The first proposes a name. It counts when all others have answered, and is withdrawn before it does.
+    """
+    if rank == 0:
+        name = uuid4().hex
+        store.set("proposed", name)
+        if others := [f"{name} {other}" for other in range(1, size)]:
+            store.wait(others, PATIENCE)
+        store.delete_key("proposed")
+        store.set(name, "agreed")
+        return name
+    while True:
+        name = store.get("proposed").decode()
+        store.set(f"{name} {rank}", "heard")
+        with suppress(dist.DistStoreError):  # proposed by one that died: there will be another
+            store.wait([name], timedelta(seconds=5))
+            return name
 
 
 def _lost() -> NewkindsError:
@@ -98,7 +124,7 @@ def shared(function: Callable[P, T]) -> Callable[P, T]:
     @wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> T:
         global _together
-        if _together or not dist.is_available() or not dist.is_initialized():
+        if _together or _apart or not dist.is_available() or not dist.is_initialized():
             return function(*arguments, **options)
         if dist.get_rank() == 0:
             _tell((function.__module__, function.__name__, tuple(map(_reference, arguments)), options))
@@ -137,6 +163,19 @@ def alone() -> Iterator[bool]:
 
 
 @contextmanager
+def by_itself() -> Iterator[None]:
+    """While it is open, this process works as if it were the only one, whatever the others do: for what it has met
+    alone, such as a damaged row of a cache."""
+    global _together, _apart
+    before = _together, _apart
+    _together, _apart = False, True
+    try:
+        yield
+    finally:
+        _together, _apart = before
+
+
+@contextmanager
 def kept(*objects: Any) -> Iterator[None]:
     """While it is open, these objects, which every process has, are not sent as arguments of shared functions."""
     _kept.extend(objects)
@@ -148,10 +187,15 @@ def kept(*objects: Any) -> Iterator[None]:
 
 def from_first(value: T) -> T:
     """The value that the first process has; the others' is ignored."""
+    return from_one(value, 0)
+
+
+def from_one(value: Any, rank: int) -> Any:
+    """The value that one process has."""
     if world().size == 1:
         return value
-    sent: list[Any] = [value]
-    dist.broadcast_object_list(sent)
+    sent = [value]
+    dist.broadcast_object_list(sent, src=rank)
     return sent[0]
 
 

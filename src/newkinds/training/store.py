@@ -53,11 +53,22 @@ class Store:
         """Look at what is there now. What others add later is not seen."""
         entries = _read_index(self.folder) if self._description() else np.empty(0, ENTRY)
         count = min(len(entries), _size(self.folder / TOKENS) // self.row_bytes)
-        if count:
+        self._entries = entries[:count]
+        self._map()
+        self._is_sound = np.zeros(count, dtype=bool)  # whether a row was found to fit its checksum
+
+    def _map(self) -> None:
+        if count := len(self._entries):
             with _using(self.folder):
                 self._rows = np.asarray(np.memmap(self.folder / TOKENS, self.dtype, "r", 0, (count, *self.shape)))
-        self._entries = entries[:count]
-        self._is_sound = np.zeros(count, dtype=bool)  # whether a row was found to fit its checksum
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_rows"}  # a map would be sent as a copy
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if "_entries" in state:
+            self._map()
 
     def rows_of(self, contents: Sequence[str], views: int) -> np.ndarray:
         """Of images in the order of their digests, the rows of views 0, 1, …, or -1 if missing: (n, views)."""
@@ -107,8 +118,7 @@ class Store:
 
     def append(self, contents: Sequence[str], view: int, tokens: np.ndarray) -> None:
         """Add one view of some images, (n, T, D)."""
-        with np.errstate(over="ignore"):  # reported below
-            kept = tokens.astype(self.dtype)
+        kept = self.as_kept(tokens)
         if not np.isfinite(kept).all():
             raise NewkindsError(
                 f"this backbone's tokens do not fit into {self.dtype}: take --set train.cache_precision=float32, "
@@ -122,6 +132,11 @@ class Store:
         unused = bytes((first - count) * ENTRY.itemsize)
         self._extend(TOKENS, first * self.row_bytes, kept.tobytes())
         self._extend(INDEX, count * ENTRY.itemsize, unused + entries.tobytes())
+
+    def as_kept(self, tokens: np.ndarray) -> np.ndarray:
+        """Tokens in the precision of the store; what does not fit is infinite, and refused when it is added."""
+        with np.errstate(over="ignore"):
+            return tokens.astype(self.dtype, copy=False)
 
     def _extend(self, name: str, size: int, data: bytes) -> None:
         with _using(self.folder), open(self.folder / name, "ab") as file:
