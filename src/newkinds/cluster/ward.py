@@ -12,7 +12,9 @@ from torch import Tensor
 from typing_extensions import Self
 
 from ..errors import NewkindsError
-from .points import Features, as_features, squared_norms, whole_number
+from .lloyd import Members, lloyd
+from .neighbours import nearest_centre
+from .points import UNLABELLED, Features, as_features, squared_norms, whole_number
 
 POINTS_FOR_SCIPY = 1500  # up to here SciPy is no slower: its n² / 2 distances take 9 MB
 DISTANCES_AT_ONCE = 2**23  # entries of a block of the distance matrix: 32 MB in float32
@@ -20,6 +22,9 @@ FEWEST_SEARCHES = 32  # a product with fewer rows takes as long: it waits for me
 FULL_ENOUGH = 7 / 8  # share of rows in use, below which the others are dropped
 CLOSE = 1 / 128  # squared distance over ‖x‖², below which float32 leaves fewer than five digits of it
 UNKNOWN = -1
+EXACT = 50_000  # points; with more, time that grows with n² becomes the longest part of a discovery
+GRAINS = 5000  # clusters that stand for the points, if these are more
+ROUNDS = 5  # in which grains are drawn
 
 
 @dataclass(eq=False, repr=False)
@@ -30,6 +35,10 @@ class Ward(ClusterMixin, BaseEstimator):
     own. SciPy holds all n² / 2 distances; of more points they come from the centres, in blocks, and merges of exactly
     the same height may come in another order. Time still grows with n². In float32, points that are close to each other
     but far from the mean are compared in float64. A tensor of features is worked on where it is, on a GPU for instance.
+
+    More than 50,000 points are first gathered into 5,000 grains by k-means, and the tree of their means, each with the
+    weight of its points, is Ward's. Within a grain points are joined at height 0: a cut into more clusters than there
+    are grains means nothing. Time and memory then grow with n. `docs/scale.md` says how near this comes.
 
     >>> import numpy as np
     >>> tree = Ward(n_clusters=2).fit(np.array([[0.0], [1.0], [10.0], [12.0]]))
@@ -69,9 +78,13 @@ def _linkage(features: Tensor) -> NDArray[np.float64]:  # (n - 1, 4)
     if 1 < len(features) <= POINTS_FOR_SCIPY:
         return linkage(features.cpu().double().numpy(), "ward")
     tree = _Tree(len(features))
-    rows, sizes, nodes = _join_duplicates(features, tree)
     # Distances are ‖a‖² - 2ab + ‖b‖²: far from the origin they would be differences of large numbers.
-    clusters = _Clusters(rows - rows.mean(dim=0), sizes, nodes)
+    if len(features) <= EXACT:
+        rows, group = features.unique(dim=0, return_inverse=True)  # no search could tell equal points apart
+        rows = rows - rows.mean(dim=0)
+    else:
+        rows, group = _grains(features - features.mean(dim=0))
+    clusters = _Clusters(rows, *_join_groups(group, tree))
     while clusters.count > 1:
         clusters.search()
         clusters.merge(tree)
@@ -194,9 +207,32 @@ class _Clusters:
                 setattr(self, name, values[kept])
 
 
-def _join_duplicates(features: Tensor, tree: _Tree) -> tuple[Tensor, Tensor, Tensor]:
-    """Join equal points, which no search could tell apart, at height 0; returns distinct rows, sizes and nodes."""
-    rows, group, sizes = features.unique(dim=0, return_inverse=True, return_counts=True)
+def _grains(features: Tensor) -> tuple[Tensor, Tensor]:
+    """The means (g, D) of about GRAINS clusters of centred features, and the cluster of each point (n,).
+
+    Centres are points drawn in a few rounds, far ones more likely (by squared distance, as k-means++ draws one by one):
+    small groups far from all else get theirs. Then they move to the means of their points, twice.
+    """
+    random = torch.Generator().manual_seed(0)
+    squares = squared_norms(features)
+    squared = squares.double()  # (n,) from the nearest centre
+    chosen = squares.new_zeros(0, dtype=torch.long)
+    for _ in range(ROUNDS):
+        shares = squared.cumsum(0)
+        drawn = torch.rand(GRAINS // ROUNDS, generator=random, dtype=torch.float64).to(shares) * shares[-1]
+        new = torch.searchsorted(shares, drawn).clamp(max=len(features) - 1).unique()
+        chosen = torch.cat([chosen, new])
+        squared = squared.minimum(nearest_centre(features, features[new], squares)[1].double())
+    settled = lloyd(
+        Members.of(features, torch.full_like(squares, UNLABELLED).long()), features[chosen.unique()], 2, 0.0, True
+    )
+    used, group = settled.labels.unique(return_inverse=True)
+    return settled.centres[used], group
+
+
+def _join_groups(group: Tensor, tree: _Tree) -> tuple[Tensor, Tensor]:
+    """Join the points of each group (n,), 0..g-1, at height 0; returns the groups' sizes and nodes."""
+    sizes = group.bincount()
     order = group.argsort(stable=True)  # points, group after group
     start = sizes.cumsum(0) - sizes
     place = torch.arange(len(group), device=group.device) - start[group[order]]  # of a point in its group
@@ -208,4 +244,4 @@ def _join_duplicates(features: Tensor, tree: _Tree) -> tuple[Tensor, Tensor, Ten
         merged = tree.add(left, order[later], torch.zeros_like(later, dtype=torch.float64), place[later] + 1)
         last = place[later] + 1 == sizes[group[order[later]]]
         nodes[group[order[later[last]]]] = merged[last]  # ... or the union of all its points
-    return rows, sizes, nodes
+    return sizes, nodes
