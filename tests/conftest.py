@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -87,6 +89,47 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "creatures"
     newkinds.discover("creatures", out, organizer="cpf", settings=TINY_TRAINING)
     return out
+
+
+@pytest.fixture(scope="session")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Found, judged, counted, corrected and shown: a run with every kind of file. No test changes it."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    settings = {**TINY_TRAINING, "method": {"projection_hidden": 8}}
+    found = newkinds.discover("creatures", out, organizer="cpf", settings=settings)
+    found.rename(0, "first")
+    found.move([found.members[3].path], "first")
+    found.accept([found.members[5].path])
+    newkinds.evaluate(out)
+    newkinds.count_categories(out)
+    newkinds.report(out)
+    return out
+
+
+@pytest.fixture
+def table_run(whole_run: Path, tmp_path: Path) -> Path:
+    """A copy of what edits need, without a model and without edits."""
+    ignored = shutil.ignore_patterns("model.safetensors", "train_state.pt", "edits.jsonl", "*.png", "report.html")
+    return Path(shutil.copytree(whole_run, tmp_path / "tables", ignore=ignored))
+
+
+@pytest.fixture
+def count_cases(record_property: Callable[[str, object], None]) -> Callable[[str, int], None]:
+    """`count_cases("flipped bits", 120)`: campaigns say how many cases they tried; the sums are shown in the end."""
+    return lambda what, number: record_property(f"cases of {what}", number)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    cases: Counter[str] = Counter()
+    for report in terminalreporter.getreports("passed"):
+        for name, number in report.user_properties:
+            if name.startswith("cases of "):
+                cases[name.removeprefix("cases of ")] += number
+    if cases:
+        terminalreporter.section("cases that held")
+        for what, number in cases.items():
+            terminalreporter.line(f"{number:6,}  {what}")
+        terminalreporter.line(f"{cases.total():6,}  in all")
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Files are written whole or not at all: a temporary file next to the target, fsync, rename."""
 
 import csv
+import errno
 import hashlib
 import io
 import json
@@ -51,12 +52,15 @@ def write_whole(path: Path, content: bytes | str) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make a new name in a folder survive a power cut, if the system can open a folder."""
-    with suppress(OSError):
+    try:
         opened = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(opened)
         finally:
             os.close(opened)
+    except OSError as error:
+        if error.errno in (errno.EIO, errno.ENOSPC):  # the disk fails; others cannot do this, or need not
+            raise NewkindsError(f"cannot be sure that what is new in {folder} is kept: {error.strerror}.") from error
 
 
 def user_path(text: str | Path) -> Path:
@@ -146,7 +150,7 @@ def csv_cells(text: str) -> tuple[list[str], list[list[str]]]:
 
 
 def make_folder(path: Path) -> Path:
-    """Create a folder and its parents, safe from a power cut; a file in the way or a read-only place is a clear error."""
+    """Create a folder and its parents, to survive a power cut; a file in the way or a read-only place is an error."""
     try:
         missing = [folder for folder in (path, *path.parents) if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True)

@@ -53,7 +53,7 @@ def test_no_file_of_a_run_is_without_a_checksum(copy: Path) -> None:
     newkinds.count_categories(copy)
     there = {file.name for file in copy.iterdir() if not file.name.startswith(".")}
     listed = {line.partition("  ")[2] for line in (copy / CHECKSUMS).read_text().split("\n")}
-    assert there - listed == {CHECKSUMS, "categories.json"}  # whose names people edit
+    assert there - listed == {CHECKSUMS}
     assert there <= {file.name for file in Run(copy).own_files()}
 
 

@@ -78,20 +78,21 @@ class EditLog:
         """One write of one line, at the end; the line break comes first, so that half a line spoils no other."""
         line = _canonical(entry)
         whole = f'\n{line[:-1]},"check":"{_check(line)}"}}'.encode()
+        outcome = "The edit was not made"
         try:
-            is_new = not self.file.exists()
             file = _opened(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             try:
                 if os.write(file, whole) < len(whole):
                     raise OSError(28, "no space left on the disk")
+                outcome = "Whether the edit was kept, newkinds log shows"
                 os.fsync(file)
             finally:
                 os.close(file)
         except OSError as error:
             raise NewkindsError(
-                f"cannot write {self.file}: {error.strerror or error}. The edit was not made; earlier ones are safe."
+                f"cannot write {self.file}: {error.strerror or error}. {outcome}; earlier ones are safe."
             ) from None
-        if is_new:
+        if entry["n"] <= 1:  # a killed process may have left the file new, and its name unsafe
             sync_folder(self.file.parent)
 
     def _entries(self, of_any: bool = False) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,7 @@ class RunDirectory:
     def write(self, name: str, content: bytes | str) -> None:
         """Write a file whole. Its checksum is noted before: a kill in between leaves the old file, and its checksum."""
         data = encoded(content)
-        if name not in EDITABLE:
-            append_line(self.path(CHECKSUMS), f"{checksum(data)}  {name}")
+        append_line(self.path(CHECKSUMS), f"{checksum(data)}  {name}")
         write_whole(self.path(name), data)
 
     def verified(self, name: str) -> Path:
@@ -52,6 +52,9 @@ class RunDirectory:
             return file
         known = self._checksums().get(name)
         if known and checksum(file) not in known:
+            if name in EDITABLE:
+                _mention_change(file, stamp)
+                return file
             raise NewkindsError(
                 f"{file} is damaged or was changed by hand: its checksum is not in {CHECKSUMS}. Restore it from a copy"
                 + ("" if name == "config.yaml" else ", or delete it and rerun the command that made the run")
@@ -163,3 +166,11 @@ class RunDirectory:
                 f"cannot read {self.path(name)} ({error}): restore it from a copy, or delete it and rerun the command "
                 "that made the run."
             ) from None
+
+
+@cache  # once in a process
+def _mention_change(file: Path, stamp: tuple[int, int, int]) -> None:
+    """Of a file that people may edit nobody can tell whether they did, or the disk."""
+    from ..console import warn
+
+    warn(f"{file} is not as it was written: its names were edited by hand, or it is damaged. It is used as it is.")

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 
 from ..console import say, warn
 from ..errors import NewkindsError
-from ..files import user_path, write_whole
+from ..files import make_folder, user_path, write_whole
 from ..text import text_table
 
 FORMAT = 2  # of the files, and of the arithmetic that makes them: another number is another cache
@@ -91,7 +91,7 @@ class Store:
     def locked(self) -> Iterator[None]:
         """One process at a time adds to a store; the others wait. A killed one leaves no lock."""
         with _using(self.folder):
-            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder.parent)
             lock = FileLock(f"{self.folder}.lock")  # not in the folder: deleted with what it guards, it guards nothing
             try:
                 held = lock.acquire(timeout=1)
@@ -106,7 +106,7 @@ class Store:
         """Write what the folder holds. Rows that are not described are not used."""
         record = self._description()
         with _using(self.folder):
-            self.folder.mkdir(exist_ok=True)
+            make_folder(self.folder)
             if not record or not (self.folder / INDEX).exists():
                 for file in _row_files(self.folder):
                     warn(f"{file} is of no use without {DESCRIPTION} and {INDEX}: its tokens are computed again.")

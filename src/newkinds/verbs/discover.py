@@ -10,7 +10,7 @@ from typing_extensions import Unpack
 
 from ..discovery.categories import Discovery
 from ..errors import NewkindsError
-from ..files import write_whole
+from ..files import make_folder, write_whole
 from ..runs.run import FREE_TO_CHANGE, Run
 from ..settings import flat
 from .candidates import table_text
@@ -77,7 +77,7 @@ def tune(
     plan.embed()
     plan.judge_frozen()
     plan.judge_trained()
-    run.folder.mkdir(parents=True, exist_ok=True)
+    make_folder(run.folder)
     recipe = plan.recipe()
     write_whole(run.path("recipe.yaml"), yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True))
     record = plan.record()

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ...errors import NewkindsError
-from ...files import make_folder
+from ...files import make_folder, sync_folder, sync_tree
 from ...registry import Registry
 
 # `write(discovery, target, **options)` makes `target`, where nothing is yet, from what a run found as people corrected
@@ -36,11 +36,13 @@ def new_target(target: Path) -> Iterator[Path]:
     building = target.with_name(f".newkinds-{secrets.token_hex(4)}.tmp")  # short, however long the name is
     try:
         yield building
+        sync_tree(building)
         if target.is_dir():
             if not building.is_dir():
                 raise NewkindsError(f"{target} is a folder: name a file by --out, such as {target / 'found.csv'}.")
             target.rmdir()  # somebody may have put something in: then it is not removed
         os.rename(building, target)
+        sync_folder(target.parent)
     except OSError as error:
         raise NewkindsError(f"cannot write {target}: {error.strerror or error}. Nothing was exported.") from error
     finally:
