@@ -27,7 +27,7 @@ def reason_of(error: BaseException) -> str:
     "KeyError: 'labels'"
     """
     if isinstance(error, NewkindsError):
-        return str(error)
+        return _shortened(str(error), 3000)  # it may name what is thousands of letters long
     if isinstance(error, OSError) and error.strerror:  # a full disk, a name that is too long
         named = f"{_shortened(str(error.filename))}: " if error.filename is not None else ""
         return f"{named}{error.strerror}."
