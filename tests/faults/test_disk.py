@@ -167,7 +167,7 @@ def test_failing_disks(
     code: int, table_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count_cases: Count
 ) -> None:
     cases = version = 0
-    for at in range(1, 60 if LONG else 20):
+    for at in range(1, 36 if LONG else 20):
         directory = RunDirectory(make_folder(tmp_path / "other" / str(at)))
         before, acknowledged, sure = made(table_run), [], 0
         with failing(monkeypatch, at, code) as has_failed:
