@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from .process import end_if_interrupted
 from .text import visible
 
 T = TypeVar("T")
@@ -43,6 +44,7 @@ class ProgressBar:
         self._task = task
 
     def advance(self, note: str = "") -> None:
+        end_if_interrupted()
         self._progress.update(self._task, advance=1, note=visible(note))  # type: ignore[arg-type]
 
 

@@ -6,6 +6,8 @@ import sys
 import warnings
 from types import FrameType
 
+_interrupted = False  # whether Ctrl-C was pressed in a command
+
 
 def prepare(opens_images: bool = True) -> None:
     """Set up the process of a command, before anything heavy is imported; if it only reads tables, there is less."""
@@ -44,13 +46,20 @@ class Interrupts:
             signal.signal(signal.SIGINT, self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.came = True
+        global _interrupted
+        self.came = _interrupted = True
         signal.default_int_handler(number, frame)
 
     def ignore(self) -> None:
         """From now on Ctrl-C does nothing."""
         if self._listens:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def end_if_interrupted() -> None:
+    """Long work asks this now and then: Python loses a Ctrl-C that comes while an object is being thrown away."""
+    if _interrupted:
+        raise KeyboardInterrupt
 
 
 def keep_freed_memory() -> None:

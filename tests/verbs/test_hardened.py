@@ -138,7 +138,10 @@ def test_ctrl_c_is_one_line_however_often(tmp_path: Path, again: int) -> None:
     for _ in range(again):
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)
-    said = process.communicate(timeout=60)[1]
+    try:
+        said = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
     assert "Traceback" not in said
     assert "interrupted; to resume, rerun the same command" in said
     assert process.returncode == 130
