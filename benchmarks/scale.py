@@ -3,7 +3,7 @@
     python benchmarks/scale.py                                      # features: 1,000 to 100,000; images: 1,000, 4,000
 
 Features are unit vectors (n, 64) around 100 directions, half of the first 50 classes labelled, as `discover` gives them
-to its counters and assigners. Images are tiny (32 px), and read and embedded by a random ViT-Ti. The exponent is that
+to its counters and assigners. Images of 32 px are made in memory and embedded by a random ViT-Ti. The exponent is that
 of time = c · nᵇ, by least squares over the logarithms of all sizes of a stage; memory is what the stage adds to the
 peak of the process. A stage whose last size took longer than --patience is not asked for a larger one.
 """
@@ -95,7 +95,7 @@ def main() -> None:
     given = parser.parse_args()
     print(f"{machine().replace(f'{torch.get_num_threads()} threads', '1 thread')}; load {os.getloadavg()[0]:.1f}\n")
     print(f"{'stage':36}{'n':>10}{'seconds':>10}{'MB':>8}{'exponent':>10}")
-    stages = [(of_images, "reading and embedding tiny images", given.images)]
+    stages = [(of_images, "making and embedding tiny images", given.images)]
     stages += [(of_features, name, given.features) for name in STAGES]
     for prepare, name, sizes in (stage for stage in stages if given.only in stage[1]):
         seconds: list[float] = []
