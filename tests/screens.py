@@ -53,8 +53,13 @@ class Screen:
         return WebDriverWait(self.browser, WAIT, 0.05).until(look, why)
 
     def all(self, selector: str) -> list[Any]:
-        found = self.browser.find_elements(By.CSS_SELECTOR, selector)
-        return [element for element in found if element.is_displayed()]
+        """What is shown now; the page may be drawing it again while we look."""
+
+        def shown() -> list[list[Any]]:
+            found = self.browser.find_elements(By.CSS_SELECTOR, selector)
+            return [[element for element in found if element.is_displayed()]]
+
+        return self.until(shown)[0]
 
     def text(self, selector: str) -> str:
         script = "return document.querySelector(arguments[0])?.innerText ?? ''"

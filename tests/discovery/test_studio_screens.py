@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,8 +184,12 @@ def test_a_dropped_image_and_primitive_fields(chromium: Browser, trained_run: Pa
     screen.until(lambda: "The model says" in screen.text(".told"))
     assert screen.tiles()[0] == screen.found().members[5].path
     assert "mine <b>.png" in screen.text("h1")
-    tile = screen.all(".tile")[0]
-    ActionChains(screen.browser).double_click(tile).perform()
+
+    def opened() -> Any:
+        ActionChains(screen.browser).double_click(screen.all(".tile")[0]).perform()
+        return screen.all("dialog.viewer")
+
+    screen.until(opened)
     screen.button("Primitive fields", "dialog")
     screen.until(lambda: len(screen.all("dialog .overlays img")) >= 3)
     assert "share" in screen.text("dialog .fields").lower()
