@@ -1,7 +1,7 @@
 """Problems that the user can fix, in one sentence that names the problem and the next step."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class NewkindsError(Exception):
@@ -12,8 +12,7 @@ class InvalidValue(NewkindsError, ValueError):
     """An argument that cannot be used, where people of scikit-learn expect a ValueError."""
 
 
-@dataclass(frozen=True)
-class Skipped:
+class Skipped(NamedTuple):
     """An image that was skipped, and why."""
 
     path: str

@@ -144,7 +144,8 @@ def csv_cells(text: str) -> tuple[list[str], list[list[str]]]:
     columns, *rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row] or [[]]
     if "\\" in text:  # in few tables, and looking at every cell takes longer than the rest
         rows = [list(map(unescaped, row)) for row in rows]
-    if wrong := next((number for number, row in enumerate(rows, 2) if len(row) != len(columns)), None):
+    if set(map(len, rows)) - {len(columns)}:
+        wrong = next(number for number, row in enumerate(rows, 2) if len(row) != len(columns))
         raise ValueError(f"row {wrong} has not {len(columns)} cells")
     return columns, rows
 

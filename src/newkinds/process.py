@@ -1,5 +1,6 @@
 """What suits a command, but not a library that is imported into somebody else's process."""
 
+import gc
 import os
 import signal
 import sys
@@ -15,7 +16,9 @@ def prepare(opens_images: bool = True) -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     if not opens_images:
+        gc.disable()  # it would look at every row of a table, of which none is thrown away before the end
         return
+    gc.enable()
     import logging
 
     # threads that spin while they wait starve each other if the cores are shared

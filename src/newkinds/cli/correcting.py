@@ -2,7 +2,6 @@
 answer at once."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from .. import process
@@ -63,7 +62,7 @@ def _name(run: str, given: Sequence[str] = (), suggest: bool = False, as_json: b
     for old, new in pairs:
         show(found.rename(old, new))
     if not given and as_json:
-        show(json_text([asdict(category) for category in found.categories], "the list", indent=1))
+        show(json_text([category._asdict() for category in found.categories], "the list", indent=1))
     elif not given:
         rows = [[c.name, f"{c.id}", "new" if c.is_new else "known", f"{c.size}"] for c in found.categories]
         show(text_table(["category", "id", "kind", "images"], rows))

@@ -1,6 +1,5 @@
 """The verbs that find categories."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +146,8 @@ def _count(source: str, as_json: bool = False, **chosen: Any) -> None:
     newkinds count runs/photos                        in the features of a finished run
     newkinds count runs/photos --by brent --largest 300
     """
+    from dataclasses import asdict
+
     from ..cluster.count import summary
     from ..verbs.count import count_categories
 

@@ -3,8 +3,8 @@ data check`. What the user leaves out is not passed on, so that defaults are tho
 with which torch is imported. Choices of a run, such as --organizer, are declared in `verbs/choices.py`."""
 
 import argparse
-import inspect
 from collections.abc import Callable
+from textwrap import dedent
 from typing import Any, Literal, NamedTuple, get_args
 
 from ..verbs.choices import options
@@ -26,7 +26,7 @@ def verb(*arguments: Argument) -> Callable[..., Any]:
     """Make a function a verb."""
 
     def add(run: Callable[..., int | None]) -> Callable[..., int | None]:
-        summary, _, examples = (inspect.getdoc(run) or "").partition("\n\n")
+        summary, _, examples = dedent(f"    {(run.__doc__ or '').strip()}").partition("\n\n")
         VERBS[run.__name__.strip("_").replace("_", " ")] = Verb(run, arguments, summary, examples.splitlines())
         return run
 

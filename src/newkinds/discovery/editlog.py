@@ -189,10 +189,8 @@ def set_aside(file: Path) -> Path | None:
 
 def fingerprint(found: Iterable[tuple[str, int]]) -> str:
     """Of an assignment: paths and the ids of their categories, in order."""
-    digest = hashlib.sha256()
-    for path, category in found:
-        digest.update(f"{path}\0{category}\n".encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()[:16]
+    lines = "".join([f"{path}\0{category}\n" for path, category in found])
+    return hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _opened(file: Path, how: int) -> int:

@@ -1,7 +1,6 @@
 """A category, and an image in one."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from .edits import JUNK
@@ -9,8 +8,7 @@ from .edits import JUNK
 EXEMPLARS = 12
 
 
-@dataclass(frozen=True)
-class Category:
+class Category(NamedTuple):
     """A known class or a discovered one. Its id never changes, whatever it is called."""
 
     id: int

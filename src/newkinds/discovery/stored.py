@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NewkindsError, Skipped
@@ -26,7 +25,7 @@ def write(discovery: "Discovery", run: RunDirectory) -> None:
 
         warn(f"other categories were found than before: what was corrected in those is kept in {aside}.")
     write_skipped(discovery.skipped, run)
-    run.write_json("categories.json", [asdict(category) for category in discovery.found_categories])
+    run.write_json("categories.json", [category._asdict() for category in discovery.found_categories])
     run.write_table("assignments.csv", ASSIGNMENT_COLUMNS, [member_row(m) for m in discovery.found_members])
 
 
@@ -63,10 +62,10 @@ class Rows:
             path = self.column["path"]
             if (number := self.column.get("category_id")) is None:
                 return list(zip([row[path] for row in self.rows], self._by_name(), strict=True))
-            found = [(row[path], int(row[number])) for row in self.rows]
-            if not all(0 <= category < len(self.categories) for _, category in found):
+            categories = [int(row[number]) for row in self.rows]
+            if not set(categories) <= set(range(len(self.categories))):
                 raise IndexError("a category that is not there")
-            return found
+            return list(zip([row[path] for row in self.rows], categories, strict=True))
 
     def members(self) -> list[Member]:
         """The images; their categories are called as they are now, not as they were when the table was written."""

@@ -116,7 +116,7 @@ class Suggestions:
         """All of it, to be written as JSON."""
         return {
             "model": self.model, "words": self.words, "check": asdict(self.check),
-            "skipped": [asdict(image) for image in self.skipped],
+            "skipped": [image._asdict() for image in self.skipped],
             "suggestions": [
                 {
                     "id": one.category.id, "name": one.category.name, "size": one.category.size, "images": one.images,
