@@ -94,7 +94,7 @@ def by_studio(run: Path) -> Callable[[Acknowledge], object]:
 @pytest.mark.parametrize("way", [by_python, by_studio])
 def test_edits(way: Callable[[Path], Callable[[Acknowledge], object]], table_run: Path, count_cases: Count) -> None:
     luck, kills, acknowledged = random.Random(1), 0, 0
-    for _ in range(100 if LONG else 25):
+    for _ in range(100 if LONG else 10):
         before = [edit["says"] for edit, _ in newkinds.Discovery.read(table_run).log()]
         said, was_killed = killed(way(table_run), luck.uniform(0.005, 0.15))
         after = [edit["says"] for edit, _ in newkinds.Discovery.read(table_run).log()]
@@ -126,7 +126,7 @@ def test_discovering(tmp_path: Path, caches: Path, count_cases: Count) -> None:
 
     whole = undisturbed(discover(tmp_path / "sound"))
     sound, luck, kills = content(tmp_path / "sound", results), random.Random(2), 0
-    for number in range(20 if LONG else 2):
+    for number in range(20 if LONG else 1):
         out = tmp_path / f"killed{number}"
         shutil.rmtree(caches)
         for _ in range(5 if LONG else 2):
@@ -153,7 +153,7 @@ def test_outputs_are_whole_or_not_there(verb: str, whole_run: Path, tmp_path: Pa
     whole = undisturbed(work)
     sound, luck, kills = there(), random.Random(3), 0
     assert sound
-    for _ in range(30 if LONG else 6):
+    for _ in range(30 if LONG else 3):
         shutil.rmtree(out) if out.is_dir() else out.unlink(missing_ok=True)
         kills += killed(work, luck.uniform(0, whole))[1]
         assert there() in ({}, sound)

@@ -86,6 +86,7 @@ def test_if_a_process_dies_the_others_say_so_and_end(tmp_path: Path) -> None:
     assert "to resume, rerun the same command" in done.stderr
 
 
+@pytest.mark.skipif(os.environ.get("NEWKINDS_FAULTS") != "long", reason="takes long: NEWKINDS_FAULTS=long")
 def test_if_a_process_dies_torchrun_starts_them_again_and_they_resume(runs: tuple[Path, Path], tmp_path: Path) -> None:
     done = torchrun("--max-restarts", "1", SCRIPT, tmp_path, "teacher", NEWKINDS_TEST_DIES_ONCE="1")
     assert done.returncode == 0, done.stderr[-3000:]

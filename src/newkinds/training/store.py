@@ -162,11 +162,12 @@ class Store:
 def _using(folder: Path) -> Iterator[None]:
     try:
         yield
-    except NewkindsError as error:
-        raise CacheUnavailable(str(error)) from error
-    except OSError as error:
+    except CacheUnavailable:
+        raise
+    except (OSError, NewkindsError) as error:
+        reason = str(getattr(error, "strerror", None) or error).rstrip(".")
         raise CacheUnavailable(
-            f"cannot use the cache {folder}: {error.strerror or error}. What is whole in it is kept. Mend that and "
+            f"cannot use the cache {folder}: {reason}. What is whole in it is kept. Mend that and "
             f"rerun the same command, name another place in the environment variable {ROOT_VARIABLE}, or train without "
             "a cache (--cache-views 0)."
         ) from error
