@@ -222,6 +222,7 @@ def test_what_was_corrected_can_be_seen_and_found(
 ) -> None:
     browser = opened(corrected, size, scheme)
     if (folder := os.environ.get("NEWKINDS_SCREENSHOTS")) and (size, scheme) == (DESKTOP, "light"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
         (Path(folder) / "report.png").write_bytes(browser.get_screenshot_as_png())
     assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
     assert {"shiba inu", "new-3", "new-5-2"} < set(names_shown(browser))
