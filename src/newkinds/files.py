@@ -63,6 +63,12 @@ def sync_folder(folder: Path) -> None:
             raise NewkindsError(f"cannot be sure that what is new in {folder} is kept: {error.strerror}.") from error
 
 
+def stamp_of(file: Path) -> tuple[int, int, int]:
+    """What tells one content of a file from the next without reading it: which file, how large, when it was changed."""
+    seen = file.stat()
+    return seen.st_ino, seen.st_size, seen.st_mtime_ns
+
+
 def user_path(text: str | Path) -> Path:
     """A path as a person writes it, ~ being their home; whole, so that it means the same from any folder."""
     try:

@@ -1,7 +1,7 @@
 """The verbs that correct what was found. They need neither torch nor numpy (but for `name --suggest`), so that they
 answer at once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import process
@@ -138,11 +138,7 @@ def _junk(run: str, what: Sequence[str]) -> None:
     newkinds junk runs/photos new-11                  throw a category out, with all its images
     """
     found = _read(run)
-    images, categories = _sorted_out(found, what)
-    for category in categories:
-        show(found.junk(category=category))
-    if images:
-        show(found.junk(images))
+    _do_to_all(found.junk, found, what)
 
 
 @verb(RUN, WHAT)
@@ -153,20 +149,20 @@ def _accept(run: str, what: Sequence[str]) -> None:
     newkinds accept runs/photos unlabeled/17.jpg
     """
     found = _read(run)
-    images, categories = _sorted_out(found, what)
-    for category in categories:
-        show(found.accept(category=category))
-    if images:
-        show(found.accept(images))
+    _do_to_all(found.accept, found, what)
 
 
-def _sorted_out(found: "Discovery", what: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Images and categories among what was named, all of which must exist before anything is changed."""
+def _do_to_all(edit: Callable[..., str], found: "Discovery", what: Sequence[str]) -> None:
+    """Edit the images and categories that were named, all of which must exist before anything is changed."""
     names = set(found.corrections().names.values())
     categories = [entry for entry in what if entry in names or (entry[:1] == "#" and entry[1:].isdecimal())]
     for category in categories:
         found.category(category)
-    return [found.path_of(entry) for entry in what if entry not in categories], categories
+    images = [found.path_of(entry) for entry in what if entry not in categories]
+    for category in categories:
+        show(edit(category=category))
+    if images:
+        show(edit(images))
 
 
 @verb(RUN)

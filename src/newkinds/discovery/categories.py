@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import NewkindsError, Skipped, nearest
+from ..files import stamp_of
 from ..runs.directory import EDITS, RunDirectory
 from ..text import escaped, text_table, unescaped
 from .editlog import EditLog, fingerprint, set_aside
@@ -36,7 +37,8 @@ class Discovery:
         self._log = EditLog(self.run / EDITS, fingerprint(found))
         self._state: Corrections | None = None
         self._seen: _Seen | None = None
-        self._read_from = _stamp(self.run) if isinstance(members, Rows) else None  # which file that was
+        # which table that was: another one has other categories
+        self._read_from = stamp_of(self.run / "assignments.csv") if isinstance(members, Rows) else None
 
     @classmethod
     def read(cls, run: str | Path) -> "Discovery":
@@ -132,8 +134,8 @@ class Discovery:
 
         def change(state: Corrections) -> Edit:
             numbers = list(dict.fromkeys(_resolve(which, state) for which in categories))
-            first_known = next((n for n in numbers if not self._is_new(n)), numbers[0] if numbers else None)
-            target = first_known if into is None else _resolve(into, state)
+            known_first = sorted(numbers, key=lambda number: _is_new(number, self.found_categories))
+            target = next(iter(known_first), None) if into is None else _resolve(into, state)
             others = [number for number in numbers if number != target]
             if target is None or not others:
                 raise NewkindsError("name at least two different categories to merge.")
@@ -253,14 +255,11 @@ class Discovery:
                 refuse_conflict(edit, edits[seen:])
             return {**edit, "says": state.apply(edit)}
 
-        if self._read_from is not None and self._read_from != (now := _stamp(self.run)):
+        if self._read_from is not None and self._read_from != (now := stamp_of(self.run / "assignments.csv")):
             if Discovery.read(self.run)._log.of != self._log.of:
                 raise EditConflict(f"the categories of {self.run} were found again since you looked: look again.")
             self._read_from = now
         return str(self._log.append(make)["says"])
-
-    def _is_new(self, number: int) -> bool:
-        return number >= len(self.found_categories) or self.found_categories[number].is_new
 
     def _inside(self, number: int, state: Corrections) -> list[str]:
         return [path for path in self._found if state.category_of(path) == number]
@@ -285,10 +284,9 @@ class Discovery:
         raise NewkindsError(f"{self.run} has no image {image}: name it as its assignments.csv does.")
 
 
-def _stamp(run: Path) -> tuple[int, int, int]:
-    """Of the table of assignments: another one has other categories."""
-    seen = (run / "assignments.csv").stat()
-    return seen.st_ino, seen.st_size, seen.st_mtime_ns
+def _is_new(number: int, found: Sequence[Category]) -> bool:
+    """Whether a category is no known class; those that people made are none."""
+    return number >= len(found) or found[number].is_new
 
 
 class _Seen(NamedTuple):
@@ -304,7 +302,7 @@ class _Seen(NamedTuple):
 
 def _look_through(found: Sequence[Category], members: list[Member], state: Corrections, before: _Seen) -> _Seen:
     """Categories and members as they are after the edits in force; what is as `before` is not made again."""
-    is_new = {number: number >= len(found) or found[number].is_new for number in state.names}
+    is_new = {number: _is_new(number, found) for number in state.names}
     now = {number: state.now(number) for number in {*range(len(found)), *state.place.values()}}
     placed = state.place.get
     numbers = [now[placed(member.path, member.category_id)] for member in members]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NewkindsError
-from ..files import append_line, checksum, csv_cells, csv_text, encoded, json_text, make_folder, write_whole
+from ..files import append_line, checksum, csv_cells, csv_text, encoded, json_text, make_folder, stamp_of, write_whole
 
 CHECKSUMS = "checksums.txt"
 EDITS = "edits.jsonl"  # what people corrected; every line has a checksum of its own
@@ -46,8 +46,7 @@ class RunDirectory:
         file = self.path(name)
         if not file.is_file():
             return file
-        seen = file.stat()
-        stamp = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
+        stamp = stamp_of(file)
         if self._intact.get(name) == stamp:  # a model is asked for several times, and large
             return file
         known = self._checksums().get(name)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import NewkindsError
+from ...files import stamp_of
 from ...runs.directory import RunDirectory
 from ..categories import Discovery
 from ..edits import JUNK, EditConflict
@@ -86,10 +87,10 @@ class Studio:
 
     def _stamp(self) -> str:
         try:
-            seen = [self.run.path(name).stat() for name in ("assignments.csv", "categories.json")]
+            seen = [stamp_of(self.run.path(name)) for name in ("assignments.csv", "categories.json")]
         except OSError:
             return ""
-        return "-".join(f"{s.st_ino:x}.{s.st_size:x}.{s.st_mtime_ns:x}" for s in seen)
+        return "-".join(".".join(f"{part:x}" for part in stamp) for stamp in seen)
 
     def prepare(self) -> None:
         """What need not be there for the first page: which images there are, and the marks of categories."""
