@@ -8,6 +8,7 @@ from blobs import blobs
 from newkinds.cluster import BalancedSemiSupervisedKMeans
 from newkinds.cluster.lloyd import Members
 from newkinds.cluster.neighbours import nearest_centre
+from newkinds.cluster.rows import Rows
 
 
 def spread_by_loops(points, labels, centres, room, rounds):
@@ -30,14 +31,15 @@ def spread_by_loops(points, labels, centres, room, rounds):
 def test_spreading_equals_plain_loops(rounds):
     X, truth = blobs(n=120, clusters=6, spread=1.0)
     y = np.where((truth == 0) | ((truth == 1) & (np.arange(120) < 60)), truth, -1)  # class 0 is full at once
-    members = Members.of(torch.from_numpy(X), torch.from_numpy(y))
-    centres = torch.cat([members.class_means(), members.free[:4]])
+    members = Members.of(Rows(torch.from_numpy(X)), torch.from_numpy(y))
+    centres = torch.cat([members.class_means(), members.free.whole()[:4]])
     model = BalancedSemiSupervisedKMeans(6, cluster_size=20)
     room = model._room(members)
     assert room.tolist() == [0, 10, 20, 20, 20, 20]
     labels, squared = nearest_centre(members.free, centres)
     got = model._spread(members, room, rounds, labels, squared, centres)
-    expected = spread_by_loops(members.free.numpy(), labels.numpy().copy(), centres.numpy(), room.tolist(), rounds)
+    free = members.free.whole().numpy()
+    expected = spread_by_loops(free, labels.numpy().copy(), centres.numpy(), room.tolist(), rounds)
     assert got.tolist() == expected.tolist()
     assert (rounds > 0) == (got.tolist() != labels.tolist())
 

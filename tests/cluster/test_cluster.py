@@ -23,6 +23,7 @@ from newkinds.cluster import (
 from newkinds.cluster.lloyd import Members, _search_again, k_means_plus_plus, lloyd
 from newkinds.cluster.metrics import clustering_accuracy
 from newkinds.cluster.neighbours import most_similar, nearest_centre
+from newkinds.cluster.rows import Rows
 from plain_kmeans import plain_kmeans
 
 DATA = Path(__file__).parents[1] / "numbers"
@@ -92,7 +93,7 @@ def test_kmeans_published(arrays):
 def test_k_means_plus_plus_published(arrays):
     free = torch.from_numpy(arrays["unlabelled"])
     rng = np.random.RandomState(EXPECTED["plus_plus"]["seed"])
-    centres = k_means_plus_plus(free, torch.from_numpy(arrays["plus_plus/known"]), 6, rng)
+    centres = k_means_plus_plus(Rows(free), torch.from_numpy(arrays["plus_plus/known"]), 6, rng)
     torch.testing.assert_close(centres[3:], free[EXPECTED["plus_plus"]["picked_rows"]], rtol=0, atol=0)
 
 
@@ -100,7 +101,7 @@ def test_empty_cluster_published():
     case = EXPECTED["empty"]
     X = np.array(case["l"] + case["u"])
     y = np.array(case["l_targets"] + [-1] * len(case["u"]))
-    members = Members.of(torch.from_numpy(X), torch.from_numpy(y))
+    members = Members.of(Rows(torch.from_numpy(X)), torch.from_numpy(y))
     centres = torch.cat([members.class_means(), torch.tensor([case["init_extra_centre"]])])
     for step in case["trace"]:
         assert bool(centres.isnan().any()) == step["nan"]
@@ -169,7 +170,7 @@ def test_semi_supervised_kmeans_equals_plain_loops(dtype):
 
 def test_k_means_plus_plus_equals_plain_loops():
     free = blobs(n=50)[0]
-    got = k_means_plus_plus(torch.from_numpy(free), torch.empty(0, 8), 6, np.random.RandomState(1))
+    got = k_means_plus_plus(Rows(torch.from_numpy(free)), torch.empty(0, 8), 6, np.random.RandomState(1))
     rng = np.random.RandomState(1)
     chosen = [free[rng.randint(0, 50)]]
     while len(chosen) < 6:
@@ -185,10 +186,11 @@ def test_k_means_plus_plus_equals_plain_loops():
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_later_search_equals_a_whole_one(lost):
-    members = Members.of(torch.from_numpy(blobs(n=200, spread=1.0)[0]), torch.full((200,), -1))
-    before = members.free[:20]
+    points = torch.from_numpy(blobs(n=200, spread=1.0)[0])
+    members = Members.of(Rows(points), torch.full((200,), -1))
+    before = points[:20]
     has_moved = torch.arange(20) % 4 == 0
-    after = torch.where(has_moved[:, None], members.free[20:40], before)
+    after = torch.where(has_moved[:, None], points[20:40], before)
     if lost:
         after[8] = torch.nan  # the mean of no points
     labels, squared = nearest_centre(members.free, before)

@@ -3,6 +3,15 @@
 from .balanced import BalancedSemiSupervisedKMeans
 from .kmeans import KMeans, SemiSupervisedKMeans
 from .neighbours import mean_shift_step, most_similar
+from .rows import Shards
 from .ward import Ward
 
-__all__ = ["BalancedSemiSupervisedKMeans", "KMeans", "SemiSupervisedKMeans", "Ward", "mean_shift_step", "most_similar"]
+__all__ = [
+    "BalancedSemiSupervisedKMeans",
+    "KMeans",
+    "SemiSupervisedKMeans",
+    "Shards",
+    "Ward",
+    "mean_shift_step",
+    "most_similar",
+]

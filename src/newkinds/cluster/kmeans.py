@@ -16,14 +16,17 @@ from typing_extensions import Self
 from ..errors import NewkindsError
 from .lloyd import Members, Settled, k_means_plus_plus, lloyd
 from .neighbours import nearest_centre
-from .points import UNLABELLED, Features, as_features, as_labels, whole_number
+from .points import UNLABELLED, Features, as_features, as_labels, as_rows, whole_number
+from .rows import Rows
 
 
 @dataclass(eq=False, repr=False)
 class KMeans(ClusterMixin, BaseEstimator):
     """k-means from k-means++ starts, in the arithmetic and with the random draws of the published GCD code.
 
-    A tensor of features is worked on where it is. The best of `n_init` starts is kept, and each ends when the distances
+    A tensor of features is worked on where it is. Of an array on the disk (`np.memmap`, or several: `Shards`) a block
+    at a time is read, once for each step: the result is that of the same array in memory, and what is held grows with
+    n, not with n × D. The best of `n_init` starts is kept, and each ends when the distances
     that the centres move sum up to no more than √tol (for unit rows: lower it for much smaller ones). `init` can
     be given: centres (n_clusters, D). A cluster that loses all its points starts again at the point farthest from its
     centre; with `published_behaviour=True` its centre is NaN and takes every unlabelled point next, as published.
@@ -45,8 +48,8 @@ class KMeans(ClusterMixin, BaseEstimator):
 
     def fit(self, X: Features, y: ArrayLike | Tensor | None = None) -> Self:
         """Find the clusters of X (n, D). `y` is ignored."""
-        features = as_features(X)
-        return self._fit(features, np.full(len(features), UNLABELLED))
+        rows = as_rows(X)
+        return self._fit(rows, np.full(len(rows), UNLABELLED))
 
     def fit_predict(self, X: Features, y: ArrayLike | Tensor | None = None) -> NDArray[np.int64]:
         """The clusters of the points themselves: `fit(X, y).labels_`."""
@@ -55,21 +58,21 @@ class KMeans(ClusterMixin, BaseEstimator):
     def predict(self, X: Features) -> NDArray[np.int64]:
         """The nearest centre of points (m, D) that need not have been seen before."""
         check_is_fitted(self)
-        features = as_features(X)
-        if features.shape[1] != self.n_features_in_:
-            raise NewkindsError(f"points of {features.shape[1]} features, but the centres have {self.n_features_in_}.")
-        centres = torch.as_tensor(self.cluster_centers_).to(features)
+        rows = as_rows(X)
+        if rows.shape[1] != self.n_features_in_:
+            raise NewkindsError(f"points of {rows.shape[1]} features, but the centres have {self.n_features_in_}.")
+        centres = torch.as_tensor(self.cluster_centers_, dtype=rows.dtype, device=rows.device)
         middle = centres.nanmean(dim=0)  # published behaviour may have left a centre at NaN
-        return nearest_centre(features - middle, centres - middle)[0].cpu().numpy()
+        return nearest_centre(rows.less(middle), centres - middle)[0].cpu().numpy()
 
-    def _fit(self, features: Tensor, classes: NDArray[np.int64]) -> Self:
+    def _fit(self, rows: Rows, classes: NDArray[np.int64]) -> Self:
         """`classes` (n,) are 0..C-1 and get the clusters of these numbers; -1 is free."""
         self._check(classes)
         # Distances are ‖x‖² - 2xc + ‖c‖²: far from the origin they would be differences of large numbers. The
         # published code leaves points where they are, and the rounding there decides between equal distances.
-        middle = features.mean(dim=0) * (not self.published_behaviour)
-        target = torch.from_numpy(classes).to(features.device)
-        members = Members.of(features - middle, target)
+        middle = rows.mean() * (not self.published_behaviour)
+        target = torch.from_numpy(classes).to(rows.device)
+        members = Members.of(rows.less(middle), target)
         rng = check_random_state(self.random_state)
         starts = range(self.n_init if isinstance(self.init, str) else 1)
         runs = (self._run(members, self._start(members, middle, rng)) for _ in starts)
@@ -83,7 +86,7 @@ class KMeans(ClusterMixin, BaseEstimator):
         self.cluster_centers_: NDArray = (best.centres + middle).cpu().numpy()  # (n_clusters, D)
         self.inertia_ = best.inertia  # sum of squared distances from the centres that gave `labels_`
         self.n_iter_ = best.iterations
-        self.n_features_in_ = features.shape[1]
+        self.n_features_in_ = rows.shape[1]
         return self
 
     def _run(self, members: Members, centres: Tensor) -> Settled:
@@ -140,8 +143,8 @@ class SemiSupervisedKMeans(KMeans):
 
     def fit(self, X: Features, y: ArrayLike | Tensor | None = None) -> Self:
         """Cluster X (n, D) given labels y (n,): whole numbers, -1 if there is none."""
-        features = as_features(X)
-        labels = as_labels(y, len(features))
+        rows = as_rows(X)
+        labels = as_labels(y, len(rows))
         labelled = labels != UNLABELLED
         self.classes_, labels[labelled] = np.unique(labels[labelled], return_inverse=True)  # (C,)
-        return self._fit(features, labels)
+        return self._fit(rows, labels)

@@ -10,6 +10,7 @@ from typing_extensions import Self
 
 from .neighbours import nearest_centre
 from .points import UNLABELLED, squared_norms
+from .rows import Rows
 
 ROUNDINGS = 16  # a squared distance of 0 comes out as no more than so many times the smallest share of ‖x‖²
 
@@ -18,21 +19,26 @@ ROUNDINGS = 16  # a squared distance of 0 comes out as no more than so many time
 class Members:
     """Free points choose their cluster. Labelled ones stay with their class, of which only sums are needed."""
 
-    free: Tensor  # (u, D)
+    free: Rows  # (u, D)
     free_squares: Tensor  # (u,) their ‖x‖²
     class_sums: Tensor  # (C, D) float64
     class_sizes: Tensor  # (C,)
     labelled_squares: Tensor  # () sum of ‖x‖² over labelled points, float64
 
     @classmethod
-    def of(cls, points: Tensor, classes: Tensor) -> Self:
+    def of(cls, points: Rows, classes: Tensor) -> Self:
         """From points (n, D) and the class of each (n,): 0..C-1, or -1 for a free one."""
         labelled = classes != UNLABELLED
-        free = points[~labelled] if labelled.any() else points  # not copied where all are free
-        theirs, classes = points[labelled].double(), classes[labelled]
-        sizes = classes.bincount()
-        sums = _sums(theirs, classes, len(sizes))
-        return cls(free, squared_norms(free), sums, sizes, theirs.square().sum())
+        free = (points[~labelled] if labelled.any() else points).held()
+        squares = torch.cat([squared_norms(block) for block in free.split()])
+        sizes = classes[labelled].bincount()
+        sums = torch.zeros(len(sizes), points.shape[1], dtype=torch.float64, device=points.device)
+        labelled_squares = sums.new_zeros(())
+        theirs = points[labelled]
+        for block, own in zip(theirs.split(), classes[labelled].split(theirs.block), strict=True):
+            sums.index_add_(0, own, block.double())
+            labelled_squares += block.double().square().sum()
+        return cls(free, squares, sums, sizes, labelled_squares)
 
     def class_means(self) -> Tensor:  # (C, D)
         return (self.class_sums / self.class_sizes[:, None]).to(self.free.dtype)
@@ -56,22 +62,30 @@ class Members:
         return float(squared.sum(dtype=torch.float64) + (self.labelled_squares - towards).clamp(min=0))
 
 
-def _sums(points: Tensor, labels: Tensor, clusters: int) -> Tensor:  # (K, D)
-    return points.new_zeros(clusters, points.shape[1]).index_add_(0, labels, points)
+def _sums(points: Rows, labels: Tensor, clusters: int) -> Tensor:  # (K, D)
+    sums = torch.zeros(clusters, points.shape[1], dtype=points.dtype, device=points.device)
+    for block, label in zip(points.split(), labels.split(points.block), strict=True):
+        sums.index_add_(0, label, block)
+    return sums
 
 
-def k_means_plus_plus(free: Tensor, centres: Tensor, clusters: int, rng: np.random.RandomState) -> Tensor:
+def k_means_plus_plus(free: Rows, centres: Tensor, clusters: int, rng: np.random.RandomState) -> Tensor:
     """Add points of `free` (u, D) to `centres` until there are K, far ones more likely: by squared distance."""
-    chosen = [*centres] or [free[rng.randint(0, len(free))]]
+    chosen = [*centres] or [_point(free, rng.randint(0, len(free)))]
     squared = nearest_centre(free, torch.stack(chosen))[1].double()  # (u,)
     while len(chosen) < clusters:
         # Every point on a centre already: any will do, and none will be missed.
         shares = squared / squared.sum() if squared.any() else torch.full_like(squared, 1 / len(squared))
         drawn = int(torch.searchsorted(shares.cumsum(dim=0), rng.rand()))
-        chosen.append(free[min(drawn, len(free) - 1)])  # rounding may leave the sum of shares below 1
-        distance = torch.cdist(free, chosen[-1][None], compute_mode="donot_use_mm_for_euclid_dist")[:, 0]
-        squared = squared.minimum(distance.double().square())
+        chosen.append(_point(free, min(drawn, len(free) - 1)))  # rounding may leave the sum of shares below 1
+        for block, nearest in zip(free.split(), squared.split(free.block), strict=True):
+            distance = torch.cdist(block, chosen[-1][None], compute_mode="donot_use_mm_for_euclid_dist")[:, 0]
+            torch.minimum(nearest, distance.double().square(), out=nearest)
     return torch.stack(chosen)
+
+
+def _point(points: Rows, place: int) -> Tensor:  # (D,)
+    return points[torch.tensor([place], device=points.device)].whole()[0]
 
 
 @dataclass

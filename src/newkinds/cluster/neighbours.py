@@ -9,22 +9,26 @@ from torch import Tensor
 
 from ..errors import NewkindsError
 from .points import as_features, squared_norms, whole_number
+from .rows import Rows
 
 ArrayOrTensor = TypeVar("ArrayOrTensor", NDArray, Tensor)
 ENTRIES_AT_ONCE = 2**23  # of a block of the matrix: 32 MB in float32
 GATHERED_AT_ONCE = 1024  # rows whose neighbours are looked up: k × D numbers each
 
 
-def nearest_centre(points: Tensor, centres: Tensor, squares: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def nearest_centre(points: Tensor | Rows, centres: Tensor, squares: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The nearest of `centres` (K, D) to each of `points` (n, D), of ‖x‖² `squares`, and its squared distance: (n,)."""
     squares_of_centres = squared_norms(centres)  # (K,)
     labels = torch.empty(len(points), dtype=torch.long, device=points.device)
     squared = torch.empty(len(points), dtype=points.dtype, device=points.device)
-    rows = max(1, ENTRIES_AT_ONCE // len(centres))
+    rows = max(1, ENTRIES_AT_ONCE // max(centres.shape))  # no block of points or distances is larger
     for block, label, distance in zip(points.split(rows), labels.split(rows), squared.split(rows), strict=True):
         # ‖x - c‖² without its ‖x‖², which is the same for every centre
         torch.min(torch.addmm(squares_of_centres, block, centres.T, alpha=-2), dim=1, out=(distance, label))
-    squared += squared_norms(points) if squares is None else squares
+        if squares is None:
+            distance += squared_norms(block)
+    if squares is not None:
+        squared += squares
     return labels, squared.clamp_(min=0)  # rounding may have gone below
 
 

@@ -9,26 +9,38 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..errors import NewkindsError
+from .rows import FLOATS, Rows, Shards
 
-Features = ArrayLike | Tensor  # (n, D)
+Features = ArrayLike | Tensor | Shards  # (n, D)
 UNLABELLED = -1
 
 
-def as_features(X: Features) -> Tensor:
-    """Features (n, D) as a tensor on the device they are on: float32 and float64 stay, all else is float32."""
-    X = (X if isinstance(X, Tensor) else _as_tensor(X)).detach()
-    X = X.cpu() if X.device.type == "mps" else X  # MPS cannot do float64, which sums need
-    if X.ndim != 2 or 0 in X.shape:
-        raise NewkindsError(f"features are (points, features), one row per point, not of shape {tuple(X.shape)}.")
-    if X.dtype not in (torch.float32, torch.float64):
-        X = X.float()
-    bad = (~(4 * len(X) * squared_norms(X)).isfinite()).nonzero()[:, 0].tolist()  # sums of distances must be finite too
+def as_rows(X: Features) -> Rows:
+    """Features (n, D), checked, to be looked at in blocks: float32 and float64 stay, all else becomes float32.
+
+    A tensor is worked on where it is; of `np.memmap` and `Shards` no more than a block is in memory at a time.
+    """
+    source = X if isinstance(X, (np.memmap, Shards)) else (X if isinstance(X, Tensor) else _as_tensor(X)).detach()
+    if isinstance(source, Tensor) and source.device.type == "mps":
+        source = source.cpu()  # MPS cannot do float64, which sums need
+    if len(source.shape) != 2 or 0 in source.shape:
+        raise NewkindsError(f"features are (points, features), one row per point, not of shape {tuple(source.shape)}.")
+    if isinstance(source, Tensor) and source.dtype not in FLOATS:
+        source = source.float()
+    rows = Rows(source)
+    squares = torch.cat([squared_norms(block) for block in rows.split()])
+    bad = (~(4 * len(rows) * squares).isfinite()).nonzero()[:, 0].tolist()  # sums of distances must be finite too
     if bad:
         raise NewkindsError(
-            f"features are NaN, infinite or too large to be squared and summed in {_rows(bad)} of {len(X)}: "
+            f"features are NaN, infinite or too large to be squared and summed in {_rows(bad)} of {len(rows)}: "
             "leave these rows out, or look at how their features were made."
         )
-    return X
+    return rows
+
+
+def as_features(X: Features) -> Tensor:
+    """What `as_rows` checks, at once: (n, D), a tensor on the device it is on."""
+    return as_rows(X).whole()
 
 
 def squared_norms(rows: Tensor) -> Tensor:  # (n,)

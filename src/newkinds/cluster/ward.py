@@ -14,7 +14,8 @@ from typing_extensions import Self
 from ..errors import NewkindsError
 from .lloyd import Members, lloyd
 from .neighbours import nearest_centre
-from .points import UNLABELLED, Features, as_features, squared_norms, whole_number
+from .points import UNLABELLED, Features, as_rows, squared_norms, whole_number
+from .rows import Rows
 
 POINTS_FOR_SCIPY = 1500  # up to here SciPy is no slower: its n² / 2 distances take 9 MB
 DISTANCES_AT_ONCE = 2**23  # entries of a block of the distance matrix: 32 MB in float32
@@ -50,7 +51,7 @@ class Ward(ClusterMixin, BaseEstimator):
 
     def fit(self, X: Features, y: object = None) -> Self:
         """Build the tree over X (n, D), whole whatever `n_clusters` is. `y` is ignored."""
-        self.linkage_ = _linkage(as_features(X))  # (n - 1, 4)
+        self.linkage_ = _linkage(as_rows(X))  # (n - 1, 4)
         if self.n_clusters is not None:
             self.labels_ = self.labels_at(self.n_clusters)
         return self
@@ -74,16 +75,16 @@ class Ward(ClusterMixin, BaseEstimator):
         return first.argsort().argsort()[label]
 
 
-def _linkage(features: Tensor) -> NDArray[np.float64]:  # (n - 1, 4)
-    if 1 < len(features) <= POINTS_FOR_SCIPY:
-        return linkage(features.cpu().double().numpy(), "ward")
-    tree = _Tree(len(features))
+def _linkage(points: Rows) -> NDArray[np.float64]:  # (n - 1, 4)
+    if 1 < len(points) <= POINTS_FOR_SCIPY:
+        return linkage(points.whole().cpu().double().numpy(), "ward")
+    tree = _Tree(len(points))
     # Distances are ‖a‖² - 2ab + ‖b‖²: far from the origin they would be differences of large numbers.
-    if len(features) <= EXACT:
-        rows, group = features.unique(dim=0, return_inverse=True)  # no search could tell equal points apart
+    if len(points) <= EXACT:
+        rows, group = points.whole().unique(dim=0, return_inverse=True)  # no search could tell equal points apart
         rows = rows - rows.mean(dim=0)
     else:
-        rows, group = _grains(features - features.mean(dim=0))
+        rows, group = _grains(points.less(points.mean()))
     clusters = _Clusters(rows, *_join_groups(group, tree))
     while clusters.count > 1:
         clusters.search()
@@ -207,25 +208,24 @@ class _Clusters:
                 setattr(self, name, values[kept])
 
 
-def _grains(features: Tensor) -> tuple[Tensor, Tensor]:
-    """The means (g, D) of about GRAINS clusters of centred features, and the cluster of each point (n,).
+def _grains(points: Rows) -> tuple[Tensor, Tensor]:
+    """The means (g, D) of about GRAINS clusters of centred points, and the cluster of each point (n,).
 
     Centres are points drawn in a few rounds, far ones more likely (by squared distance, as k-means++ draws one by one):
     small groups far from all else get theirs. Then they move to the means of their points, twice.
     """
     random = torch.Generator().manual_seed(0)
-    squares = squared_norms(features)
-    squared = squares.double()  # (n,) from the nearest centre
-    chosen = squares.new_zeros(0, dtype=torch.long)
+    members = Members.of(points, torch.full((len(points),), UNLABELLED, device=points.device))
+    squared = members.free_squares.double()  # (n,) from the nearest centre
+    chosen = torch.zeros(0, dtype=torch.long, device=points.device)
     for _ in range(ROUNDS):
         shares = squared.cumsum(0)
         drawn = torch.rand(GRAINS // ROUNDS, generator=random, dtype=torch.float64).to(shares) * shares[-1]
-        new = torch.searchsorted(shares, drawn).clamp(max=len(features) - 1).unique()
+        new = torch.searchsorted(shares, drawn).clamp(max=len(points) - 1).unique()
         chosen = torch.cat([chosen, new])
-        squared = squared.minimum(nearest_centre(features, features[new], squares)[1].double())
-    settled = lloyd(
-        Members.of(features, torch.full_like(squares, UNLABELLED).long()), features[chosen.unique()], 2, 0.0, True
-    )
+        away = nearest_centre(members.free, members.free[new].whole(), members.free_squares)[1]
+        squared = squared.minimum(away.double())
+    settled = lloyd(members, members.free[chosen.unique()].whole(), max_iter=2, tol=0.0, reseed=True)
     used, group = settled.labels.unique(return_inverse=True)
     return settled.centres[used], group
 

@@ -1,0 +1,143 @@
+"""Points that are looked at a block at a time: in memory, or in files that are larger than it."""
+
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from typing_extensions import Self
+
+from ..errors import NewkindsError
+
+NUMBERS_AT_ONCE = 2**22  # of a block: 16 MB in float32
+HELD = 2**31  # bytes: fewer are read once and kept
+FLOATS = (torch.float32, torch.float64)
+
+
+class Source(Protocol):
+    """What rows are read from: an array that stays on the disk, for instance."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __getitem__(self, rows: Any, /) -> Any: ...
+
+
+class Shards:
+    """Arrays or .npy files of the same width as one array (n, D), of which only the rows that are asked for are read.
+
+    >>> KMeans(100, random_state=0).fit(Shards(["part-0.npy", "part-1.npy"])).labels_
+    """
+
+    def __init__(self, parts: Sequence[str | PathLike[str] | NDArray]) -> None:
+        self.parts = [_opened(part) for part in parts]
+        widths = {part.shape[1:] for part in self.parts}
+        if len(widths) != 1 or len(next(iter(widths))) != 1:
+            shapes = ", ".join(str(part.shape) for part in self.parts) or "none at all"
+            raise NewkindsError(f"shards are tables (points, features) of the same width, not {shapes}.")
+        self.ends = np.cumsum([len(part) for part in self.parts])  # (parts,)
+        self.dtype = np.result_type(*(part.dtype for part in self.parts))
+        self.shape = (int(self.ends[-1]), self.parts[0].shape[1])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> NDArray:
+        """(m, D) of a slice, or of indices (m,) in any order."""
+        index = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
+        taken = np.empty((len(index), self.shape[1]), self.dtype)
+        part_of = np.searchsorted(self.ends, index, side="right")  # (m,)
+        for number in np.unique(part_of):
+            here = part_of == number
+            start = self.ends[number] - len(self.parts[number])
+            taken[here] = self.parts[number][index[here] - start]
+        return taken
+
+
+def _opened(part: str | PathLike[str] | NDArray) -> NDArray:
+    if not isinstance(part, (str, PathLike)):
+        return part
+    try:
+        return np.lib.format.open_memmap(part, mode="r")
+    except Exception as error:  # the header is read as Python: a damaged one can fail in any way
+        raise NewkindsError(f"{part} is no table of numbers ({error}): write one by np.save(FILE, X).") from None
+
+
+class Rows:
+    """Points (n, D) to compute with: some rows of a source, less a shift. Each block is read when it is its turn.
+
+    A tensor is worked on where it is, and its blocks are views.
+    """
+
+    def __init__(self, source: Tensor | Source, chosen: Tensor | None = None, shift: Tensor | None = None) -> None:
+        self.source = source
+        self.chosen = chosen  # (n,) rows of the source; None: all
+        self.shift = shift  # (D,)
+        self.shape = (source.shape[0] if chosen is None else len(chosen), source.shape[1])
+        self.device = source.device if isinstance(source, Tensor) else torch.device("cpu")
+        own = getattr(torch, str(getattr(source, "dtype", "")).removeprefix("torch."), None)
+        self.dtype: torch.dtype = own if own in FLOATS else torch.float32
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def block(self) -> int:
+        """Rows in a block, if nobody says otherwise."""
+        return max(1, NUMBERS_AT_ONCE // self.shape[1])
+
+    def split(self, rows: int | None = None) -> Iterator[Tensor]:
+        """The points in blocks of so many rows, as `Tensor.split` gives them: of no points, an empty one."""
+        size = rows or self.block
+        for start in range(0, max(len(self), 1), size):
+            yield self._read(slice(start, start + size))
+
+    def _read(self, rows: slice) -> Tensor:
+        found = self.source[rows if self.chosen is None else _index(self.source, self.chosen[rows])]
+        block = found if isinstance(found, Tensor) else torch.from_numpy(np.array(found))
+        block = block.to(self.dtype)
+        return block if self.shift is None else block - self.shift
+
+    def __getitem__(self, some: Tensor) -> Self:
+        """The points of a mask (n,) or at ascending places (m,), which are read when they are needed."""
+        places = some.nonzero()[:, 0] if some.dtype == torch.bool else some
+        if self._is_plain:
+            return type(self)(self.whole()[places])
+        return type(self)(self.source, places if self.chosen is None else self.chosen[places], self.shift)
+
+    def less(self, shift: Tensor) -> Self:
+        """The points relative to another origin (D,)."""
+        return type(self)(self.source, self.chosen, shift if self.shift is None else self.shift + shift)
+
+    def mean(self) -> Tensor:  # (D,)
+        total = torch.zeros(self.shape[1], dtype=torch.float64, device=self.device)
+        for block in self.split():
+            total += block.sum(dim=0, dtype=torch.float64)
+        return (total / len(self)).to(self.dtype)
+
+    @property
+    def _is_plain(self) -> bool:
+        return isinstance(self.source, Tensor) and self.source.dtype == self.dtype and self.chosen is self.shift is None
+
+    def whole(self) -> Tensor:  # (n, D)
+        """All points at once."""
+        if self._is_plain:
+            assert isinstance(self.source, Tensor)
+            return self.source
+        blocks = self.split()
+        whole = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        for place in whole.split(self.block):
+            place.copy_(next(blocks))
+        return whole
+
+    def held(self) -> Self:
+        """All points at once if they are not too many: then nothing is read or computed twice."""
+        size = self.shape[0] * self.shape[1] * self.dtype.itemsize
+        return type(self)(self.whole()) if size <= HELD else self
+
+
+def _index(source: Tensor | Source, places: Tensor) -> Tensor | NDArray[np.int64]:
+    return places if isinstance(source, Tensor) else places.cpu().numpy()
