@@ -1,5 +1,6 @@
 """The command `newkinds`, also as `python -m newkinds`."""
 
+import os
 import sys
 
 
@@ -8,7 +9,8 @@ def main() -> int:
     try:
         from .cli import main
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun has started
+            print("interrupted", file=sys.stderr)
         return 130
     return main()
 

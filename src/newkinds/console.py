@@ -1,5 +1,6 @@
 """What users see while they wait: messages, warnings, progress bars with the time left. All on stderr."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -25,6 +26,17 @@ def be_quiet() -> None:
     _quiet = True
 
 
+@contextmanager
+def speaking() -> Iterator[None]:
+    """While it is open, this process speaks, quiet or not."""
+    global _quiet
+    before, _quiet = _quiet, False
+    try:
+        yield
+    finally:
+        _quiet = before
+
+
 def say(message: str) -> None:
     """A plain line; never markup, for names of files end up in messages."""
     if not _quiet:
@@ -34,6 +46,18 @@ def say(message: str) -> None:
 def warn(message: str) -> None:
     if not _quiet:
         console.print(Text.assemble(("warning: ", "yellow"), visible(message)))
+
+
+def can_ask() -> bool:
+    """Whether somebody sits at a terminal; of several processes only the first may ask."""
+    streams = (sys.stdin, sys.stderr)
+    return not _quiet and all(stream is not None and not stream.closed and stream.isatty() for stream in streams)
+
+
+def ask(question: str) -> bool:
+    """Yes or no, by somebody at a terminal; anything but "y" is no."""
+    console.print(Text(f"{visible(question)} [y/N] "), end="")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 class ProgressBar:

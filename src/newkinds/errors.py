@@ -12,6 +12,14 @@ class InvalidValue(NewkindsError, ValueError):
     """An argument that cannot be used, where people of scikit-learn expect a ValueError."""
 
 
+class RunEnded(BaseException):
+    """One of several processes is gone, and this one cannot go on. Like a KeyboardInterrupt it is no Exception: what
+    goes on after an error, such as a grid of runs, cannot go on after this one.
+
+    Its text is for the user; it is empty if another process has said it.
+    """
+
+
 class Skipped(NamedTuple):
     """An image that was skipped, and why."""
 

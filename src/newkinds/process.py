@@ -4,14 +4,24 @@ import gc
 import os
 import signal
 import sys
+import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from types import FrameType
 
+DOWNLOAD = "NEWKINDS_DOWNLOAD"  # 1: weights may be downloaded; 0: do not even ask
 _interrupted = False  # whether Ctrl-C was pressed in a command
+_may_download = False  # whether this command said so
 
 
-def prepare(opens_images: bool = True) -> None:
-    """Set up the process of a command, before anything heavy is imported; if it only reads tables, there is less."""
+def prepare(opens_images: bool = True, download: bool = False) -> None:
+    """Set up the process of a command, before anything heavy is imported; if it only reads tables, there is less.
+
+    `download`: whether it may download weights that are not on this machine.
+    """
+    global _may_download
+    _may_download = download
     for stream in (sys.stdout, sys.stderr):  # names of files may hold anything
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -31,9 +41,39 @@ def prepare(opens_images: bool = True) -> None:
     keep_freed_memory()
 
 
+def may_download() -> bool | None:
+    """Whether the user said that weights may be downloaded: by --download, or by a variable in scripts and libraries;
+    None if nobody has said anything."""
+    return True if _may_download else {"1": True, "0": False}.get(os.environ.get(DOWNLOAD, ""))
+
+
 def is_one_of_several() -> bool:
     """Whether torchrun has started several processes."""
     return os.environ.get("WORLD_SIZE", "1") not in ("", "1")
+
+
+def is_first() -> bool:
+    """Whether this process speaks for all that torchrun has started."""
+    return not is_one_of_several() or os.environ.get("RANK") == "0"
+
+
+@contextmanager
+def one_speaks(patience: float = 20) -> Iterator[None]:
+    """While it is open, of several processes only the first says anything.
+
+    What is wrong for all of them ends the first one, with its message and status; torchrun then ends the others.
+    One that is still there after `patience` seconds has met something of its own, and says so.
+    """
+    if is_first():
+        yield
+        return
+    try:
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+            yield
+    except (SystemExit, Exception) as error:
+        if not isinstance(error, SystemExit) or error.code:
+            time.sleep(patience)
+        raise
 
 
 class Interrupts:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import process
 from .._version import __version__
-from ..errors import NewkindsError, is_expected, reason_of
+from ..errors import NewkindsError, RunEnded, is_expected, reason_of
 from ..text import show
 from . import comparing, correcting, finding, keeping, using
 from .options import PLUGIN, VERBS, Verb
@@ -55,7 +55,8 @@ def _with_others(verb: Verb, given: dict[str, Any]) -> int:
 def _end_interrupted(verb: str | None, interrupts: process.Interrupts) -> int:
     interrupts.ignore()  # a second Ctrl-C would only show where the command is ending
     resumes = verb in ("demo", "train", "discover", "tune", "refine", "bench")
-    show(f"interrupted{'; to resume, rerun the same command' if resumes else ''}", file=sys.stderr)
+    if process.is_first():
+        show(f"interrupted{'; to resume, rerun the same command' if resumes else ''}", file=sys.stderr)
     return 130
 
 
@@ -75,27 +76,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verb, debug = None, False
     interrupts = process.Interrupts(listen=arguments is None)
     try:
-        named = sys.argv[1:2] if arguments is None else list(arguments[:1])
-        is_verb = any(name.partition(" ")[0] in named for name in VERBS)
-        given = vars(parser(named[0] if is_verb else None).parse_args(arguments))
-        verb, debug = given.pop("verb", None), given.pop("debug")
-        if verb is None:
-            parser().print_help()
-            return 2
-        process.prepare(opens_images=VERBS[verb].run.__module__ != correcting.__name__)
-        for file in given.pop("plugins", []):
-            from ..plugins import load
+        with process.one_speaks():
+            named = sys.argv[1:2] if arguments is None else list(arguments[:1])
+            is_verb = any(name.partition(" ")[0] in named for name in VERBS)
+            given = vars(parser(named[0] if is_verb else None).parse_args(arguments))
+            verb, debug = given.pop("verb", None), given.pop("debug")
+            if verb is None:
+                parser().print_help()
+                sys.exit(2)
+            tables_only = VERBS[verb].run.__module__ == correcting.__name__
+            process.prepare(opens_images=not tables_only, download=given.pop("may_download", False))
+            for file in given.pop("plugins", []):
+                from ..plugins import load
 
-            load(file)
-        if "settings" in given:
-            from ..settings import parse_assignment
+                load(file)
+            if "settings" in given:
+                from ..settings import parse_assignment
 
-            given["settings"] = [parse_assignment(text) for text in given["settings"]]
+                given["settings"] = [parse_assignment(text) for text in given["settings"]]
         if process.is_one_of_several():
             return _with_others(VERBS[verb], given)
         return VERBS[verb].run(**given) or 0
     except KeyboardInterrupt:
         return _end_interrupted(verb, interrupts)
+    except RunEnded as ended:
+        if interrupts.came:  # all of them
+            return _end_interrupted(verb, interrupts)
+        if debug:
+            raise
+        if str(ended):
+            show(f"error: {ended}", file=sys.stderr)
+        return 1
     except BrokenPipeError:
         # the reader (head, less) has closed: nothing more to say, and nothing to say it to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

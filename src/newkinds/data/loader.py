@@ -55,7 +55,10 @@ class BalancedBatches(Sampler[list[Key]]):
         self.weight = torch.from_numpy(np.where(is_labelled, 1.0, labelled / max(divisor, 1)))
         self.batch_size = min(batch_size, len(is_labelled))  # a small folder is one batch, not none
         if self.batch_size < world.size:
-            raise NewkindsError(f"a batch of {self.batch_size} image(s) cannot be shared by {world.size} processes.")
+            raise NewkindsError(
+                f"a batch of {self.batch_size} image(s) cannot be shared by {world.size} processes: start fewer, or "
+                "take larger batches (train.batch_size)."
+            )
         self.draws = max(epoch_size or len(is_labelled), self.batch_size)
         self.seed, self.world = seed, world
         self.epoch = 0

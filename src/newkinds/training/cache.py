@@ -129,8 +129,8 @@ class TokenCache:
         """View `numbers[i]` of the image in row `rows[i]` of the cache: (n, T, D)."""
         tokens, damaged = self.store.take(self._stored[rows, numbers])
         if len(damaged):
-            warn(f"{len(damaged)} row(s) of the cache {self.store.folder} are damaged: they are computed again.")
             with by_itself():
+                warn(f"{len(damaged)} row(s) of the cache {self.store.folder} are damaged: they are computed again.")
                 self.complete(damaged)
             return self.take(rows, numbers)
         return torch.from_numpy(tokens)
@@ -250,6 +250,6 @@ def computed(share: Share, rank: int) -> Computed:
     """The next view of the batch that process `rank` has computed."""
     own = world().rank == rank
     view = from_one((share.problem or share.ready.pop(0)) if own else None, rank)
-    if isinstance(view, Skipped) and world().first:  # the others are told by `alone`
+    if isinstance(view, Skipped):
         raise no_longer_readable(view)
     return view

@@ -5,7 +5,10 @@ A function under `@shared` runs in all of them at once. A batch is then encoded 
 indices are gathered before the method sees them: every process computes the loss of the whole batch, so that no loss
 changes. The gradient of a feature goes back to the process that encoded it, times their number, because
 DistributedDataParallel takes the mean: the encoder's gradient becomes the sum over all images, and the head's, which is
-the same everywhere, stays as it is."""
+the same everywhere, stays as it is.
+
+An error in a shared function that all of them meet is the first one's to deal with, and the others wait for its next
+call. One that a single process meets ends them all (`RunEnded`), unless they exchange it (`agreed`)."""
 
 import importlib
 import os
@@ -22,19 +25,23 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..console import be_quiet
+from ..console import be_quiet, speaking
 from ..data.world import World
 from ..encoders.dropout import drawing_for
-from ..errors import NewkindsError
+from ..errors import NewkindsError, RunEnded, reason_of
 
 T = TypeVar("T")
 P = ParamSpec("P")
 PATIENCE = timedelta(days=7)  # the others wait while the first clusters, counts or asks
 # what gloo and NCCL say if another process is gone
 LOST = ("Connection closed", "Connection reset", "Broken pipe", "Socket", "socket", "NCCL", "timed out", "Timeout")
+TO_RESUME = "nothing that was complete is lost: to resume, rerun the same command, with as many processes as you like."
+ALIKE = timedelta(seconds=10)  # in which all processes meet an error, if all of them do
 _together = False  # whether all processes are in the same function
 _apart = False  # whether this one is alone with something, see `by_itself`
 _kept: list[Any] = []  # what every process has, in the same order
+_store: dist.Store | None = None  # where processes leave notes for each other that need no answer
+_calls = 0  # of shared functions, so far
 
 
 def world() -> World:
@@ -46,36 +53,33 @@ def world() -> World:
 def joined() -> Iterator[Callable[[], None] | None]:
     """Meet the other processes. The first gets None, and works; the others get what they have to do instead: `serve`.
 
-    If another process dies, this one ends as well, with a sentence.
+    If another process dies, this one ends as well, and one of them says so.
     """
+    global _store
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     if backend == "nccl":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    signal.signal(signal.SIGTERM, _stopped)  # what torchrun sends if one of them has died
+    # until they have met, SIGTERM, which torchrun sends if one of them has died, ends a process that waits at once
     store, rank, size = next(dist.rendezvous("env://", timeout=PATIENCE))
-    store = dist.PrefixStore(_agreed(store, rank, size), store)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
-    first = dist.get_rank() == 0
-    if not first:
+    _store = dist.PrefixStore(_met(store, rank, size), store)
+    dist.init_process_group(backend, store=_store, rank=rank, world_size=size, timeout=PATIENCE)
+    signal.signal(signal.SIGTERM, _stopped)
+    if rank > 0:
         be_quiet()
     try:
-        yield None if first else serve
-        if first:
+        yield serve if rank > 0 else None
+        if rank == 0:
             _tell(None)
-    except NewkindsError:
-        if first and not _together:
+    except Exception:
+        if rank == 0:
             _tell(None)
-        raise
-    except (dist.DistError, RuntimeError) as error:
-        if any(word in str(error) for word in LOST):
-            raise _lost() from error
         raise
     finally:
         with suppress(RuntimeError):
             dist.destroy_process_group()
 
 
-def _agreed(store: dist.Store, rank: int, size: int) -> str:
+def _met(store: dist.Store, rank: int, size: int) -> str:
     """A name for this start of the processes. torchrun, when it starts them again, gives them the store of before, with
     the addresses of processes that are gone; and its count of restarts differs between machines.
 
@@ -97,22 +101,39 @@ def _agreed(store: dist.Store, rank: int, size: int) -> str:
             return name
 
 
-def _lost() -> NewkindsError:
-    return NewkindsError(
-        "another process of this run has died (its own message is above, if it had one): to resume, rerun the same "
-        "command; all complete epochs are kept."
-    )
+def _ended(why: str) -> RunEnded:
+    """The end of all processes, said by the one that is the first to know it."""
+    said = 0
+    if _store is not None:
+        with suppress(RuntimeError):  # torchrun may have gone with it
+            said = _store.add("ended", 1)
+    return RunEnded(f"{why} {TO_RESUME[0].upper()}{TO_RESUME[1:]}" if said <= 1 else "")
 
 
 def _stopped(*_: object) -> None:
-    raise _lost()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise _ended("another process of this run has died, or the run was ended from outside.")
+
+
+@contextmanager
+def _noticing() -> Iterator[None]:
+    """While it is open, a connection that breaks ends the run."""
+    try:
+        yield
+    except (dist.DistError, RuntimeError) as error:
+        if any(word in str(error) for word in LOST):
+            raise _ended("another process of this run has died.") from error
+        raise
 
 
 def serve() -> None:
     """Take part in every shared function that the first process calls, until it says that it is done."""
     while (call := _told()) is not None:
+        if isinstance(call, NewkindsError):  # what it did alone has failed
+            raise call
         module, name, arguments, options = call
-        getattr(importlib.import_module(module), name)(*map(_found, arguments), **options)
+        with suppress(Exception):  # all have met it: the first one deals with it
+            getattr(importlib.import_module(module), name)(*map(_found, arguments), **options)
 
 
 def shared(function: Callable[P, T]) -> Callable[P, T]:
@@ -123,26 +144,61 @@ def shared(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> T:
-        global _together
+        global _together, _calls
         if _together or _apart or not dist.is_available() or not dist.is_initialized():
             return function(*arguments, **options)
         if dist.get_rank() == 0:
             _tell((function.__module__, function.__name__, tuple(map(_reference, arguments)), options))
-        _together = True
+        _calls += 1
+        _together, number = True, _calls
         try:
-            return function(*arguments, **options)
+            with _noticing():
+                return function(*arguments, **options)
+        except Exception as error:
+            if _all_failed(number):
+                raise
+            raise _ended(reason_of(error)) from error
         finally:
             _together = False
 
     return run
 
 
+def _all_failed(number: int) -> bool:
+    """Whether all processes end this call of a shared function with an error, and not this one alone."""
+    assert _store is not None
+    names = [f"failed {number} {rank}" for rank in range(dist.get_world_size())]
+    with suppress(RuntimeError):  # nobody else: they wait for what this one had to send, or are gone
+        _store.set(names[dist.get_rank()], "")
+        _store.wait(names, ALIKE)
+        return True
+    return False
+
+
+@contextmanager
+def agreed() -> Iterator[None]:
+    """Inside a shared function: what each process does for itself. An error that one of them meets is raised in all.
+
+    >>> with agreed():
+    ...     state = run.load_state() if world().first else None
+    """
+    try:
+        yield
+    except Exception as error:
+        collected(reason_of(error))
+        raise
+    if met := [reason for reason in collected(None) if reason is not None]:
+        raise NewkindsError(met[0])
+
+
 @contextmanager
 def alone() -> Iterator[bool]:
     """Inside a shared function: what only the first process does, while it may call shared functions of its own.
+    An error that it meets is raised in all.
 
     >>> with alone() as mine:
-    ...     state = run.load_state() if mine else None
+    ...     if mine:
+    ...         run.write_metrics(rows)
     """
     global _together
     if not _together:
@@ -153,8 +209,10 @@ def alone() -> Iterator[bool]:
         if dist.get_rank() == 0:
             try:
                 yield True
-            finally:
-                _tell(None)
+            except Exception as error:
+                _tell(NewkindsError(reason_of(error)))
+                raise
+            _tell(None)
         else:
             serve()
             yield False
@@ -164,13 +222,14 @@ def alone() -> Iterator[bool]:
 
 @contextmanager
 def by_itself() -> Iterator[None]:
-    """While it is open, this process works as if it were the only one, whatever the others do: for what it has met
-    alone, such as a damaged row of a cache."""
+    """While it is open, this process works and speaks as if it were the only one, whatever the others do: for what it
+    has met alone, such as a damaged row of a cache."""
     global _together, _apart
     before = _together, _apart
     _together, _apart = False, True
     try:
-        yield
+        with speaking():
+            yield
     finally:
         _together, _apart = before
 
@@ -223,13 +282,15 @@ def _found(argument: Any) -> Any:
     return _kept[argument.number] if isinstance(argument, _Reference) else argument
 
 
-def _tell(call: tuple[str, str, tuple[Any, ...], dict[str, Any]] | None) -> None:
-    dist.broadcast_object_list([call])
+def _tell(call: tuple[str, str, tuple[Any, ...], dict[str, Any]] | NewkindsError | None) -> None:
+    with _noticing():
+        dist.broadcast_object_list([call])
 
 
 def _told() -> Any:
     heard: list[Any] = [None]
-    dist.broadcast_object_list(heard)
+    with _noticing():
+        dist.broadcast_object_list(heard)
     return heard[0]
 
 

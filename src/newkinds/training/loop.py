@@ -23,7 +23,7 @@ from ..runs.config import TrainConfig
 from ..runs.run import Run
 from .cache import TokenCache
 from .device import MixedPrecision, choose_device, choose_workers
-from .distributed import alone, collected, from_first, kept, shared, world
+from .distributed import agreed, alone, collected, from_first, kept, shared, world
 from .embedding import embed, sample_of_tokens
 from .model import Model
 from .optimizers import Optimizers, build_optimizer, describe_groups, has_gradients, parameter_groups
@@ -76,15 +76,17 @@ def train_epochs(
         say(f"training {line}")
     looks = model.encoder.organizer.starts_from_tokens and not model.begins_organized
     if looks and not from_first(run.state_file.is_file()):
-        with torch.random.fork_rng(devices=[]):
+        with agreed(), torch.random.fork_rng(devices=[]):
             seed = seed_for("start of the organizer", config.seed)
             torch.default_generator.manual_seed(seed)
             model.encoder.organizer.start(sample_of_tokens(model.encoder, table, device, seed, config.workers, cache))
-    store = with_slots(model.encoder, cache, table)
+    with agreed():
+        store = with_slots(model.encoder, cache, table)
     if not config.epochs:
         say("nothing is trained (train.epochs=0): categories are found in the backbone's features")
-        if world().first:
-            run.write_metrics([])
+        with alone() as mine:
+            if mine:
+                run.write_metrics([])
         return store
     if model.method.teacher_momentum(Progress(0, config.epochs)) is not None:
         model.teacher = Teacher(model.encoder, model.method)
@@ -92,7 +94,8 @@ def train_epochs(
     first_epoch = _restore(model, optimizer, run)
     batches = batches_of(model, table, config, device, store)
     warmup = config.organizer_warmup * len(batches)  # steps
-    rows = run.metrics()[:first_epoch] if world().first else []
+    with agreed():
+        rows = run.metrics()[:first_epoch] if world().first else []
     replica = replicated(model)
     with (
         kept(model, model.encoder, table, store, batches),
@@ -206,16 +209,15 @@ def gatherer(model: Model, table: Table, batches: TrainingBatches | StoredBatche
 
 @shared
 @torch.no_grad()
-def views_of_all(
-    model: Model, batches: TrainingBatches | StoredBatches, epoch: int, views: int
-) -> torch.Tensor:
+def views_of_all(model: Model, batches: TrainingBatches | StoredBatches, epoch: int, views: int) -> torch.Tensor:
     """Features (views, n, D) of all images in random views, by the model as it is now."""
     model.eval()
     features = []
-    for batch in batches.of_all_rows(epoch, views):
-        with model.precision.autocast():
-            encoded = model.encoder(batch.to(model.device).inputs)
-        features.append(encoded.feature.float().unflatten(0, (views, -1)).cpu())  # (views, b, D)
+    with agreed():
+        for batch in batches.of_all_rows(epoch, views):
+            with model.precision.autocast():
+                encoded = model.encoder(batch.to(model.device).inputs)
+            features.append(encoded.feature.float().unflatten(0, (views, -1)).cpu())  # (views, b, D)
     return torch.cat(world().in_turn(collected(features)), dim=1).to(model.device)
 
 
@@ -312,7 +314,9 @@ def _sound(model: Model, batch: Batch | None) -> bool:
 
 def _restore(model: Model, optimizer: Optimizers, run: Run) -> int:
     """Load the last complete epoch, if there is one; the number of epochs done."""
-    state = from_first(run.load_state() if world().first else None)
+    with agreed():
+        state = run.load_state() if world().first else None
+    state = from_first(state)
     if state is None:
         return 0
     try:
