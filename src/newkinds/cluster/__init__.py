@@ -1,9 +1,9 @@
 """Clustering of features, in the manner of scikit-learn: `fit(X, y)`, and y = -1 if there is no label."""
 
+from ..shards import Shards
 from .balanced import BalancedSemiSupervisedKMeans
 from .kmeans import KMeans, SemiSupervisedKMeans
 from .neighbours import mean_shift_step, most_similar
-from .rows import Shards
 from .ward import Ward
 
 __all__ = [

@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..errors import NewkindsError
-from .rows import FLOATS, Rows, Shards
+from ..shards import Shards
+from .rows import FLOATS, Rows
 
 Features = ArrayLike | Tensor | Shards  # (n, D)
 UNLABELLED = -1

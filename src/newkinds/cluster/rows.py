@@ -1,7 +1,6 @@
 """Points that are looked at a block at a time: in memory, or in files that are larger than it."""
 
-from collections.abc import Iterator, Sequence
-from os import PathLike
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,8 +8,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import Self
-
-from ..errors import NewkindsError
 
 NUMBERS_AT_ONCE = 2**22  # of a block: 16 MB in float32
 HELD = 2**31  # bytes: fewer are read once and kept
@@ -24,46 +21,6 @@ class Source(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
     def __getitem__(self, rows: Any, /) -> Any: ...
-
-
-class Shards:
-    """Arrays or .npy files of the same width as one array (n, D), of which only the rows that are asked for are read.
-
-    >>> KMeans(100, random_state=0).fit(Shards(["part-0.npy", "part-1.npy"])).labels_
-    """
-
-    def __init__(self, parts: Sequence[str | PathLike[str] | NDArray]) -> None:
-        self.parts = [_opened(part) for part in parts]
-        widths = {part.shape[1:] for part in self.parts}
-        if len(widths) != 1 or len(next(iter(widths))) != 1:
-            shapes = ", ".join(str(part.shape) for part in self.parts) or "none at all"
-            raise NewkindsError(f"shards are tables (points, features) of the same width, not {shapes}.")
-        self.ends = np.cumsum([len(part) for part in self.parts])  # (parts,)
-        self.dtype = np.result_type(*(part.dtype for part in self.parts))
-        self.shape = (int(self.ends[-1]), self.parts[0].shape[1])
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: slice | NDArray[np.int64]) -> NDArray:
-        """(m, D) of a slice, or of indices (m,) in any order."""
-        index = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
-        taken = np.empty((len(index), self.shape[1]), self.dtype)
-        part_of = np.searchsorted(self.ends, index, side="right")  # (m,)
-        for number in np.unique(part_of):
-            here = part_of == number
-            start = self.ends[number] - len(self.parts[number])
-            taken[here] = self.parts[number][index[here] - start]
-        return taken
-
-
-def _opened(part: str | PathLike[str] | NDArray) -> NDArray:
-    if not isinstance(part, (str, PathLike)):
-        return part
-    try:
-        return np.lib.format.open_memmap(part, mode="r")
-    except Exception as error:  # the header is read as Python: a damaged one can fail in any way
-        raise NewkindsError(f"{part} is no table of numbers ({error}): write one by np.save(FILE, X).") from None
 
 
 class Rows:

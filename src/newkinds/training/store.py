@@ -1,12 +1,14 @@
 """The files of the token cache: a folder for each origin (backbone, preprocessing, …), to which rows are only added.
 
-Row i of `rows.tokens` is one view of one image; entry i of `rows.index`, written when that is safely on the disk, says
-which, with a checksum. No row is ever moved, cut or overwritten: so readers need no lock, a killed writer loses what it
-had not finished, and damage is found when a row is first used."""
+Row i is one view of one image; entry i of `rows.index`, written when the row is safely on the disk, says which, with a
+checksum. Rows are in shards of a few gigabytes, `rows.tokens` and then `rows-N.tokens`, where N is its first row;
+they are read by memory map. No row is ever moved, cut or overwritten: so readers need no lock, a killed writer loses
+what it had not finished, and damage is found when a row is first used."""
 
 import json
 import os
 import re
+import sys
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -23,13 +25,17 @@ from filelock import FileLock, Timeout
 from ..console import say, warn
 from ..errors import NewkindsError
 from ..files import make_folder, user_path, write_whole
+from ..shards import Shards
 from ..text import text_table
 
 FORMAT = 2  # of the files, and of the arithmetic that makes them: another number is another cache
 ROOT_VARIABLE = "NEWKINDS_CACHE"
 KEY = re.compile("[0-9a-f]{16}")
-DESCRIPTION, TOKENS, INDEX = "cache.json", "rows.tokens", "rows.index"
-ROW_FILE = re.compile(r"rows\.(tokens|index)|images\.txt|view[0-9]{3}\.(tokens|crc)(\.kept)?")  # also of format 1
+DESCRIPTION, INDEX = "cache.json", "rows.index"
+SHARD = re.compile(r"rows(?:-([0-9]{12}))?\.tokens")
+SHARD_BYTES = 2**33  # from so many on, rows go to the next one: each that is open takes a file descriptor
+# of format 1 too
+ROW_FILE = re.compile(r"rows\.index|rows(-[0-9]{12})?\.tokens|images\.txt|view[0-9]{3}\.(tokens|crc)(\.kept)?")
 ENTRY = np.dtype([("content", "S16"), ("view", "<u4"), ("crc", "<u4")])  # all zero: nothing is in that row
 NAMED = 20  # bytes of an entry that say what its row holds
 
@@ -52,15 +58,33 @@ class Store:
     def open(self) -> None:
         """Look at what is there now. What others add later is not seen."""
         entries = _read_index(self.folder) if self._description() else np.empty(0, ENTRY)
-        count = min(len(entries), _size(self.folder / TOKENS) // self.row_bytes)
-        self._entries = entries[:count]
+        is_there = np.zeros(len(entries), dtype=bool)
+        self._there = [(start, count) for start, count in self._shards() if count]
+        for start, count in self._there:
+            is_there[start : start + count] = True
+        entries[~is_there] = np.zeros((), ENTRY)
+        self._entries = entries
         self._map()
-        self._is_sound = np.zeros(count, dtype=bool)  # whether a row was found to fit its checksum
+        self._is_sound = np.zeros(len(entries), dtype=bool)  # whether a row was found to fit its checksum
+
+    def _shards(self) -> list[tuple[int, int]]:
+        """The first row of each shard, and how many whole rows it has: at most up to the first row of the next one."""
+        starts = sorted(int(found[1] or 0) for file in _row_files(self.folder) if (found := SHARD.fullmatch(file.name)))
+        counts = [_size(self.folder / _shard(start)) // self.row_bytes for start in starts]
+        ends = [*starts[1:], sys.maxsize]
+        return [(start, min(count, end - start)) for start, count, end in zip(starts, counts, ends, strict=False)]
 
     def _map(self) -> None:
-        if count := len(self._entries):
+        if self._there:
             with _using(self.folder):
-                self._rows = np.asarray(np.memmap(self.folder / TOKENS, self.dtype, "r", 0, (count, *self.shape)))
+                maps = [self._mapped(self.folder / _shard(start), count) for start, count in self._there]
+            self._rows = Shards(maps, [start for start, _ in self._there])
+
+    def _mapped(self, file: Path, count: int) -> np.ndarray:
+        try:
+            return np.asarray(np.memmap(file, self.dtype, "r", 0, (count, *self.shape)))
+        except ValueError as error:  # it has become shorter
+            raise OSError(str(error)) from error
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_rows"}  # a map would be sent as a copy
@@ -81,7 +105,7 @@ class Store:
 
     def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The tokens in rows (n,): (n, T, D); and which of the rows are damaged."""
-        tokens = np.take(self._rows, rows, axis=0)
+        tokens = self._rows[rows]
         for i in np.flatnonzero(~self._is_sound[rows]):
             entry = self._entries[rows[i]]
             self._is_sound[rows[i]] = entry["crc"] == self._checksum(entry, tokens[i])
@@ -128,10 +152,17 @@ class Store:
         entries["content"], entries["view"] = _digests(contents), view
         entries["crc"] = [self._checksum(entry, row) for entry, row in zip(entries, kept, strict=True)]
         count = _size(self.folder / INDEX) // ENTRY.itemsize  # an entry that a killed writer left unfinished is none
-        first = max(count, -(-_size(self.folder / TOKENS) // self.row_bytes))  # not over what a reader may have open
+        start, first = self._end(count)
         unused = bytes((first - count) * ENTRY.itemsize)
-        self._extend(TOKENS, first * self.row_bytes, kept.tobytes())
+        self._extend(_shard(start), (first - start) * self.row_bytes, kept.tobytes())
         self._extend(INDEX, count * ENTRY.itemsize, unused + entries.tobytes())
+
+    def _end(self, count: int) -> tuple[int, int]:
+        """The first row of the shard to add to, and the first row to write, if `count` rows have an entry."""
+        start = max((start for start, _ in self._shards()), default=0)
+        size = _size(self.folder / _shard(start))
+        first = max(count, start + -(-size // self.row_bytes))  # not over what a reader may have open
+        return (first, first) if size >= SHARD_BYTES else (start, first)
 
     def as_kept(self, tokens: np.ndarray) -> np.ndarray:
         """Tokens in the precision of the store; what does not fit is infinite, and refused when it is added."""
@@ -180,6 +211,11 @@ def _digests(contents: Sequence[str]) -> np.ndarray:
 
 def _key(origin: dict[str, Any]) -> str:
     return sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _shard(start: int) -> str:
+    """The name of the shard whose first row this is."""
+    return f"rows-{start:012d}.tokens" if start else "rows.tokens"
 
 
 def _size(file: Path) -> int:
