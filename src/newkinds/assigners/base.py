@@ -57,6 +57,7 @@ class Assigner(nn.Module, ABC):
 
     learnt: ClassVar[bool] = False  # by a method's loss: nothing is left to fit
     begins: ClassVar[bool] = True  # finds categories by itself, rather than going on from what was learnt or found
+    most_images: ClassVar[int | None] = None  # beyond which nobody is advised to take it: it compares all pairs
     temperature: float = 0.1  # of the softmax that turns logits into a confidence
     note: str = ""  # what `fit` chose, for the protocol
 

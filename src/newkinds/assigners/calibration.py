@@ -17,7 +17,7 @@ from ..errors import NewkindsError
 from ..precision import full_precision
 from .base import Assigner, Assignment, SizedByState
 from .centres import LabelledKMeans
-from .resplit import Resplit, resplits
+from .resplit import Resplit, resplits, some_labels
 from .whitening import Whitening
 
 SPLITS = 4  # of the labelled images, by which confidence is calibrated
@@ -198,11 +198,7 @@ def held_out(
 ) -> list[Evidence]:
     """Labelled images alone, split again: what the assigner makes of those that were hidden from it."""
     random = np.random.RandomState(seed % 2**32)
-    given = labels.cpu().numpy().copy()
-    labelled = np.flatnonzero(given >= 0)
-    most = max(MOST_IMAGES, IMAGES_PER_CLASS * len(np.unique(given[labelled])))
-    if len(labelled) > most:
-        given[random.choice(labelled, len(labelled) - most, replace=False)] = -1
+    given = some_labels(labels.cpu().numpy(), MOST_IMAGES, IMAGES_PER_CLASS, random)
     if assigner.learnt:
         assigner = LabelledKMeans(rows.shape[1], assigner.known, assigner.categories).to(rows.device)
     found = []

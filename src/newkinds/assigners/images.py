@@ -18,6 +18,7 @@ PUBLISHED_BATCH = 128  # rows that the published mean-shift moves at once
 class NearestImage(SizedByState, Assigner):
     """All training images are remembered, each with its category; any other image gets that of the most similar one."""
 
+    most_images = 200_000
     rows: Tensor
     category: Tensor
 

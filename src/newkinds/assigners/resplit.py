@@ -26,6 +26,19 @@ class Resplit:
         return int(self.truth.max()) + 1
 
 
+def some_labels(
+    labels: NDArray[np.int64], most: int, per_class: int, random: np.random.RandomState
+) -> NDArray[np.int64]:
+    """The labels (n,; -1: none) of no more than `most` images, or `per_class` of each class on average if that is more;
+    the others, drawn at random, lose theirs."""
+    labels = labels.copy()
+    labelled = np.flatnonzero(labels >= 0)
+    spare = len(labelled) - max(most, per_class * len(np.unique(labels[labelled])))
+    if spare > 0:
+        labels[random.choice(labelled, spare, replace=False)] = -1
+    return labels
+
+
 def resplits(labels: NDArray[np.int64], splits: int, random: np.random.RandomState) -> list[Resplit]:
     """Several random splits of the labelled images (`labels`, (n,); -1: none), as the benchmarks split theirs.
 

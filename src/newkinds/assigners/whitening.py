@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..cluster import SemiSupervisedKMeans
 from ..cluster.metrics import clustering_accuracy
+from ..cluster.rows import Rows
 from ..errors import NewkindsError
 from .base import SizedByState, drawn_seed
 from .resplit import resplits
@@ -60,20 +61,22 @@ class Whitening(SizedByState):
 
 def whitening_of(embedding: Tensor, labels: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
     """The mean (P,) of all rows (n, P) and the whitening map (P, P) of the labelled ones, in float64."""
-    rows, classes = embedding[labels >= 0].double(), labels[labels >= 0]
+    rows, classes = Rows(embedding)[labels >= 0], labels[labels >= 0]
     _, classes = classes.unique(return_inverse=True)
     sizes = classes.bincount()  # (C,)
     within = len(rows) - len(sizes)  # degrees of freedom
-    means = rows.new_zeros(len(sizes), rows.shape[1]).index_add_(0, classes, rows) / sizes[:, None]
-    difference = rows - means[classes]
-    covariance = difference.T @ difference / max(within, 1)  # (P, P)
+    means = rows.sums(classes, len(sizes), torch.float64) / sizes[:, None]
+    covariance = means.new_zeros(rows.shape[1], rows.shape[1])  # (P, P)
+    for block, own in zip(rows.split(), classes.split(rows.block), strict=True):
+        difference = block.double() - means[own]
+        covariance += difference.T @ difference / max(within, 1)
     variance = covariance.trace() / len(covariance)
     if not variance > 0:
         raise NewkindsError(
             "whitening needs a class with two labelled images that differ: leave out --whiten (embedding.whiten=none)."
         )
     values, vectors = torch.linalg.eigh((1 - shrinkage) * covariance / variance)
-    return embedding.double().mean(dim=0), vectors / (values.clamp(min=0) + shrinkage).sqrt() @ vectors.T
+    return Rows(embedding).mean(torch.float64), vectors / (values.clamp(min=0) + shrinkage).sqrt() @ vectors.T
 
 
 def whitened(embedding: Tensor, mean: Tensor, map: Tensor) -> Tensor:

@@ -31,13 +31,10 @@ class Members:
         labelled = classes != UNLABELLED
         free = (points[~labelled] if labelled.any() else points).held()
         squares = torch.cat([squared_norms(block) for block in free.split()])
-        sizes = classes[labelled].bincount()
-        sums = torch.zeros(len(sizes), points.shape[1], dtype=torch.float64, device=points.device)
-        labelled_squares = sums.new_zeros(())
-        theirs = points[labelled]
-        for block, own in zip(theirs.split(), classes[labelled].split(theirs.block), strict=True):
-            sums.index_add_(0, own, block.double())
-            labelled_squares += block.double().square().sum()
+        theirs, own = points[labelled], classes[labelled]
+        sizes = own.bincount()
+        sums = theirs.sums(own, len(sizes), torch.float64)
+        labelled_squares = sum((block.double().square().sum() for block in theirs.split()), sums.new_zeros(()))
         return cls(free, squares, sums, sizes, labelled_squares)
 
     def class_means(self) -> Tensor:  # (C, D)
@@ -51,7 +48,7 @@ class Members:
 
     def means(self, labels: Tensor, clusters: int) -> Tensor:  # (K, D)
         """The mean of each cluster; NaN if it has no points."""
-        sums = _sums(self.free, labels, clusters)
+        sums = self.free.sums(labels, clusters)
         sums[: len(self.class_sums)] += self.class_sums.to(sums.dtype)
         return sums / self.sizes(labels, clusters)[:, None]
 
@@ -60,13 +57,6 @@ class Members:
         centres = centres[: len(self.class_sums)].double()
         towards = 2 * (centres * self.class_sums).sum() - squared_norms(centres) @ self.class_sizes.double()
         return float(squared.sum(dtype=torch.float64) + (self.labelled_squares - towards).clamp(min=0))
-
-
-def _sums(points: Rows, labels: Tensor, clusters: int) -> Tensor:  # (K, D)
-    sums = torch.zeros(clusters, points.shape[1], dtype=points.dtype, device=points.device)
-    for block, label in zip(points.split(), labels.split(points.block), strict=True):
-        sums.index_add_(0, label, block)
-    return sums
 
 
 def k_means_plus_plus(free: Rows, centres: Tensor, clusters: int, rng: np.random.RandomState) -> Tensor:

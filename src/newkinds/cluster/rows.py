@@ -69,11 +69,18 @@ class Rows:
         """The points relative to another origin (D,)."""
         return type(self)(self.source, self.chosen, shift if self.shift is None else self.shift + shift)
 
-    def mean(self) -> Tensor:  # (D,)
+    def mean(self, dtype: torch.dtype | None = None) -> Tensor:  # (D,)
         total = torch.zeros(self.shape[1], dtype=torch.float64, device=self.device)
         for block in self.split():
             total += block.sum(dim=0, dtype=torch.float64)
-        return (total / len(self)).to(self.dtype)
+        return (total / len(self)).to(dtype or self.dtype)
+
+    def sums(self, group: Tensor, groups: int, dtype: torch.dtype | None = None) -> Tensor:  # (groups, D)
+        """The sum of the points of each group, (n,) 0, 1, …"""
+        sums = torch.zeros(groups, self.shape[1], dtype=dtype or self.dtype, device=self.device)
+        for block, own in zip(self.split(), group.split(self.block), strict=True):
+            sums.index_add_(0, own, block.to(sums.dtype))
+        return sums
 
     @property
     def _is_plain(self) -> bool:

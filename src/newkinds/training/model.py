@@ -30,6 +30,7 @@ from .distributed import encoding_share, gathered
 from .teacher import Teacher
 
 CALIBRATION = "calibration."  # what is missing in runs of earlier versions
+ASSIGNED_AT_ONCE = 2**16  # images: each has a score for every category
 REPLACED = ("assigner.", "whitening.", CALIBRATION)  # found after training: what `newkinds assign` replaces
 
 
@@ -105,7 +106,9 @@ class Model(nn.Module):
     ) -> None:
         """After the categories were found: how sure their images are, see `Calibration.fit`."""
         rows, assigner = self.rows(features.to(self.device)), self.chosen_assigner
-        category = Assignment.of_logits(assigner(self.embedding(features.to(self.device)))).category
+        embedding = rows if self.whitening is None else self.whitening(rows)
+        blocks = [Assignment.of_logits(assigner(block)).category for block in embedding.split(ASSIGNED_AT_ONCE)]
+        category = torch.cat(blocks)
         seed = seed_for("calibration", seed)
         self.calibration.fit(rows, labels.to(self.device), category, assigner, self.whitening, seed, evidence)
 
@@ -123,7 +126,16 @@ class Model(nn.Module):
         """Categories for features (n, D), of training images and of images never seen."""
         if not bool(features.isfinite().all()):  # NaN would get a category too
             raise NewkindsError("the model gives features that are NaN or infinite: its weights are damaged.")
-        assigner, rows = self.chosen_assigner, self.rows(features.to(self.device))
+        assigned = [self._assign(block.to(self.device)) for block in features.split(ASSIGNED_AT_ONCE)]
+        unlike = [block.unlike for block in assigned if block.unlike is not None]
+        return Assignment(
+            torch.cat([block.category for block in assigned]),
+            torch.cat([block.confidence for block in assigned]),
+            torch.cat(unlike) if unlike else None,
+        )
+
+    def _assign(self, features: Tensor) -> Assignment:
+        assigner, rows = self.chosen_assigner, self.rows(features)
         embedding = rows if self.whitening is None else self.whitening(rows)
         assignment = Assignment.of_logits(assigner(embedding), assigner.temperature)
         return self.calibration(rows, assignment, self.whitening) if self.calibration.fitted else assignment
