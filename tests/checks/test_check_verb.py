@@ -10,7 +10,6 @@ import pytest
 
 import newkinds
 from conftest import save_image
-from newkinds.errors import NewkindsError
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -81,14 +80,18 @@ def test_a_list_of_images_is_not_replaced(run_cli: Cli, photos: Path) -> None:
 def test_without_any_backbone_the_pixels_are_checked(
     run_cli: Cli, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none(*_: object, **__: object) -> str:
-        raise NewkindsError("no weights, no network.")
+    def none(*_: object) -> None:
+        raise OSError("no network")
 
     monkeypatch.delenv("NEWKINDS_BACKBONE")
-    monkeypatch.setattr("newkinds.encoders.auto.cached_file", lambda _: None)
-    monkeypatch.setattr("newkinds.encoders.auto.pretrained_file", none)
+    for module in ("auto", "hub"):
+        monkeypatch.setattr(f"newkinds.encoders.{module}.cached_file", lambda *_: None)
+    monkeypatch.setattr("newkinds.encoders.hub._connect", none)
+    _, _, err = run_cli("check", photos, "--download")
+    assert "none can be downloaded: only pixels count" in err
     _, out, err = run_cli("check", photos)
-    assert "only pixels count" in err
+    brought = "nothing is downloaded without --download, which would bring vit_small_patch14_dinov2 (about 88 MB)"
+    assert f"{brought}: only pixels count" in err
     assert "21 images" in out
     assert "not checked: wrong label, unlike (they need the features of a backbone: name a weight file" in out
     status, _, err = run_cli("check", photos, "--weights", photos / "none.pth")  # what is named must be there

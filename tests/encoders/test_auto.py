@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 import newkinds
-from newkinds.encoders import auto
+from newkinds.encoders import auto, hub
 from newkinds.encoders.auto import LARGE, OTHERS, SMALL, backbone_of, choose_backbone
 from newkinds.encoders.families import FAMILIES, family_of
 from newkinds.errors import NewkindsError
@@ -56,11 +56,14 @@ def test_what_is_on_the_machine_comes_before_a_download(nothing_there: None, mon
 def test_without_network_and_weights_the_message_offers_what_can_be_done(
     nothing_there: None, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("newkinds.encoders.weights._connect", lambda _: (_ for _ in ()).throw(OSError("no network")))
-    with pytest.raises(NewkindsError) as caught:
-        newkinds.discover(photos, tmp_path / "run")
-    for offer in ("no network", "newkinds discover DATA --weights FILE", "newkinds discover DATA --backbone tiny"):
-        assert offer in str(caught.value)
+    monkeypatch.setattr(hub, "_connect", lambda _: (_ for _ in ()).throw(OSError("no network")))
+    monkeypatch.setattr(hub, "cached_file", lambda *_: None)
+    for word, offer in (("0", f"set NEWKINDS_DOWNLOAD=1: {SMALL[0]} (about 88 MB)"), ("1", "(no network)")):
+        monkeypatch.setenv("NEWKINDS_DOWNLOAD", word)
+        with pytest.raises(NewkindsError) as caught:
+            newkinds.discover(photos, tmp_path / "run")
+        for part in (offer, "add --weights FILE", "add --backbone tiny"):
+            assert part in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 

@@ -262,7 +262,8 @@ def test_a_folder_without_weights_or_description(tmp_path: Path) -> None:
 def test_without_a_model_it_says_what_is_needed(photos_run: Path, offline: Path, run_cli: Cli) -> None:
     status, out, err = run_cli("name", photos_run, "--suggest")
     assert (status, out) == (1, "")
-    assert "add --download; ViT-B-32:laion2b_s34b_b79k (about 0.6 GB) is downloaded once from https://" in err
+    said = "add --download, or set NEWKINDS_DOWNLOAD=1: ViT-B-32:laion2b_s34b_b79k (about 605 MB) is downloaded once"
+    assert said in err
     assert "--clip ViT-B-32 --weights FILE" in err
     assert not (photos_run / "edits.jsonl").exists()
 
@@ -270,8 +271,8 @@ def test_without_a_model_it_says_what_is_needed(photos_run: Path, offline: Path,
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        (DEFAULT, r"ViT-B-32:laion2b_s34b_b79k is not on this machine. With --download, .*laion/CLIP-ViT-B-32"),
-        ("hf-hub:some/model", "hf-hub:some/model is not on this machine. With --download"),
+        (DEFAULT, r"of ViT-B-32:laion2b_s34b_b79k \(about 605 MB\) are not on this machine.*laion/CLIP-ViT-B-32"),
+        ("hf-hub:some/model", "of hf-hub:some/model are not on this machine, .* without your word: add --download"),
         ("ViT-B-32", r"is an architecture: .*--weights FILE, .*ViT-B-32:laion2b_s34b_b79k"),
         ("ViT-B-32:laion2b_s34b", r"no published weights .*Did you mean 'laion2b_s34b_b79k'\?"),
         ("ViT-B-23:openai", r"no CLIP model .*Did you mean 'ViT-B-32:openai'\?"),
@@ -299,7 +300,7 @@ def test_with_the_users_word_it_is_downloaded(
         return str(there)
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", hub)
-    monkeypatch.setattr("newkinds.encoders.weights._connect", lambda _: None)
+    monkeypatch.setattr("newkinds.encoders.hub._connect", lambda _: None)
     clip = load_clip("tiny:mine", download=True)
     assert asked == [("me/tiny", WEIGHTS[0]), ("me/tiny", WEIGHTS[1])]
     assert torch.equal(clip.network.text_projection, network(7).text_projection)

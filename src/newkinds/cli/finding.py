@@ -5,7 +5,23 @@ from typing import Any
 
 from ..files import json_text
 from ..text import show
-from .options import CHOSEN, DATA, JSON, PLANNED, RUN, SOURCE, TIME, TRAINING, TRUTH, argument, choices, switch, verb
+from .options import (
+    BACKBONE,
+    CHOSEN,
+    DATA,
+    DOWNLOAD,
+    JSON,
+    PLANNED,
+    RUN,
+    SOURCE,
+    TIME,
+    TRAINING,
+    TRUTH,
+    argument,
+    choices,
+    switch,
+    verb,
+)
 
 
 @verb(DATA, argument("--out", "RUN", "run directory to write (default: newkinds-NAME)"), TIME, *CHOSEN)
@@ -58,7 +74,7 @@ def _train(out: str, data: str | None = None, **chosen: Any) -> None:
     argument("--out", "FOLDER", "where to write check.csv: path, check, score, sentence (default: only print)"),
     switch("--pixels-only", "pixels_only", "leave out the checks that compare images in a backbone's features"),
     JSON,
-    *choices("labels", "backbone", "weights", "data_root", "recipe", "device", "settings"),
+    *BACKBONE,
 )
 def _check(data: str | None = None, as_json: bool = False, **chosen: Any) -> int:
     """Look for faults in data before training: unreadable, blank, tiny, duplicate and nearly duplicate images, one
@@ -109,6 +125,7 @@ def _assign(run: str, **chosen: Any) -> None:
     RUN,
     argument("--out", "RUN", "run directory to write (default: RUN-refined)"),
     argument("--time", "TIME", "how long it may take: 90s, 10m, 2h (default: 10m)"),
+    DOWNLOAD,
     *choices("device"),
 )
 def _refine(run: str, **chosen: Any) -> None:
@@ -135,7 +152,7 @@ def _refine(run: str, **chosen: Any) -> None:
     TRUTH,
     argument("--plot", "FILE", "write the curve as a PNG picture", dest="plot_to"),
     JSON,
-    *choices("labels", "backbone", "weights", "data_root", "recipe", "device", "settings"),
+    *BACKBONE,
 )
 def _count(source: str, as_json: bool = False, **chosen: Any) -> None:
     """How many categories there are: a number, an interval and how sure it is; judged by the labelled images alone.

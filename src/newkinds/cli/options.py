@@ -70,10 +70,15 @@ PLUGIN_HELP = "Python file that registers methods, organizers … of your own; m
 PLUGIN = argument("--plugin", "FILE.py", PLUGIN_HELP, dest="plugins", action="append")
 SOURCE = "folder, CSV file (path,label), .npy file with vectors, or name of a data set"
 DATA = argument("data", "DATA", SOURCE, nargs="?")
+DOWNLOAD = switch("--download", "may_download", "allow weights that are not on this machine to be downloaded, once")
 TIME = argument("--time", "TIME", "how long it may take: 90s, 10m, 2h (default: 1h)")
-PLANNED = choices("k", "labels", "assigner", "whiten", "seed", "backbone", "weights", "data_root", "device", "settings")
+PLANNED = (
+    *choices("k", "labels", "assigner", "whiten", "seed", "backbone", "weights"), DOWNLOAD,
+    *choices("data_root", "device", "settings"),
+)  # fmt: skip
+BACKBONE = (*choices("labels", "backbone", "weights"), DOWNLOAD, *choices("data_root", "recipe", "device", "settings"))
 CHOSEN = (
     *choices("k", "method", "organizer", "tuning", "start", "assigner", "whiten", "seed", "epochs", "cache_views"),
-    *choices("labels", "backbone", "weights", "data_root", "recipe", "device", "settings"),
+    *BACKBONE,
 )
 TRAINING = (DATA, argument("--out", "RUN", "run directory to write", required=True), *CHOSEN)

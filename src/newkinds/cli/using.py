@@ -7,7 +7,7 @@ from typing import Any
 
 from ..files import csv_text, is_replaceable, json_text, make_folder, refuse_inputs, write_whole
 from ..text import show
-from .options import JSON, RUN, TRUTH, argument, choices, switch, verb
+from .options import DOWNLOAD, JSON, RUN, TRUTH, argument, choices, switch, verb
 
 
 @verb(
@@ -86,6 +86,7 @@ def _report(run: str, **chosen: Any) -> None:
     argument("--out", "FOLDER", "where to write (default: RUN/figures)"),
     argument("--images", "N", "images in the figures of attention and primitives (default: 8)", type=int),
     TRUTH,
+    DOWNLOAD,
     *choices("device"),
 )
 def _figures(run: str, **chosen: Any) -> int:

@@ -12,8 +12,9 @@ from torch import Tensor
 from ..console import say, warn
 from ..errors import NewkindsError
 from ..files import user_path
-from .backbones import TINY
-from .weights import cached_file, pretrained_file, read_tensors
+from .backbones import TINY, weights_file
+from .hub import THE_WORD, NoWord, cached_file
+from .weights import read_tensors
 
 AUTO = "auto"
 VARIABLE = "NEWKINDS_BACKBONE"  # what auto stands for, if somebody says so
@@ -29,7 +30,7 @@ OTHERS = (  # whose weight files are recognised too
 
 def choose_backbone(weights: str | None, photographs: bool, device: torch.device) -> str:
     """The name of the backbone to take: that of the weight file, if one is given, else the best that is on this
-    machine, else the first that can be downloaded. Drawn creatures have their own, which is bundled.
+    machine, else the first, if it may be downloaded. Drawn creatures have their own, which is bundled.
 
     >>> choose_backbone("dinov2_vits14_pretrain.pth", photographs=True, device=torch.device("cpu"))
     'vit_small_patch14_dinov2'
@@ -46,17 +47,24 @@ def choose_backbone(weights: str | None, photographs: bool, device: torch.device
             say(f"backbone: {name}, whose weights are on this machine")
             return name
     try:
-        pretrained_file(wanted[0], _hub_id(wanted[0]), None)
+        weights_file(wanted[0])
+    except NoWord as error:
+        offer = f"{THE_WORD}: {error.what} is downloaded once"
+        raise NoWord(_none_here("Nothing is downloaded without your word.", offer), error.what) from None
     except NewkindsError as error:
-        raise NewkindsError(
-            f"photographs need a backbone that was trained on photographs, and there is none on this machine. {error}\n"
-            f"What you can do:\n"
-            f"  with a network:      rerun the same command there; it downloads {wanted[0]} once\n"
-            "  with a weight file:  newkinds discover DATA --weights FILE   (DINO, DINOv2, DINOv3)\n"
-            "  with neither:        newkinds discover DATA --backbone tiny  (knows drawn creatures only; expect little)"
-        ) from None
+        raise NewkindsError(_none_here(str(error), "rerun the same command there")) from None
     say(f"backbone: {wanted[0]}, just downloaded")
     return wanted[0]
+
+
+def _none_here(why: str, with_a_network: str) -> str:
+    return (
+        f"photographs need a backbone that was trained on photographs, and there is none on this machine. {why}\n"
+        f"What you can do:\n"
+        f"  with a network:      {with_a_network}\n"
+        "  with a weight file:  add --weights FILE   (DINO, DINOv2, DINOv3)\n"
+        "  with neither:        add --backbone tiny  (bundled; knows drawn creatures only; expect little)"
+    )
 
 
 def warn_of_tiny(name: str, photographs: bool) -> None:

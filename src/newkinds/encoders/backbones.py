@@ -21,10 +21,10 @@ from ..errors import NewkindsError, nearest
 from ..files import user_path
 from ..settings import Count
 from .blocks import all_tokens, first_token
+from .hub import pretrained_file, size_of
 from .tokens import Tokens
 from .tunings import TUNINGS, Anatomy, LastBlocks, Tuning
 from .weights import load_weights as load_weight_file
-from .weights import pretrained_file
 
 TINY = "tiny"
 VECTORS = "vectors"  # instead of a backbone: features that somebody else has made
@@ -245,13 +245,14 @@ def build_backbone(
 
 
 def weights_file(name: str, weights: str | None = None) -> Path:
-    """The file a backbone is loaded from: the given one, the bundled one, or timm's (downloaded once)."""
+    """The file a backbone is loaded from: the given one, the bundled one, or timm's (downloaded once, if allowed)."""
     if weights is not None:
         return user_path(weights)
     if name == TINY:
         return Path(str(importlib.resources.files(__package__) / "bundled" / "tiny.safetensors"))
     published = _published(name)
-    return pretrained_file(name, published.get("hf_hub_id"), published.get("url"))
+    build = partial(timm.create_model, name, num_classes=published.get("num_classes", 0))
+    return pretrained_file(name, published.get("hf_hub_id"), published.get("url"), size=partial(size_of, build))
 
 
 def tiny_vit(image_size: int = TINY_SIZE) -> VisionTransformer:

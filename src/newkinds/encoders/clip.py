@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
@@ -18,7 +19,8 @@ from torch.func import functional_call
 
 from ..errors import NewkindsError, nearest
 from ..files import user_path
-from .weights import cached_file, fill, pretrained_file, read_tensors, without_prefix
+from .hub import THE_WORD, NoWord, cached_file, pretrained_file, size_of
+from .weights import fill, read_tensors, without_prefix
 
 DEFAULT = "ViT-B-32:laion2b_s34b_b79k"
 HUB = "hf-hub:"  # as open_clip writes it
@@ -138,10 +140,11 @@ def _find(clip: str | Path | None, weights: str | Path | None, download: bool) -
     """The model that is meant; an error says what is needed."""
     open_clip = require_open_clip()
     file = None if weights is None else user_path(weights)
-    if clip is None:
-        clip = (file or _on_this_machine(open_clip)) or (DEFAULT if download else None)
-    if clip is None:
-        raise NewkindsError(_nothing_here(open_clip))
+    if clip is None and (clip := file or _on_this_machine(open_clip)) is None:
+        try:
+            return _published(open_clip, DEFAULT, None, download)
+        except NoWord as error:
+            raise NewkindsError(_nothing_here(error.what)) from None
     text = str(clip)
     if text.partition(":")[0] in open_clip.list_models():  # even if a file is called so: write ./NAME for that
         return _published(open_clip, text, file, download)
@@ -191,33 +194,15 @@ def _hub_file(
     name: str, hub_id: str, files: Sequence[str], download: bool, config: dict[str, Any] | None = None
 ) -> Path:
     """A file from the cache of the hub; if it is not there, it is downloaded only with the user's word."""
-    if (cached := cached_file(hub_id, files)) is not None:
-        return cached
-    if not download:
-        alone = "" if name.startswith(HUB) else f", or its weights alone by --clip {name} --weights FILE"
-        raise NewkindsError(
-            f"{name} is not on this machine. With --download, {_what_is_downloaded(name, hub_id, config)}; with a "
-            f"copy, name its folder by --clip FOLDER{alone}."
-        )
-    return pretrained_file(name, hub_id, files=files, otherwise="or name the folder of a copy by --clip FOLDER")
+    size = str if config is None else partial(size_of, partial(_network, config, name))
+    otherwise = "or name the folder of a copy by --clip FOLDER"
+    return pretrained_file(name, hub_id, files=files, otherwise=otherwise, size=size, allowed=download)
 
 
-def _what_is_downloaded(name: str, hub_id: str, config: dict[str, Any] | None) -> str:
-    size = ""
-    if config is not None:
-        with torch.device("meta"):  # shapes only
-            numbers = sum(value.numel() for value in _network(config, name).state_dict().values())
-        size = f" (about {4 * numbers / 1e9:.1f} GB)"
-    return f"{name}{size} is downloaded once from https://huggingface.co/{hub_id}"
-
-
-def _nothing_here(open_clip: ModuleType) -> str:
-    published = open_clip.get_pretrained_cfg(*DEFAULT.split(":"))
-    config = open_clip.get_model_config(DEFAULT.partition(":")[0])
-    what = _what_is_downloaded(DEFAULT, published["hf_hub"].strip("/"), config)
+def _nothing_here(what: str) -> str:
     return (
         "naming by words needs a CLIP model, and there is none on this machine. What you can do:\n"
-        f"  with a network:      add --download; {what}\n"
+        f"  with a network:      {THE_WORD}: {what} is downloaded once\n"
         f"  with a weight file:  add {BY_FILE}\n"
         f"  with a copied model: add --clip FOLDER, which holds {CONFIG} and {WEIGHTS[0]}"
     )

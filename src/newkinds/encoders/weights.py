@@ -3,11 +3,9 @@
 import math
 import re
 import sys
-import urllib.error
-import urllib.request
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,8 +22,6 @@ from ..errors import NewkindsError
 HEAD_NAMES = re.compile(r"(\w*head\w*|fc|classifier|last_linear|pre_logits|mask_token|ibot\w*|decoder\w*)(\.|$)")
 # DINOv2 saves its blocks in chunks: blocks.<chunk>.<block>. with the block counted through.
 CHUNKED_BLOCK = re.compile(r"(^|\.)blocks\.\d+\.(\d+)\.")
-HUB_FILE = "model.safetensors"
-CONNECT_SECONDS = 5
 
 
 def load_weights(network: nn.Module, file: Path) -> None:
@@ -117,53 +113,6 @@ def resize_position_embedding(embedding: Tensor, side: int) -> Tensor:
     scale = (side + 0.1) / old_side
     grid = F.interpolate(grid, scale_factor=(scale, scale), mode="bicubic")  # (1, D, side, side)
     return torch.cat([embedding[:, :prefix], grid.flatten(2).transpose(1, 2)], dim=1)
-
-
-def pretrained_file(
-    name: str, hub_id: str | None, url: str | None = None, files: Sequence[str] = (HUB_FILE,),
-    otherwise: str = "or use the bundled backbone 'tiny', which needs no download",
-) -> Path:  # fmt: skip
-    """The published weights of a model, the first of `files` that there is: from the cache of the hub, else downloaded
-    into it."""
-    import huggingface_hub as hub  # slow to import, and needed only here
-
-    if not hub_id and not url:
-        raise NewkindsError(
-            f"there are no pretrained weights for '{name}': pass your own with --weights FILE, {otherwise}."
-        )
-    address = f"https://huggingface.co/{hub_id}/resolve/main/{files[0]}" if hub_id else url
-    by_hand = f"download {address} on another machine, copy it here and pass it with --weights FILE, {otherwise}."
-    if not hub_id:
-        raise NewkindsError(f"the weights of '{name}' are not on the model hub: {by_hand}")
-    if (cached := cached_file(hub_id, files)) is not None:
-        return cached
-    try:
-        if not hub.constants.HF_HUB_OFFLINE:
-            _connect(hub.constants.ENDPOINT)
-        for file in files[:-1]:
-            with suppress(hub.utils.EntryNotFoundError):
-                return Path(hub.hf_hub_download(hub_id, file))
-        return Path(hub.hf_hub_download(hub_id, files[-1]))
-    except Exception as error:  # the hub, its HTTP library and the disk each raise their own kinds
-        reason = str(getattr(error, "reason", error)).strip().split("\n")[0].rstrip(".")
-        raise NewkindsError(
-            f"the weights of '{name}' are not on this machine and cannot be downloaded ({reason}): {by_hand}"
-        ) from error
-
-
-def cached_file(hub_id: str | None, files: Sequence[str] = (HUB_FILE,)) -> Path | None:
-    """The weights of a model in the cache of the hub, the first of `files` that is there."""
-    import huggingface_hub as hub
-
-    cached = [hub.try_to_load_from_cache(hub_id, file) for file in files] if hub_id else []
-    return next((Path(file) for file in cached if isinstance(file, str)), None)
-
-
-def _connect(address: str) -> None:
-    """Raise at once if the hub cannot be reached; its own library would retry for most of a minute."""
-    request = urllib.request.Request(address, method="HEAD")
-    with suppress(urllib.error.HTTPError):  # an answer, even a refusal, shows that there is a connection
-        urllib.request.urlopen(request, timeout=CONNECT_SECONDS).close()
 
 
 def _flatten(content: Any, prefix: str = "") -> Iterable[tuple[str, Tensor]]:

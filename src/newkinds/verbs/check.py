@@ -10,6 +10,7 @@ from ..data import load_table
 from ..data.table import readable
 from ..encoders.auto import AUTO
 from ..encoders.backbones import VECTORS, weights_file
+from ..encoders.hub import NoWord
 from ..errors import NewkindsError
 from ..files import make_folder, refuse_inputs
 from ..runs.config import resolve
@@ -24,7 +25,7 @@ def check(
     """Look for faults in data: unreadable, blank and duplicate images, contradicting labels, and what is too few.
 
     Some checks compare images in the features of a backbone. They are left out with `pixels_only`, and if there is no
-    backbone for photographs on this machine and none can be downloaded. `out`: a folder for `check.csv`.
+    backbone for photographs on this machine and none may or can be downloaded. `out`: a folder for `check.csv`.
 
     >>> findings = newkinds.check("photos/")
     >>> [finding.paths[row] for finding in findings for row in finding.flagged]
@@ -39,10 +40,13 @@ def check(
             config = settled(layers)
             if config.backbone["name"] != VECTORS:
                 weights_file(config.backbone["name"], config.backbone["weights"])
-        except NewkindsError:
+        except NewkindsError as error:
             if not any_backbone:
                 raise
-            warn("there is no backbone for photographs on this machine, and none can be downloaded: only pixels count.")
+            without = "none can be downloaded"
+            if isinstance(error, NoWord):
+                without = f"nothing is downloaded without --download, which would bring {error.what}"
+            warn(f"there is no backbone for photographs on this machine, and {without}: only pixels count.")
             pixels_only = True
     if out is not None:
         make_folder(Path(out))
