@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import newkinds
 from conftest import Killed
+from newkinds.assigners.images import NearestImage
 from newkinds.cluster.metrics import Accuracy
 from newkinds.data.table import Table
 from newkinds.errors import NewkindsError
 from newkinds.runs.run import Run
 from newkinds.verbs import candidates, plan
-from newkinds.verbs.candidates import ADAPTER, JUDGED, RECIPES, Candidate, choose, table_of
+from newkinds.verbs.candidates import ADAPTER, JUDGED, RECIPES, Candidate, Way, choose, table_of
 from newkinds.verbs.discover import default_out, names_training, seconds_of
 
 DATA = {"data": {"categories": 10, "per_category": 12}}
@@ -245,6 +247,35 @@ def test_times(text: Any, seconds: float) -> None:
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(NewkindsError, match="is not a time"):
         seconds_of(text)
+
+
+def test_of_very_many_labels_some_are_judged_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = np.arange(3000) % 10 - 2  # 300 of each of 8 classes
+    targets[targets < 0] = -1
+    every = candidates.splits_of(targets, seed=0)
+    assert {len(split.rows) for split in every} == {2400}
+    monkeypatch.setattr(candidates, "MOST_LABELS", 500)
+    some = candidates.splits_of(targets, seed=0)
+    assert {len(split.rows) for split in some} == {500}
+    for split in some:
+        assert (targets[split.rows] >= 0).all()
+        assert len(np.unique(targets[split.rows])) == 8
+    monkeypatch.setattr(candidates, "LABELS_PER_CLASS", 100)
+    assert len(candidates.splits_of(targets, seed=0)[0].rows) == 800
+
+
+def test_assigners_that_compare_all_pairs_are_not_tried_on_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = np.repeat(np.arange(5), 12)
+    rows = torch.nn.functional.normalize(torch.eye(5)[targets] + 0.1 * torch.rand(60, 5), dim=1)
+    splits = candidates.splits_of(targets, seed=0)
+    monkeypatch.setattr(NearestImage, "most_images", 59)
+    states = {
+        Way.of(candidate.settings).assigner: candidates.judge_frozen(candidate, rows, splits).state
+        for candidate in candidates.frozen_candidates(whitened=("none",))
+    }
+    assert states["balanced"] == states["sskmeans"] == JUDGED
+    assert states["ward"] == states["meanshift"]
+    assert states["ward"] == "not tried: it compares all pairs, too many of more than 59 images"
 
 
 def test_naming_how_to_train_switches_the_choosing_off() -> None:

@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from ..cluster.neighbours import nearest_others
 from ..data.facts import Facts
 from ..data.table import Table
 from ..registry import Registry
+from .cells import nearest_cosines
 from .same import Copies, exact_copies, near_copies
 
 NEIGHBOURS = 10  # that an image is compared with
@@ -42,10 +42,13 @@ class Evidence:
 
     @cached_property
     def nearest(self) -> np.ndarray:
-        """(n, k) cosines with the nearest other images, best first; k is 10, or less if there are fewer."""
+        """(n, k) cosines with the nearest other images, best first; k is 10, or less if there are fewer.
+
+        Of very many images some of these neighbours are missed, see `cells`.
+        """
         rows = self.embedding
         assert rows is not None, "needs_embedding"
-        return nearest_others(rows, min(NEIGHBOURS, len(rows) - 1))[1].numpy()
+        return nearest_cosines(rows, min(NEIGHBOURS, len(rows) - 1)).numpy()
 
     @cached_property
     def _to_keep(self) -> np.ndarray:

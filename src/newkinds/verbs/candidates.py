@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..assigners import ASSIGNERS
-from ..assigners.resplit import FEWEST_CLASSES, Resplit, resplits
+from ..assigners.resplit import FEWEST_CLASSES, Resplit, resplits, some_labels
 from ..assigners.whitening import whitened, whitening_of
 from ..cluster.metrics import Accuracy, clustering_accuracy
 from ..data.loader import seed_for
@@ -24,6 +24,7 @@ from ..text import percent, text_table
 JUDGED = "judged"
 SPLITS, TRIALS = 6, 3  # of the labelled images, for what is frozen and for what trains
 MANY_LABELS = 1000  # images: with more, a split differs little from the next, and takes long
+MOST_LABELS, LABELS_PER_CLASS = 5000, 20  # images that are judged by; whichever of the two allows more
 RESTARTS = 3  # of a clustering while it is judged; an answer has the assigner's own number
 RULE = (
     "Labelled images alone are split again: half of their classes act as new, half of the others' images lose their "
@@ -157,8 +158,12 @@ def _percent(candidate: Candidate) -> str:
 
 
 def splits_of(targets: np.ndarray, seed: int) -> list[Resplit]:
-    """The splits of the labelled images (`targets`, (n,); -1: no label) by which a plan judges; none of few classes."""
+    """The splits of the labelled images (`targets`, (n,); -1: no label) by which a plan judges; none of few classes.
+
+    Of very many labelled images some are drawn: the time of some assigners grows with the square of their number.
+    """
     random = np.random.RandomState(seed_for("plan", seed) % 2**32)
+    targets = some_labels(targets, MOST_LABELS, LABELS_PER_CLASS, random)
     return resplits(targets, TRIALS if (targets >= 0).sum() > MANY_LABELS else SPLITS, random)
 
 
@@ -167,6 +172,9 @@ def judge_frozen(candidate: Candidate, embedding: Tensor, splits: Sequence[Respl
     if not splits:
         few = f"fewer than {FEWEST_CLASSES} labelled classes"
         return replace(candidate, state=f"not tried: {few} leave nothing to judge by")
+    most = ASSIGNERS[candidate.settings["assigner"]["name"]].most_images
+    if most is not None and len(embedding) > most:
+        return replace(candidate, state=f"not tried: it compares all pairs, too many of more than {most:,} images")
     started = time.perf_counter()
     try:
         found = [Way.of(candidate.settings).on(embedding[split.rows], split) for split in splits]
