@@ -129,6 +129,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("cases that held")
         for what, number in cases.items():
             terminalreporter.line(f"{number:6,}  {what}")
+        kills = sum(number for what, number in cases.items() if what.startswith("kills "))
+        if kills:
+            terminalreporter.line(f"{kills:6,}  kills, together")
         terminalreporter.line(f"{cases.total():6,}  in all")
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -36,18 +37,23 @@ def write_whole(path: Path, content: bytes | str) -> None:
             opened.write(data)
         return
     path = Path(os.path.realpath(path))
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
+    temporary = temporary_of(path)
     try:
         with _writing(path, UNTOUCHED):
             with open(temporary, "xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
+            try:
+                os.replace(temporary, path)
+            except FileNotFoundError:  # whoever wrote this file meanwhile has tidied up: as if ours had come first
+                if not path.exists():
+                    raise
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
+    remove_leftovers_of(path)
 
 
 def sync_folder(folder: Path) -> None:
@@ -179,7 +185,42 @@ def sync_tree(path: Path) -> None:
             os.fsync(file.fileno())
 
 
+def temporary_of(path: Path) -> Path:
+    """A new name beside `path` for what is going to be put there; short, however long its name is."""
+    return path.with_name(f"{_hidden(path)}{os.urandom(4).hex()}.tmp")
+
+
+def _hidden(path: Path) -> str:
+    name = os.fsencode(path.name)
+    return f".{path.name if len(name) <= 200 else hashlib.sha256(name).hexdigest()[:32]}."
+
+
+def remove_leftovers_of(path: Path) -> None:
+    """Delete what killed processes left that were about to write `path`, which is there now."""
+    ours = re.compile(re.escape(_hidden(path)) + r"[0-9a-f]{8}\.tmp")
+    with suppress(OSError):
+        for name in filter(ours.fullmatch, os.listdir(path.parent)):
+            remove(path.with_name(name))
+
+
 def remove_leftovers(folder: Path) -> None:
-    """Delete the temporary files that a killed process left in `folder`."""
+    """Delete the temporary files and folders that a killed process left in `folder`."""
     for leftover in folder.glob(".*.tmp"):
+        remove(leftover)
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder and all that is in it. A kill leaves all of it or, under another name, what can be deleted."""
+    if folder.is_dir():
+        aside = temporary_of(folder)
+        with _writing(folder):
+            os.rename(folder, aside)
+        remove(aside)
+
+
+def remove(leftover: Path) -> None:
+    """Delete a file, or a folder with all that is in it, if it is there and can be deleted."""
+    if leftover.is_dir() and not leftover.is_symlink():
+        shutil.rmtree(leftover, ignore_errors=True)
+    with suppress(OSError):
         leftover.unlink(missing_ok=True)

@@ -43,7 +43,8 @@ def made(run: Path) -> list[str]:
 
 
 def test_edits_through_a_power_cut(
-    table_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count_cases: Count
+    table_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+    count_cases: Count,
 ) -> None:
     disk = ForgetfulDisk(table_run)
     with disk.watched(monkeypatch):
@@ -58,6 +59,7 @@ def test_edits_through_a_power_cut(
             assert after == everything[: len(after)], (moment, variant)
             assert cut.promised <= len(after) <= cut.promised + 1, (moment, variant)
             cases += 1
+    assert "were made" not in capfd.readouterr().err, "a false alarm: no edit was lost"
     count_cases("power cuts while people edit", cases)
 
 

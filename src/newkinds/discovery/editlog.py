@@ -2,7 +2,12 @@
 
 A line is one edit, with its number and a checksum. Nothing is ever rewritten: undoing is an edit as well. Several
 processes may write without a lock: whoever appends edit number n first has made it, and a later line with the same
-number never happened; its writer looks again and retries. Half a line, left by a crash, never happened either."""
+number never happened; its writer looks again and retries. Half a line, left by a crash, never happened either.
+
+Whole lines that are gone from its end cannot be seen in the log itself. So `edits.count`, beside it, says how many
+edits were safely on the disk. It is overwritten in place after each edit, without a sync and without a lock: a power
+cut, a faster process or a full disk can only leave it behind the log or make it unreadable, and then it says nothing.
+"""
 
 import errno
 import hashlib
@@ -33,6 +38,7 @@ class EditLog:
 
     def __init__(self, file: Path, of: str) -> None:
         self.file, self.of = file, of
+        self.count_file = file.with_suffix(".count")
         self._turn = threading.RLock()  # threads may share one
         self._forget()
 
@@ -66,12 +72,15 @@ class EditLog:
             while True:
                 entries = self._entries()
                 if not entries:
+                    if self._noted():  # of a log that somebody has taken away
+                        self._note(0, sync=True)
                     self._write({"n": 0, "edits": VERSION, "of": self.of})
                     continue
                 made = {"n": len(entries), "at": _now(), **make(entries[1:]), "id": os.urandom(4).hex()}
                 self._write(made)
                 entries = self._entries()
                 if len(entries) > made["n"] and entries[made["n"]].get("id") == made["id"]:
+                    self._note(made["n"])
                     return entries[made["n"]]
 
     def _write(self, entry: Edit) -> None:
@@ -95,16 +104,47 @@ class EditLog:
         if entry["n"] <= 1:  # a killed process may have left the file new, and its name unsafe
             sync_folder(self.file.parent)
 
+    def _note(self, count: int, sync: bool = False) -> None:
+        """Say that so many edits are on the disk; always as many bytes, so that they are replaced by one write."""
+        said = f"{self.of} {count:10}"
+        with suppress(OSError):  # nothing is lost but a warning
+            file = _opened(self.count_file, os.O_WRONLY | os.O_CREAT)
+            try:
+                os.write(file, f"{said} {_check(said)}\n".encode())
+                if sync:
+                    os.fsync(file)
+            finally:
+                os.close(file)
+
+    def _noted(self) -> int:
+        """How many edits were on the disk at least; 0 if that is not known."""
+        with suppress(OSError, ValueError):
+            with open(_opened(self.count_file, os.O_RDONLY), encoding="ascii") as file:
+                said, _, check = file.read(200).rstrip("\n").rpartition(" ")
+            of, _, count = said.partition(" ")
+            if check == _check(said) and of == self.of:
+                return int(count)
+        return 0
+
     def _entries(self, of_any: bool = False) -> list[dict[str, Any]]:
         """The header and all edits; empty if there are none, or if they are of another assignment."""
         with self._turn:
+            noted = self._noted()  # first: others may be adding
             try:
-                if not self._read_on():
+                whole = self._read_on()
+                if not whole:
                     time.sleep(0.02)  # another process may be in the middle of writing the last line
-                    if not self._read_on():
-                        self._warn(
-                            f"{self.file} line {self._line} is not whole: that edit was interrupted and does not count."
-                        )
+                    whole = self._read_on()
+                own = not self._known or self._known[0]["of"] == self.of
+                if own and (there := max(len(self._known) - 1, 0)) < noted:
+                    self._warn(
+                        f"{self.file} ends after edit {there}, but {noted} were made: the last {noted - there} are "
+                        "missing. Restore it from a copy; the next edit takes their place."
+                    )
+                elif not whole:
+                    self._warn(
+                        f"{self.file} line {self._line} is not whole: that edit was interrupted and does not count."
+                    )
             except FileNotFoundError:
                 self._forget()
             except OSError as error:

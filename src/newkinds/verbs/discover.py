@@ -10,7 +10,6 @@ from typing_extensions import Unpack
 
 from ..discovery.categories import Discovery
 from ..errors import NewkindsError
-from ..files import make_folder, write_whole
 from ..runs.run import FREE_TO_CHANGE, Run
 from ..settings import flat
 from .candidates import table_text
@@ -76,10 +75,9 @@ def tune(
     plan.look()
     plan.embed()
     plan.judge_frozen()
+    plan.keep()
     plan.judge_trained()
-    make_folder(run.folder)
-    recipe = plan.recipe()
-    write_whole(run.path("recipe.yaml"), yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True))
+    run.write("recipe.yaml", yaml.safe_dump(plan.recipe(), sort_keys=False, allow_unicode=True))
     record = plan.record()
     run.write_json("plan.json", record)
     return {**record, "table": table_text(plan.candidates, plan.chosen)}

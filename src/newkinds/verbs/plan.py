@@ -1,7 +1,6 @@
 """The plan of `newkinds discover`: look, embed once, answer from frozen features, train only as long as it pays."""
 
 import re
-import shutil
 import signal
 import threading
 import time
@@ -24,7 +23,7 @@ from ..discovery.finished import LoadedRun, load
 from ..encoders.backbones import TINY, VECTORS, Backbone, build_backbone
 from ..encoders.encoder import frozen_encoder
 from ..errors import NewkindsError
-from ..files import make_folder
+from ..files import make_folder, remove_folder, remove_leftovers
 from ..runs.config import OWN, Config, resolve
 from ..runs.counted import K_AUTO, read_count
 from ..runs.protocol import require_same_images
@@ -140,12 +139,16 @@ class Plan:
         if self.replacing or all(self.run.path(name).is_file() for name in wanted):
             return
         with self._stage("first answer"):
-            make_folder(self.run.folder)
-            self._write()  # first: what is in the folder is then known to be planned
+            self.keep()  # first: what is in the folder is then known to be planned
             config = self._config(self.frozen.settings)
             loaded, _ = train_on(self.table, config, self.run, self.counted, cache=self.cache)
             self._shown(loaded)
         say(f"a first complete answer is in {self.run.folder} after {duration(self.spent)}")
+
+    def keep(self) -> None:
+        """From here on what is judged is written down: killed, the same command continues."""
+        make_folder(self.run.folder)
+        self._write()
 
     def judge_trained(self) -> None:
         """Stage d: training, judged on labelled images split again."""
@@ -201,7 +204,7 @@ class Plan:
             found = self._shown(LoadedRun(self.run, loaded.model), cache)
             self.replacing = False
             self._write()
-            shutil.rmtree(inner.folder.parent)
+            remove_folder(inner.folder.parent)
         return found
 
     # -- parts -----------------------------------------------------------------------------------------------------
@@ -235,7 +238,7 @@ class Plan:
             if self.spent + needs > self.seconds and tried < min(TRIALS, len(self.splits)):
                 state = f"stopped: it turned out to need {duration(needs)} more, too much for the time that is left"
                 break
-        shutil.rmtree(self.run.path("plan"), ignore_errors=True)
+        remove_folder(self.run.path("plan"))
         seconds = time.monotonic() - started
         if not recipe.blocks and tried:
             self.step_seconds = seconds / (recipe.steps * tried)
@@ -401,13 +404,13 @@ class Plan:
         return next((c.state for c in self.candidates if c.name == name), "")
 
     def _keep(self, candidate: Candidate) -> None:
-        """Replace what was known of a candidate, and write that down if there is a run already."""
+        """Replace what was known of a candidate, and write that down if there is something to continue from."""
         known = [c.name for c in self.candidates]
         if candidate.name in known:
             self.candidates[known.index(candidate.name)] = candidate
         else:
             self.candidates.append(candidate)
-        if self.run.path("config.yaml").is_file():
+        if self.run.path(FILE).is_file():
             self._write()
 
     def recipe(self) -> dict[str, Any]:
@@ -459,6 +462,8 @@ class Plan:
         self.candidates = [Candidate.of_record(entry) for entry in record["candidates"]]
         self.step_seconds, self.earlier = float(record["step_seconds"]), float(record["spent_seconds"])
         self.stages, self.replacing = record["stages"], bool(record["replacing"])
+        with self.run.claimed():
+            remove_leftovers(self.run.folder)
         say(f"continuing the plan in {self.run.folder}")
 
     def _asked(self) -> dict[str, str]:

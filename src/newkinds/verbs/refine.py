@@ -1,6 +1,5 @@
 """The verb that lets a run learn from what people corrected, in a new run directory."""
 
-import shutil
 import time as clock
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from ..discovery.categories import Discovery
 from ..discovery.finished import LoadedRun, load, read_features
 from ..discovery.taught import changes, corrections_of, keep_decisions, require_corrections
 from ..errors import NewkindsError
-from ..files import make_folder, remove_leftovers
+from ..files import make_folder, remove_folder, remove_leftovers
 from ..runs.config import Config, resolve
 from ..runs.protocol import earlier_images, record_refined
 from ..runs.run import Run
@@ -60,9 +59,15 @@ def refine(
     target = refinement.target(None if out is None else Path(out))
     if target.path(RECORD).is_file() and target.read_json(RECORD)["finished"]:
         say(f"{target.folder} has learnt these corrections already")
+        _tidy(target)  # killed, it may not have come to that
         return Discovery.read(target.folder)
     with target.claimed():
         return refinement.write(target)
+
+
+def _tidy(target: Run) -> None:
+    remove_folder(target.path("plan"))
+    remove_leftovers(target.folder)
 
 
 class Refinement:
@@ -154,7 +159,7 @@ class Refinement:
             with self._stage("write what was found"):
                 found = self._written(target, trained.config, model, table, trained.features, taught, trained.run)
         self._record(target, found, taught, judged, best, [why], finished=True)
-        shutil.rmtree(target.path("plan"), ignore_errors=True)
+        _tidy(target)
         return found
 
     @property

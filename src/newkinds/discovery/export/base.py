@@ -1,14 +1,12 @@
 """What an export is: a function that writes a file or a folder which was not there before, whole or not at all."""
 
 import os
-import secrets
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from ...errors import NewkindsError
-from ...files import make_folder, sync_folder, sync_tree
+from ...files import make_folder, remove, remove_leftovers_of, sync_folder, sync_tree, temporary_of
 from ...registry import Registry
 
 # `write(discovery, target, **options)` makes `target`, where nothing is yet, from what a run found as people corrected
@@ -33,7 +31,7 @@ def new_target(target: Path) -> Iterator[Path]:
     elif os.path.lexists(target):
         raise NewkindsError(f"{target} is there already: choose another --out, or delete it first.")
     make_folder(target.parent)
-    building = target.with_name(f".newkinds-{secrets.token_hex(4)}.tmp")  # short, however long the name is
+    building = temporary_of(target)
     try:
         yield building
         sync_tree(building)
@@ -43,10 +41,8 @@ def new_target(target: Path) -> Iterator[Path]:
             target.rmdir()  # somebody may have put something in: then it is not removed
         os.rename(building, target)
         sync_folder(target.parent)
+        remove_leftovers_of(target)
     except OSError as error:
         raise NewkindsError(f"cannot write {target}: {error.strerror or error}. Nothing was exported.") from error
     finally:
-        if building.is_dir() and not building.is_symlink():
-            shutil.rmtree(building, ignore_errors=True)
-        with suppress(OSError):
-            building.unlink(missing_ok=True)
+        remove(building)
