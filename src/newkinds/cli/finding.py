@@ -31,6 +31,7 @@ def _discover(data: str | None = None, **chosen: Any) -> None:
 
     newkinds discover photos/                         find the new kinds in a folder of photos
     newkinds discover photos/ --time 10m --k 40 --out runs/photos
+    newkinds discover photos/ --download              the backbone is downloaded, if it is not on this machine
     newkinds discover photos/ --weights dinov2_vits14_pretrain.pth
     newkinds discover vectors.npy --labels labels.csv
     newkinds discover creatures --out runs/creatures --method simgcd --organizer cpf --epochs 20
@@ -95,7 +96,7 @@ def _check(data: str | None = None, as_json: bool = False, **chosen: Any) -> int
     else:
         show(summary(findings))
         if left_out := without_embedding(not_run(findings)):
-            how = "leave out --pixels-only" if chosen.get("pixels_only") else "name a weight file by --weights FILE"
+            how = "leave out --pixels-only" if chosen.get("pixels_only") else "add --download or --weights FILE"
             show(f"not checked: {', '.join(left_out)} (they need the features of a backbone: {how})")
         if "out" in chosen:
             show(f"all that was found is in {Path(chosen['out']) / CHECK_CSV}")
