@@ -2,6 +2,7 @@
 
     python benchmarks/clustering.py                                 # everything: about 10 minutes on 2 cores
     python benchmarks/clustering.py --ward 5000 10000 --points 5000
+    python benchmarks/clustering.py --grains                        # Ward by way of grains against the exact tree
 
 Points are unit vectors around random directions, as features of a trained encoder would be. Each Ward run has
 a process of its own, whose peak memory (with Python, torch and the points in it) is what is printed.
@@ -21,6 +22,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import scipy
@@ -29,9 +31,10 @@ import torch
 import torch.nn.functional as F
 from scipy.cluster.hierarchy import linkage
 from sklearn.cluster import KMeans as SklearnKMeans
+from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
-from newkinds.cluster import KMeans, SemiSupervisedKMeans, Ward, mean_shift_step
+from newkinds.cluster import KMeans, SemiSupervisedKMeans, Ward, mean_shift_step, ward
 from newkinds.cluster.neighbours import nearest_centre
 from plain_kmeans import plain_kmeans
 from side_by_side import processor
@@ -175,14 +178,39 @@ def compare_ward(sizes: list[int], dim: int, clusters: int) -> None:
             before = (n, seconds)
 
 
+def compare_grains(n: int = 8000, classes: int = 40, dim: int = 32, grains: int = 500, seeds: int = 3) -> None:
+    """Clusters that overlap more and more, cut by the exact tree and by that of grains."""
+    print(f"Ward of {n:,} points of {classes} classes, d = {dim}: adjusted Rand index, mean (least) of {seeds} seeds\n")
+    print(f"| noise | exact and truth | {grains} grains and truth | {grains} grains and exact |")
+    print("|---|---|---|---|")
+    for noise in (0.3, 0.8, 1.0, 1.2):
+        scores = []
+        for seed in range(seeds):
+            random = np.random.default_rng(seed)
+            truth = np.arange(n) % classes
+            rows = random.normal(size=(classes, dim))[truth] + noise * random.normal(size=(n, dim))
+            X = F.normalize(torch.from_numpy(rows).float(), dim=1)
+            exact = Ward().fit(X).labels_at(classes)
+            with mock.patch.multiple(ward, EXACT=0, GRAINS=grains):
+                coarse = Ward().fit(X).labels_at(classes)
+            pairs = ((truth, exact), (truth, coarse), (exact, coarse))
+            scores.append([adjusted_rand_score(*pair) for pair in pairs])
+        cells = [f"{mean:.3f} ({least:.3f})" for mean, least in zip(np.mean(scores, 0), np.min(scores, 0), strict=True)]
+        print(f"| {' | '.join([str(noise), *cells])} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, default=20_000, help="for the k-means comparisons")
     parser.add_argument("--iterations", type=int, default=5, help="of a loop over clusters, which is slow")
     parser.add_argument("--ward", type=int, nargs="*", default=[5_000, 10_000, 20_000, 50_000], help="points")
+    parser.add_argument("--grains", action="store_true", help="only Ward by way of grains, see docs/scale.md")
     args = parser.parse_args()
     versions = f"torch {torch.__version__}, scikit-learn {sklearn.__version__}, scipy {scipy.__version__}"
     print(f"{versions}, {torch.get_num_threads()} threads of {os.cpu_count()} cores, {processor()}, {date.today()}")
+    if args.grains:
+        compare_grains()
+        return
     compare_semi_supervised(args.points, 384, 200, args.iterations)
     compare_kmeans(args.points, 384, 200, iterations=100)
     compare_few_points([200, 500, 1_000, 1_500, 2_000, 3_000], 384)
