@@ -1,16 +1,30 @@
-"""Trainings that `test_distributed.py` runs in one process and, by torchrun, in two: several.py FOLDER [NAME…]."""
+"""Trainings and troubles that tests run in one process and, by torchrun, in two: several.py FOLDER [NAME…]."""
 
+import json
 import os
+import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import newkinds
-from newkinds.runs.run import Run
-from newkinds.training import loop
-from newkinds.training.cache import Share
-from newkinds.training.distributed import joined
+import torch
+from safetensors.torch import save_file
 
+import newkinds
+from newkinds.data import load_table
+from newkinds.data.table import Table, readable
+from newkinds.encoders.encoder import frozen_encoder
+from newkinds.errors import NewkindsError, RunEnded
+from newkinds.methods import METHODS
+from newkinds.runs.run import Run
+from newkinds.training import cache, loop
+from newkinds.training.cache import Share
+from newkinds.training.distributed import agreed, alone, collected, joined, shared, world
+from newkinds.training.embedding import embed
+
+RANK = os.environ.get("RANK", "0")
 SMALL = {
     "data": {"categories": 6, "per_category": 12},
     "train": {"epochs": 2, "batch_size": 23, "lr": 0.02, "cache_views": 0},  # 23 images: one process has one more
@@ -31,12 +45,65 @@ CASES: dict[str, dict[str, Any]] = {
     "slots": {"method": "gcd", "organizer": "slots", "settings": [SMALL, CONTRASTIVE]},
     # weights that wait for their turn
     "turns": {"method": "sptnet", "start": "none", "settings": [SMALL, {"tuning": {"alternate": 1}}]},
+    # a bank of earlier features, and what the teacher says of prompts
+    "bank": {
+        "method": "promptcal",
+        "start": "none",
+        "settings": [SMALL, CONTRASTIVE, {"method": {"bank": 64, "affinity_warmup_epochs": 0, "neighbours": 5}}],
+    },
+    # the mean shift of features among those of the whole set
+    "shift": {"method": "cms", "settings": [SMALL, CONTRASTIVE, {"train": {"lr": 0.002}}]},
 }
+IN_CASES = {case["method"] for case in CASES.values()}
+SIZES = {"projection_hidden": 32, "output_dim": 64, "bank": 64, "warmup_epochs": 0}
+# the other methods, for the long version
+OTHERS: dict[str, dict[str, Any]] = {
+    name: {
+        "method": name,
+        "start": "none",
+        "settings": [SMALL, {"method": {s: v for s, v in SIZES.items() if s in vars(METHODS[name].Config())}}],
+    }
+    for name in METHODS
+    if name not in IN_CASES and name != "frozen"
+}
+
+
+def torchrun_words(*words: object, processes: int = 2) -> list[str]:
+    start = ["--standalone", "--nproc-per-node", processes]
+    return [sys.executable, "-m", "torch.distributed.run", *map(str, [*start, *words])]
+
+
+def torchrun(*words: object, processes: int = 2, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run something in several processes, to its end."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+    command = torchrun_words(*words, processes=processes)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 def train_all(folder: Path, names: list[str]) -> None:
     for name in names or CASES:
-        newkinds.discover("creatures", folder / name, page=False, **CASES[name])
+        with noting_gradients(folder / name):
+            newkinds.discover("creatures", folder / name, page=False, **{**CASES, **OTHERS}[name])
+
+
+class noting_gradients:
+    """Writes the gradients of the first and the last step of a training beside the run."""
+
+    def __init__(self, run: Path) -> None:
+        self.run, self.step = run, loop.step
+
+    def __enter__(self) -> None:
+        loop.step = self._step_and_note
+
+    def __exit__(self, *_: object) -> None:
+        loop.step = self.step
+
+    def _step_and_note(self, model: Any, batch: Any, progress: Any, *rest: Any) -> Any:
+        losses = self.step(model, batch, progress, *rest)
+        gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        which = "first" if (progress.epoch, progress.step) == (0, 0) else "last"
+        save_file(gradients, self.run / f"{which}.gradients")
+        return losses
 
 
 def note_batches(file: Path) -> None:
@@ -49,6 +116,18 @@ def note_batches(file: Path) -> None:
             lines.write(f"{len(share.ready)} views\n")
 
     Share.advance = advance_and_note  # type: ignore[method-assign]
+
+
+def note_solitude(file: Path) -> None:
+    """Write which process has met something by itself."""
+    by_itself = cache.by_itself
+
+    def noted() -> Any:
+        with file.open("a") as lines:
+            lines.write(f"process {RANK}\n")
+        return by_itself()
+
+    cache.by_itself = noted
 
 
 def stop_after_an_epoch() -> None:
@@ -76,17 +155,112 @@ def die_after_an_epoch() -> None:
     loop._share_gathered = share_once
 
 
+# -- troubles ------------------------------------------------------------------------------------------------
+
+
+@shared
+def sum_of_ranks() -> int:
+    """Needs all processes, in step."""
+    return int(collected(world().rank) == list(range(world().size))) * world().size
+
+
+@shared
+def fails(who: str) -> None:
+    if who == "all":
+        raise ValueError("all of them")
+    if who == "alone":
+        with alone() as mine:
+            if mine:
+                sum_of_ranks()
+                raise KeyError("only the first")
+    if who == "second":
+        with agreed():
+            if not world().first:
+                raise OSError("only the second")
+    if who == "nested":
+        with alone() as mine:
+            if mine:
+                fails("second")
+    raise AssertionError("it had to fail before")
+
+
+def met(trouble: Callable[[], object]) -> str:
+    """The trouble in words; after it, all processes are still in step."""
+    try:
+        trouble()
+    except Exception as error:
+        assert sum_of_ranks() == int(os.environ.get("WORLD_SIZE", "1"))
+        return f"{type(error).__name__}: {error}"
+    raise AssertionError("there was no trouble")
+
+
+def damage_what_the_second_reads(table: Table, tokens: cache.TokenCache) -> None:
+    """Flip a bit in the row of the last image, which is in the second batch of an embedding."""
+    row = int(tokens._stored[tokens.rows_of(table)[-1], 0])
+    file = tokens.store.folder / "rows.tokens"
+    with file.open("r+b") as stored:
+        stored.seek(row * tokens.store.row_bytes)
+        byte = stored.read(1)
+        stored.seek(row * tokens.store.row_bytes)
+        stored.write(bytes([byte[0] ^ 1]))
+
+
+def embed_from_cache(file: Path, damage: bool) -> None:
+    """Features of frozen tokens in a cache, which is damaged after it was filled."""
+    table = readable(load_table({"name": "creatures", **SMALL["data"]}), contents=True)
+    encoder = frozen_encoder(name="tiny")
+    tokens = cache.cached_tokens(encoder.backbone, table, 0, patches=False)
+    assert tokens is not None
+    if damage:
+        damage_what_the_second_reads(table, tokens)
+    found = embed(encoder, table, torch.device("cpu"), cache=tokens)
+    assert found.rows == list(range(len(table)))
+    save_file({"features": found.features}, file)
+
+
+def all_troubles(folder: Path) -> dict[str, str]:
+    def diverge() -> None:
+        settings = [SMALL, {"train": {"lr": 1e30}}]
+        newkinds.train("creatures", folder / "diverged", method="simgcd", settings=settings)
+
+    def look_away(model: Any) -> dict[str, float | None]:
+        raise NewkindsError("seen enough")
+
+    def stop_by_watching() -> None:
+        from newkinds.verbs import train
+
+        run = Run(folder / "watched")
+        config = train.settled(train.layers_of("creatures", {"settings": [SMALL, {"train": {"eval_every": 1}}]}), run)
+        table = train.images_of(config, run)
+        train.train_on(table, train.with_k(config, table, run)[0], run, watch=look_away)
+
+    def share_too_little() -> None:
+        newkinds.train("creatures", folder / "little", settings=[SMALL, {"train": {"batch_size": 1}}])
+
+    troubles = {who: partial(fails, who) for who in ("all", "alone", "second", "nested")}
+    troubles |= {"diverged": diverge, "watched": stop_by_watching, "little": share_too_little}
+    return {name: met(trouble) for name, trouble in troubles.items()}
+
+
 if __name__ == "__main__":
     folder, *names = sys.argv[1:]
-    with joined() as help_them:
-        if help_them is not None:
-            if os.environ.get("NEWKINDS_TEST_DIES"):
-                os._exit(3)
-            if os.environ.get("NEWKINDS_TEST_DIES_ONCE") and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-                die_after_an_epoch()
-            note_batches(Path(folder) / "batches of the second")
-            help_them()
-        else:
-            if os.environ.get("NEWKINDS_TEST_STOPS"):
-                stop_after_an_epoch()
-            train_all(Path(folder), names)
+    torch.set_num_threads(1)
+    try:
+        with joined() as help_them:
+            note_solitude(Path(folder) / "alone")
+            if help_them is not None:
+                if os.environ.get("NEWKINDS_TEST_DIES"):
+                    os._exit(3)
+                if os.environ.get("NEWKINDS_TEST_DIES_ONCE") and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+                    die_after_an_epoch()
+                note_batches(Path(folder) / "batches of the second")
+                help_them()
+            else:
+                if os.environ.get("NEWKINDS_TEST_STOPS"):
+                    stop_after_an_epoch()
+                train_all(Path(folder), names)
+                if not names:
+                    (Path(folder) / "troubles.json").write_text(json.dumps(all_troubles(Path(folder))))
+                    embed_from_cache(Path(folder) / "embedded", damage=True)
+    except RunEnded as ended:
+        sys.exit(str(ended))

@@ -2,36 +2,34 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import several
 import torch
 from safetensors.torch import load_file
+from several import torchrun
 
+from newkinds import process
+from newkinds.cli import main
 from newkinds.data.world import World, chunks
 from newkinds.encoders.dropout import drawing_for, dropout
 
 SCRIPT = Path(several.__file__)
-
-
-def torchrun(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *map(str, words)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+LONG = pytest.mark.skipif(os.environ.get("NEWKINDS_FAULTS") != "long", reason="takes long: NEWKINDS_FAULTS=long")
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """All cases by one process, and by two."""
+    """All cases by one process, and by two, which then meet all troubles."""
     folder = tmp_path_factory.mktemp("several")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEWKINDS_CACHE", str(folder / "one" / "cache"))
         several.train_all(folder / "one", [])
+        several.embed_from_cache(folder / "one" / "embedded", damage=False)
     done = torchrun(SCRIPT, folder / "two", NEWKINDS_CACHE=str(folder / "two" / "cache"))
     assert done.returncode == 0, done.stderr[-3000:]
+    (folder / "two" / "said").write_text(done.stderr)
     return folder / "one", folder / "two"
 
 
@@ -63,12 +61,49 @@ def test_two_processes_give_the_run_of_one(case: str, runs: tuple[Path, Path]) -
     assert_same_run(one / case, two / case)
 
 
+def assert_same_gradients(one: Path, two: Path, which: str, share: float) -> None:
+    gradients, others = load_file(one / f"{which}.gradients"), load_file(two / f"{which}.gradients")
+    assert gradients.keys() == others.keys()
+    assert sum(bool(gradient.any()) for gradient in gradients.values()) > len(gradients) / 2
+    for name, gradient in gradients.items():
+        allowed = share * max(float(gradient.abs().max()), 1e-6)  # of a sum over images that may cancel
+        assert torch.allclose(others[name], gradient, rtol=0, atol=allowed), name
+
+
+@pytest.mark.parametrize("case", several.CASES)
+def test_two_processes_have_the_gradients_of_one(case: str, runs: tuple[Path, Path]) -> None:
+    one, two = runs
+    assert_same_gradients(one / case, two / case, "first", share=1e-4)
+    assert_same_gradients(one / case, two / case, "last", share=1e-2)  # the weights differ by rounding now
+
+
+def test_troubles_are_met_together_and_all_go_on(runs: tuple[Path, Path]) -> None:
+    met = json.loads((runs[1] / "troubles.json").read_text())
+    assert met.pop("diverged").startswith("NewkindsError: training diverged in epoch 1")
+    assert met.pop("little").startswith("NewkindsError: a batch of 1 image(s) cannot be shared by 2 processes")
+    assert met == {
+        "all": "ValueError: all of them",
+        "alone": "KeyError: 'only the first'",
+        "second": "NewkindsError: OSError: only the second",
+        "nested": "NewkindsError: OSError: only the second",
+        "watched": "NewkindsError: seen enough",
+    }
+
+
+def test_a_damaged_row_is_mended_by_the_process_that_meets_it(runs: tuple[Path, Path]) -> None:
+    one, two = runs
+    assert (two / "alone").read_text() == "process 1\n"
+    assert (two / "said").read_text().count("1 row(s) of the cache") == 1
+    torch.testing.assert_close(load_file(two / "embedded"), load_file(one / "embedded"))
+
+
 def test_two_processes_fill_the_cache_of_one_bit_by_bit(runs: tuple[Path, Path]) -> None:
     one, two = (sorted((run / "cache").glob("*/rows.*")) for run in runs)
-    assert [file.name for file in one] == ["rows.index", "rows.tokens"]
-    assert [file.read_bytes() for file in one] == [file.read_bytes() for file in two]
-    # 72 images are two batches, of the evaluation view alone: each process had one
-    assert (runs[1] / "batches of the second").read_text() == "1 views\n"
+    assert [file.name for file in one] == ["rows.index", "rows.tokens"] * 2
+    same = [mine.read_bytes() == theirs.read_bytes() for mine, theirs in zip(one, two, strict=True)]
+    assert sorted(same) == [False, False, True, True]  # one of the two was damaged after it was filled
+    # 72 images are two batches, of the evaluation view alone: each process had one; and one of a damaged row
+    assert (runs[1] / "batches of the second").read_text() == "1 views\n" * 3
 
 
 def test_a_run_is_resumed_by_another_number_of_processes(runs: tuple[Path, Path], tmp_path: Path) -> None:
@@ -86,13 +121,48 @@ def test_if_a_process_dies_the_others_say_so_and_end(tmp_path: Path) -> None:
     assert "to resume, rerun the same command" in done.stderr
 
 
-@pytest.mark.skipif(os.environ.get("NEWKINDS_FAULTS") != "long", reason="takes long: NEWKINDS_FAULTS=long")
+@LONG
 def test_if_a_process_dies_torchrun_starts_them_again_and_they_resume(runs: tuple[Path, Path], tmp_path: Path) -> None:
     done = torchrun("--max-restarts", "1", SCRIPT, tmp_path, "teacher", NEWKINDS_TEST_DIES_ONCE="1")
     assert done.returncode == 0, done.stderr[-3000:]
     assert "another process of this run has died" in done.stderr
     assert "resuming after epoch 1" in done.stderr
     assert_same_run(runs[0] / "teacher", tmp_path / "teacher")
+
+
+@LONG
+def test_every_other_method_has_the_gradients_of_one_process(tmp_path: Path) -> None:
+    several.train_all(tmp_path / "one", [*several.OTHERS])
+    done = torchrun(SCRIPT, tmp_path / "two", *several.OTHERS)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for name in several.OTHERS:
+        assert_same_gradients(tmp_path / "one" / name, tmp_path / "two" / name, "first", share=1e-3)
+
+
+@pytest.mark.parametrize(
+    "words", [["--nosuch"], ["discover", "--k", "many"], ["train", "a", "--out", "b", "--set", "c"]]
+)
+def test_what_is_wrong_for_all_is_said_by_the_first(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def status() -> int | str | None:
+        try:
+            return main(words)
+        except SystemExit as exit:
+            return exit.code
+
+    slept: list[float] = []
+    monkeypatch.setattr(process.time, "sleep", slept.append)  # until torchrun ends it
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    assert status() in (1, 2)
+    assert not slept
+    assert "error: " in capsys.readouterr().err
+    monkeypatch.setenv("RANK", "1")
+    expected = "" if words[0] != "train" else "error: "  # nobody has ended it: it has met something of its own
+    assert status() in (1, 2)
+    assert slept
+    assert capsys.readouterr().err[:7] == expected
 
 
 def test_the_command_line_speaks_once(tmp_path: Path) -> None:

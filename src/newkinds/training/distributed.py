@@ -75,6 +75,7 @@ def joined() -> Iterator[Callable[[], None] | None]:
             _tell(None)
         raise
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends by itself
         with suppress(RuntimeError):
             dist.destroy_process_group()
 
@@ -103,6 +104,7 @@ def _met(store: dist.Store, rank: int, size: int) -> str:
 
 def _ended(why: str) -> RunEnded:
     """The end of all processes, said by the one that is the first to know it."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it now
     said = 0
     if _store is not None:
         with suppress(RuntimeError):  # torchrun may have gone with it
@@ -111,7 +113,6 @@ def _ended(why: str) -> RunEnded:
 
 
 def _stopped(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise _ended("another process of this run has died, or the run was ended from outside.")
 
 
