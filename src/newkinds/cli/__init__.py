@@ -47,6 +47,8 @@ def _with_others(verb: Verb, given: dict[str, Any]) -> int:
 
     with joined() as helps:
         if helps is not None:
+            from ..training import loop  # noqa: F401 (what they will be called for, while the first looks at the data)
+
             helps()
             return 0
         return verb.run(**given) or 0
