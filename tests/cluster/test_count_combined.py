@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 
 from newkinds.cluster.count import combined, how_sure, plot, summary
-from newkinds.cluster.count.cuts import STEP, Cuts
+from newkinds.cluster.count.cuts import STEP, Cuts, Leaves
 from newkinds.cluster.count.share import LabelledNeighbours
 
 
@@ -37,7 +37,8 @@ def overlapping() -> tuple[NDArray[np.float32], NDArray, NDArray]:
 @pytest.fixture(scope="module")
 def cuts(overlapping: tuple[NDArray[np.float32], NDArray, NDArray]) -> Cuts:
     points, y, _ = overlapping
-    return Cuts(torch.from_numpy(points), y, 3, 28)
+    rows = torch.from_numpy(points)
+    return Cuts(rows, y, 3, 28, Leaves.made_of(rows))
 
 
 def clusters_at(points: NDArray, k: int) -> NDArray:

@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
-from scipy.cluster.hierarchy import is_valid_linkage
+import torch
+from scipy.cluster.hierarchy import fcluster, is_valid_linkage, linkage
 from sklearn.metrics import adjusted_rand_score
 
 from blobs import same_partition
 from newkinds.cluster import Ward, ward
+from newkinds.cluster.count.combination import by_shape, combined
+from newkinds.cluster.count.cuts import Cuts, Leaves
 
 CLASSES, DIM = 30, 24
 
@@ -70,3 +73,52 @@ def test_fewer_points_that_differ_than_grains():
     X = np.repeat(np.random.default_rng(0).normal(size=(7, 3)), 500, axis=0)
     assert same_partition(Ward().fit(X).labels_at(7), np.repeat(np.arange(7), 500))
     assert len(np.unique(Ward().fit(np.ones((3000, 2))).labels_at(3))) == 3  # none differ
+
+
+def test_a_row_with_a_weight_stands_for_so_many_points():
+    rng = np.random.default_rng(0)
+    rows, weight = rng.normal(size=(40, 5)), rng.integers(1, 6, size=40)
+    tree, repeated = Ward().fit(rows, sample_weight=torch.from_numpy(weight)), np.repeat(rows, weight, axis=0)
+    expected = linkage(repeated, "ward")
+    assert is_valid_linkage(tree.linkage_)
+    np.testing.assert_allclose(tree.linkage_[:, 2], expected[-39:, 2])
+    for clusters in (2, 7, 25, 40):
+        assert same_partition(np.repeat(tree.labels_at(clusters), weight), fcluster(expected, clusters, "maxclust"))
+
+
+@pytest.mark.usefixtures("coarse")
+def test_counting_goes_by_grains_and_finds_what_the_exact_trees_find():
+    X, truth = unit_points(0.5, np.full(CLASSES, 133))
+    y = np.where((truth < 10) & (np.arange(len(X)) % 3 == 0), truth, -1)
+    found = combined(X, y)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ward, "EXACT", len(X))
+        expected = combined(X, y)
+    assert found.answer == expected.answer == CLASSES
+    assert (found.low, found.high) == (expected.low, expected.high)
+    assert by_shape(X).answer == CLASSES
+
+
+@pytest.mark.usefixtures("coarse")
+def test_what_cuts_say_is_said_of_all_points_not_of_grains():
+    X, truth = unit_points(0.9, np.full(CLASSES, 133))
+    points, y = torch.from_numpy(X), np.where(truth < 10, truth, -1)
+    leaves = Leaves.made_of(points)
+    assert len(leaves.sums) <= 400
+    assert leaves.sizes.sum() == len(X)
+    rows = np.arange(0, len(X), 2)
+    for some, own, of in ((points, y, leaves), (points[rows], y[rows], leaves.part(points[rows], rows))):
+        cuts = Cuts(some, own, 10, 60, of)
+        for place in (0, 5, len(cuts.ks) - 1):
+            cluster = cuts.at(int(cuts.ks[place]))
+            sizes = np.bincount(cluster)
+            room = [np.sum(1 / sizes[cluster[own == c]]) for c in range(10)]
+            np.testing.assert_allclose(cuts.room[place], room)
+            centres = np.stack([some[cluster == k].double().mean(dim=0).numpy() for k in range(len(sizes))])
+            scores = []
+            for i in np.linspace(0, len(some) - 1, 1000).round().astype(int):
+                away = np.linalg.norm(some[i].double().numpy() - centres, axis=1)
+                a, b = away[cluster[i]], np.delete(away, cluster[i]).min()
+                a *= sizes[cluster[i]] / max(sizes[cluster[i]] - 1, 1)
+                scores.append((b - a) / max(a, b) if sizes[cluster[i]] > 1 else 0)
+            assert cuts.silhouette[place] == pytest.approx(np.mean(scores), abs=1e-5)

@@ -101,14 +101,16 @@ def lloyd(
     reseed: bool,
     fixed: int = 0,
     rearrange: Rearrange = None,
+    nearest: tuple[Tensor, Tensor] | None = None,
 ) -> Settled:
     """Assign and average in turn, until all centres together move by no more than √tol; the first `fixed` ones stay.
 
     `rearrange` may change the assignment before centres move. A cluster without points gets the point farthest from its
-    centre, or with `reseed=False` a centre of NaN.
+    centre, or with `reseed=False` a centre of NaN. `nearest`: what `nearest_centre` of the free points gives, if
+    that is known already.
     """
     best: Settled | None = None
-    nearest = nearest_centre(members.free, centres, members.free_squares)
+    nearest = nearest or nearest_centre(members.free, centres, members.free_squares)
     for iteration in range(max_iter):
         labels, squared = nearest
         if reseed:

@@ -41,6 +41,8 @@ class Ward(ClusterMixin, BaseEstimator):
     weight of its points, is Ward's. Within a grain points are joined at height 0: a cut into more clusters than there
     are grains means nothing. Time and memory then grow with n. `docs/scale.md` says how near this comes.
 
+    A row may stand for `sample_weight` (n,) points at its place: the tree is that of the points, from these rows on.
+
     >>> import numpy as np
     >>> tree = Ward(n_clusters=2).fit(np.array([[0.0], [1.0], [10.0], [12.0]]))
     >>> tree.labels_, tree.labels_at(3)
@@ -49,9 +51,9 @@ class Ward(ClusterMixin, BaseEstimator):
 
     n_clusters: int | None = None
 
-    def fit(self, X: Features, y: object = None) -> Self:
+    def fit(self, X: Features, y: object = None, sample_weight: Tensor | None = None) -> Self:
         """Build the tree over X (n, D), whole whatever `n_clusters` is. `y` is ignored."""
-        self.linkage_ = _linkage(as_rows(X))  # (n - 1, 4)
+        self.linkage_ = _linkage(as_rows(X), sample_weight)  # (n - 1, 4)
         if self.n_clusters is not None:
             self.labels_ = self.labels_at(self.n_clusters)
         return self
@@ -75,17 +77,20 @@ class Ward(ClusterMixin, BaseEstimator):
         return first.argsort().argsort()[label]
 
 
-def _linkage(points: Rows) -> NDArray[np.float64]:  # (n - 1, 4)
-    if 1 < len(points) <= POINTS_FOR_SCIPY:
+def _linkage(points: Rows, weight: Tensor | None) -> NDArray[np.float64]:  # (n - 1, 4)
+    if 1 < len(points) <= POINTS_FOR_SCIPY and weight is None:
         return linkage(points.whole().cpu().double().numpy(), "ward")
     tree = _Tree(len(points))
     # Distances are ‖a‖² - 2ab + ‖b‖²: far from the origin they would be differences of large numbers.
-    if len(points) <= EXACT:
+    if weight is not None:
+        own = torch.arange(len(points), device=points.device)
+        clusters = _Clusters(points.less(points.mean()).whole(), torch.ones_like(own), own, weight)
+    elif len(points) <= EXACT:
         rows, group = points.whole().unique(dim=0, return_inverse=True)  # no search could tell equal points apart
-        rows = rows - rows.mean(dim=0)
+        clusters = _Clusters(rows - rows.mean(dim=0), *_join_groups(group, tree))
     else:
-        rows, group = _grains(points.less(points.mean()))
-    clusters = _Clusters(rows, *_join_groups(group, tree))
+        rows, group = grains(points)
+        clusters = _Clusters(rows, *_join_groups(group, tree))
     while clusters.count > 1:
         clusters.search()
         clusters.merge(tree)
@@ -125,11 +130,12 @@ class _Clusters:
     other's nearest are joined at once, and nobody searches again before its nearest is gone.
     """
 
-    def __init__(self, centres: Tensor, sizes: Tensor, nodes: Tensor) -> None:
+    def __init__(self, centres: Tensor, points: Tensor, nodes: Tensor, sizes: Tensor | None = None) -> None:
         m = len(centres)
         self.centres = centres  # (m, D) overwritten by unions
         self.squares = squared_norms(centres.double())  # (m,) infinite for a row that has been joined to another
-        self.sizes = sizes.to(centres.dtype)  # (m,)
+        self.points = points  # (m,) of the tree
+        self.sizes = (points if sizes is None else sizes).to(centres.dtype)  # (m,) by which they weigh
         self.nodes = nodes  # (m,) in the tree
         self.heights = torch.zeros(m, dtype=torch.float64, device=centres.device)
         self.nearest = torch.full_like(nodes, UNKNOWN)  # (m,) row of the nearest other cluster
@@ -186,9 +192,10 @@ class _Clusters:
         self.centres[a] = torch.lerp(self.centres[a], self.centres[b], share)
         self.squares[a] = squared_norms(self.centres[a].double())
         self.sizes[a] = sizes
+        self.points[a] += self.points[b]
         # Rounding must not put a union below its parts.
         self.heights[a] = self.gaps[a].sqrt().maximum(self.heights[a]).maximum(self.heights[b])
-        self.nodes[a] = tree.add(self.nodes[a], self.nodes[b], self.heights[a], sizes.long())
+        self.nodes[a] = tree.add(self.nodes[a], self.nodes[b], self.heights[a], self.points[a])
         self.squares[b] = torch.inf
         self.count -= len(a)
         joined = torch.zeros_like(self.nearest, dtype=torch.bool)
@@ -208,24 +215,26 @@ class _Clusters:
                 setattr(self, name, values[kept])
 
 
-def _grains(points: Rows) -> tuple[Tensor, Tensor]:
-    """The means (g, D) of about GRAINS clusters of centred points, and the cluster of each point (n,).
+def grains(points: Rows) -> tuple[Tensor, Tensor]:
+    """The means (g, D) of about GRAINS clusters, relative to that of all points, and the cluster of each point (n,).
 
     Centres are points drawn in a few rounds, far ones more likely (by squared distance, as k-means++ draws one by one):
     small groups far from all else get theirs. Then they move to the means of their points, twice.
     """
     random = torch.Generator().manual_seed(0)
-    members = Members.of(points, torch.full((len(points),), UNLABELLED, device=points.device))
-    squared = members.free_squares.double()  # (n,) from the nearest centre
-    chosen = torch.zeros(0, dtype=torch.long, device=points.device)
+    members = Members.of(points.less(points.mean()), torch.full((len(points),), UNLABELLED, device=points.device))
+    label = torch.zeros(len(points), dtype=torch.long, device=points.device)  # (n,) the nearest centre
+    squared = members.free_squares.clone()  # (n,) its squared distance
+    centres = points.mean().new_empty(0, points.shape[1])
     for _ in range(ROUNDS):
-        shares = squared.cumsum(0)
+        shares = squared.double().cumsum(0)
         drawn = torch.rand(GRAINS // ROUNDS, generator=random, dtype=torch.float64).to(shares) * shares[-1]
-        new = torch.searchsorted(shares, drawn).clamp(max=len(points) - 1).unique()
-        chosen = torch.cat([chosen, new])
-        away = nearest_centre(members.free, members.free[new].whole(), members.free_squares)[1]
-        squared = squared.minimum(away.double())
-    settled = lloyd(members, members.free[chosen.unique()].whole(), max_iter=2, tol=0.0, reseed=True)
+        new = members.free[torch.searchsorted(shares, drawn).clamp(max=len(points) - 1).unique()].whole()
+        nearest, away = nearest_centre(members.free, new, members.free_squares)
+        is_nearer = (away < squared) | (len(centres) == 0)
+        label, squared = torch.where(is_nearer, nearest + len(centres), label), torch.where(is_nearer, away, squared)
+        centres = torch.cat([centres, new])
+    settled = lloyd(members, centres, max_iter=2, tol=0.0, reseed=True, nearest=(label, squared))
     used, group = settled.labels.unique(return_inverse=True)
     return settled.centres[used], group
 

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, from_numpy
+from torch import Tensor
 
 from ..metrics import Labels
 from ..points import UNLABELLED, Features, as_features
-from .base import COUNTERS, Count, Given, checked
-from .cuts import Cuts, matched_share, silhouette
+from .base import COUNTERS, Count, Given, checked, count_differing
+from .cuts import Cuts, Leaves, matched_share
 from .share import LabelledNeighbours
 
 # Chosen on CUB and CIFAR-100, classes of even number only, by benchmarks/counting.py --tune.
@@ -71,7 +71,7 @@ def combined(features: Features, y: Given, *, learnt: bool = False, random_state
     answer, low, high = quantiles(*distribution(evidence))
     cuts, labelled = evidence.cuts, labels != UNLABELLED
     curve = dict(zip(cuts.ks.tolist(), cuts.agreement.tolist(), strict=True))
-    curve[answer] = matched_share(cuts.tree.labels_at(answer)[labelled], labels[labelled])
+    curve[answer] = matched_share(cuts.at(answer)[labelled], labels[labelled])
     caution = _caution(evidence.sizes)
     sure = "sure" if high <= SURE * low else "fairly sure" if high <= FAIRLY_SURE * low else "unsure"
     return Count(
@@ -87,15 +87,17 @@ def by_shape(features: Features, known: int = 0) -> Count:
     """
     points = as_features(features)
     points = F.normalize(points - points.mean(dim=0), dim=1)
-    differing, fewest, sizes = len(points.unique(dim=0)), max(known, 2), np.zeros(known, np.int64)
+    leaves, fewest, sizes = Leaves.made_of(points), max(known, 2), np.zeros(known, np.int64)
+    differing = min(count_differing(points), len(leaves.sums))
     if differing <= fewest:
         answer = max(known, differing)
         return Count(answer, [(answer, 0.0)], "shape", known, "silhouette", sure="unsure", caution=_caution(sizes))
-    cuts = Cuts(points, np.full(len(points), UNLABELLED), fewest, min(differing, max(2 * fewest, len(points) // 2)))
+    largest = min(differing, max(2 * fewest, len(points) // 2))
+    cuts = Cuts(points, np.full(len(points), UNLABELLED), fewest, largest, leaves)
     evidence = Evidence(sizes, cuts, None, [cuts.votes()])
     answer, low, high = quantiles(*distribution(evidence))
     curve = dict(zip(cuts.ks.tolist(), cuts.silhouette.tolist(), strict=True))
-    curve.setdefault(answer, silhouette(points, from_numpy(cuts.tree.labels_at(answer))))
+    curve.setdefault(answer, cuts.silhouette_at(answer))
     return Count(
         answer, sorted(curve.items()), "shape", known, "silhouette", low, high, LEVEL, "unsure",
         _said_alone(evidence), _caution(sizes),
@@ -107,8 +109,9 @@ def gather(
 ) -> Evidence:
     """Trees of all images and of subsamples of them, and the neighbours of labelled images, around the mean image."""
     points = F.normalize(points - points.mean(dim=0), dim=1)
-    largest = min(differing, max(2 * known, len(points) // 2))
-    cuts = Cuts(points, labels, known, largest)
+    leaves = Leaves.made_of(points)
+    largest = min(differing, len(leaves.sums), max(2 * known, len(points) // 2))
+    cuts = Cuts(points, labels, known, largest, leaves)
     votes = [cuts.votes()]
     random = np.random.default_rng(random_state)
     for _ in range(SUBSAMPLES):
@@ -116,9 +119,10 @@ def gather(
         part, own = points[rows], labels[rows]
         labelled = own != UNLABELLED
         classes, own[labelled] = np.unique(own[labelled], return_inverse=True)
-        most = min(largest, len(part.unique(dim=0)))
+        some = leaves.part(part, rows)
+        most = min(largest, count_differing(part), len(some.sums))
         if len(classes) > 1 and most > known:
-            votes.append(Cuts(part, own, known, most).votes())
+            votes.append(Cuts(part, own, known, most, some).votes())
     neighbours = None if learnt else LabelledNeighbours.of(points, labels)
     return Evidence(np.bincount(labels[labels != UNLABELLED]), cuts, neighbours, votes)
 
