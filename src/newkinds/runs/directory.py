@@ -15,7 +15,7 @@ from ..files import append_line, checksum, csv_cells, csv_text, encoded, json_te
 
 CHECKSUMS = "checksums.txt"
 EDITS = "edits.jsonl"  # what people corrected; every line has a checksum of its own
-EDITABLE = ("categories.json",)  # people may give categories their names in it
+EDITABLE = ("categories.json", "recipe.yaml")  # people may change names and settings in them
 
 # what every version has written to protocol.json
 PROTOCOL_KEYS = ("images", "labelled", "known_classes", "split", "weights", "versions", "device", "date")
@@ -172,4 +172,4 @@ def _mention_change(file: Path, stamp: tuple[int, int, int]) -> None:
     """Of a file that people may edit nobody can tell whether they did, or the disk."""
     from ..console import warn
 
-    warn(f"{file} is not as it was written: its names were edited by hand, or it is damaged. It is used as it is.")
+    warn(f"{file} is not as it was written: it was edited by hand, or it is damaged. It is used as it is.")

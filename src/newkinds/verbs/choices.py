@@ -67,6 +67,7 @@ def options() -> dict[str, tuple[Any, Option]]:
 def layers_of(data: str | Path | None, choices: Choices) -> list[Mapping[str, Any]]:
     """What the user chose as layers of settings, later ones win."""
     from ..data import source_of
+    from ..runs.directory import RunDirectory
     from ..settings import find_recipe, read_recipe
 
     known = options()
@@ -76,7 +77,8 @@ def layers_of(data: str | Path | None, choices: Choices) -> list[Mapping[str, An
             raise NewkindsError(f"there is no argument '{argument}'.{hint} There are: {', '.join(known)}.")
     layers: list[Mapping[str, Any]] = []
     if (recipe := choices.get("recipe")) is not None:
-        layers.append(read_recipe(find_recipe(recipe)))
+        file = find_recipe(recipe)
+        layers.append(read_recipe(RunDirectory(file.parent).verified(file.name)))  # that of a run has a checksum
     if data is not None:
         layers.append({"data": source_of(data)})
     for name, (_, option) in known.items():

@@ -19,7 +19,8 @@ from ...data.folder import files_of, table_below
 from ...data.images import BadImage
 from ...data.table import Table
 from ...errors import NewkindsError, reason_of
-from ...files import json_text, write_whole
+from ...files import checksum, json_text, write_whole
+from ...runs.directory import CHECKSUMS
 from ..card import run_card
 from ..categories import Discovery
 from ..edits import JUNK, JUNK_NAME
@@ -48,7 +49,7 @@ class Prepared:
         return self.loaded.model.encoder.backbone.preprocessing.size
 
     def write_beside(self, target: Path, script: str, needs: str) -> None:
-        """The labels, how images are prepared, the script with what it reads images by, and the card."""
+        """The labels, how images are prepared, the script with what it reads images by, checksums, and the card."""
         preprocessing = self.loaded.model.encoder.backbone.preprocessing
         how = {
             "size": preprocessing.size, "shorter": int(preprocessing.size / preprocessing.crop_ratio),
@@ -58,10 +59,12 @@ class Prepared:
         for name, content in {"labels.json": self.labels, "preprocessing.json": how}.items():
             write_whole(target / name, json_text(content, target / name, indent=1, ensure_ascii=False) + "\n")
         write_whole(target / "images.py", inspect.getsource(reading))
-        for name in ("prepare.py", script):
+        for name in ("checked.py", "prepare.py", script):
             text = (importlib.resources.files(__package__) / "scripts" / name).read_text(encoding="utf-8")
             write_whole(target / name, text)
         usage = f"pip install {needs}\npython {script} image.jpg more-images/*.jpg"
+        used = sorted(file for file in target.iterdir() if file.is_file())
+        write_whole(target / CHECKSUMS, "".join(f"{checksum(file)}  {file.name}\n" for file in used))
         write_whole(target / "README.md", run_card(self.loaded.run, self.loaded.described(), self.discovery, usage))
 
     def compare(self, answer: Callable[[Tensor], Sequence[Tensor | NDArray]]) -> str:

@@ -5,6 +5,7 @@ import io
 import os
 import secrets
 import threading
+import zlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,8 +28,8 @@ QUALITY = {THUMBNAIL: 82, LARGE: 88}
 MOST_IN_MEMORY = 64_000_000  # bytes of pictures
 MOST_ON_DISK = 1_000_000_000
 AT_ONCE = 4  # images that are decoded at the same time: each may need a lot of memory
+CHECKSUM = 4  # bytes, after a picture on disk
 WITHOUT_FILE = "0"  # stamp of images that are not files: drawn ones, or many in one file
-END_OF_JPEG = b"\xff\xd9"
 
 
 class Pictures:
@@ -109,11 +110,11 @@ class Pictures:
         return table.open(row) if table.file is None else open_image(table.file(row), enough)
 
     def _from_disk(self, key: str) -> bytes | None:
-        """A power cut may have left a file without its end: that is none."""
+        """A power cut may have left a file without its end, and disks forget: what does not fit its checksum is none."""
         with suppress(OSError):
             if self._disk is not None:
                 kept = (self._disk / key[:2] / f"{key}.jpg").read_bytes()
-                return kept if kept.endswith(END_OF_JPEG) else None
+                return kept[:-CHECKSUM] if kept[-CHECKSUM:] == _checksum(kept[:-CHECKSUM]) else None
         return None
 
     def _to_disk(self, key: str, made: bytes) -> None:
@@ -124,7 +125,7 @@ class Pictures:
             file = self._disk / key[:2] / f"{key}.jpg"
             file.parent.mkdir(parents=True, exist_ok=True)
             temporary = file.with_suffix(f".{secrets.token_hex(4)}.tmp")
-            temporary.write_bytes(made)
+            temporary.write_bytes(made + _checksum(made))  # what follows a JPEG's end is ignored by those who show it
             os.replace(temporary, file)
 
     def tidy(self) -> None:
@@ -139,6 +140,10 @@ class Pictures:
                     break
                 file.unlink(missing_ok=True)
                 total -= size
+
+
+def _checksum(made: bytes) -> bytes:
+    return zlib.crc32(made).to_bytes(CHECKSUM, "little")
 
 
 def _stamp(table: Table, row: int) -> str:

@@ -2,6 +2,7 @@
 
 import sys
 
+import checked  # noqa: F401 - first, so that nothing damaged is used
 import torch
 from images import BadImage
 from model import classify

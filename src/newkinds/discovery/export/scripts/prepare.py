@@ -1,13 +1,13 @@
 """From an image file to what the model expects. Needs numpy and Pillow alone."""
 
 import json
-from pathlib import Path
 
+import checked  # beside this file, as is images.py; first, so that nothing damaged is used
 import numpy as np
-from images import open_image  # beside this file
+from images import open_image
 from PIL import Image
 
-HERE = Path(__file__).resolve().parent
+HERE = checked.HERE
 HOW = json.loads((HERE / "preprocessing.json").read_text(encoding="utf-8"))
 LABELS = json.loads((HERE / "labels.json").read_text(encoding="utf-8"))
 

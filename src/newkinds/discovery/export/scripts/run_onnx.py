@@ -2,6 +2,7 @@
 
 import sys
 
+import checked  # noqa: F401 - first, so that nothing damaged is used
 import onnxruntime
 from images import BadImage
 from prepare import HERE, line, shown, view
