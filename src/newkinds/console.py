@@ -63,13 +63,14 @@ def ask(question: str) -> bool:
 class ProgressBar:
     """The handle that `progress_bar` gives."""
 
-    def __init__(self, progress: Progress, task: int) -> None:
+    def __init__(self, progress: Progress | None = None, task: int = 0) -> None:
         self._progress = progress
         self._task = task
 
     def advance(self, note: str = "") -> None:
         end_if_interrupted()
-        self._progress.update(self._task, advance=1, note=visible(note))  # type: ignore[arg-type]
+        if self._progress is not None:
+            self._progress.update(self._task, advance=1, note=visible(note))  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -81,15 +82,16 @@ def progress_bar(description: str, total: int, done: int = 0) -> Iterator[Progre
     )  # fmt: skip
     global _bar_shown
     # a terminal holds one moving bar: an inner one stays hidden
-    shown = console.is_terminal and not _bar_shown and not _quiet
-    _bar_shown = _bar_shown or shown
+    if not console.is_terminal or _bar_shown or _quiet:
+        yield ProgressBar()
+        return
+    _bar_shown = True
     try:
-        with Progress(*columns, console=console, disable=not shown) as progress:
+        with Progress(*columns, console=console) as progress:
             task = progress.add_task(visible(description), total=total, completed=done, note="")
             yield ProgressBar(progress, task)
     finally:
-        if shown:
-            _bar_shown = False
+        _bar_shown = False
 
 
 def track(items: Iterable[T], description: str, total: int) -> Iterator[T]:

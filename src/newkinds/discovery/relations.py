@@ -179,7 +179,7 @@ def _map(
 
     # the two main directions in which images differ from their centre, in units of a usual difference
     residual = rows - centre[of]
-    directions = np.linalg.eigh(residual.T @ residual).eigenvectors[:, -2:]  # (P, ≤ 2)
+    directions = np.linalg.eigh(residual.T @ residual)[1][:, -2:]  # (P, ≤ 2)
     directions = directions * np.where(directions.sum(axis=0) < 0, -1, 1)  # signs are arbitrary: fix them
     offset = np.zeros((len(rows), 2))
     offset[:, : directions.shape[1]] = residual @ directions
@@ -214,15 +214,15 @@ def _spread_out(centre: NDArray[np.float64]) -> NDArray[np.float64]:
     from sklearn.manifold import TSNE  # slow to import
 
     middle = centre - centre.mean(axis=0)
-    main = np.linalg.svd(middle, full_matrices=False)
+    left, sizes, axes = np.linalg.svd(middle, full_matrices=False)
     places = np.zeros((len(centre), 2))
-    flat = main.U[:, :2] * main.S[:2]
-    places[:, : flat.shape[1]] = flat * np.where(main.Vh[:2].sum(axis=1) < 0, -1, 1)  # signs are arbitrary: fix them
+    flat = left[:, :2] * sizes[:2]
+    places[:, : flat.shape[1]] = flat * np.where(axes[:2].sum(axis=1) < 0, -1, 1)  # signs are arbitrary: fix them
     if len(centre) in TSNE_CATEGORIES:
         start = places / max(places[:, 0].std(), 1e-9) * 1e-4
         perplexity = min(15, (len(centre) - 1) / 3)
         places = TSNE(metric="cosine", init=start, perplexity=perplexity, random_state=0).fit_transform(centre)
-        axes = np.linalg.svd(places - places.mean(axis=0), full_matrices=False).Vh
+        axes = np.linalg.svd(places - places.mean(axis=0), full_matrices=False)[2]
         places = places @ axes.T  # the long side of the map lies along the long axis
     # half by value, half by rank: one far category must not squeeze all others into a corner
     ranks = places.argsort(axis=0).argsort(axis=0) / max(len(places) - 1, 1)
