@@ -6,7 +6,7 @@
 The real commands, each in a process of its own, on a folder of small PNG files (see benchmarks/scale.py), by the
 bundled backbone; `--workers 2` reads images in two more processes. The first figure is the peak of the command's own
 process as the system counts it, the second the highest sum over that process and those that it started, in which pages
-that several of them share count once (PSS, looked at every tenth of a second). Last come the kilobytes that
+that several of them share count once (PSS, looked at twice a second). Last come the kilobytes that
 each image more takes in the command's own process, from the smallest to the largest number of them.
 """
 
@@ -24,7 +24,7 @@ from pathlib import Path
 from scale import CLASSES, write_images
 from side_by_side import machine
 
-LOOK_EVERY = 0.1  # seconds
+LOOK_EVERY = 0.5  # seconds
 
 
 def below(pid: int) -> list[int]:
