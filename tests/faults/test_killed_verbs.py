@@ -26,6 +26,7 @@ from newkinds.verbs import candidates, plan
 from newkinds.verbs.candidates import JUDGED, RECIPES, Candidate
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+long_only = pytest.mark.skipif(not LONG, reason="takes half a minute (NEWKINDS_FAULTS=long)")
 SETTINGS: dict[str, Any] = {
     **TINY_TRAINING,
     "method": {"projection_hidden": 8},
@@ -58,12 +59,12 @@ def test_training(tmp_path: Path, forgotten: Callable[[], None], count_cases: Co
     def work(acknowledge: object) -> None:
         newkinds.train("creatures", out, settings=settings)
 
-    count_cases("kills of train", again_and_again(work, out, 16 if LONG else 2, begin=forgotten))
+    count_cases("kills of train", again_and_again(work, out, 16 if LONG else 1, begin=forgotten))
 
 
 def test_caching(caches: Path, count_cases: Count) -> None:
-    """Four batches of three views. Rows of the files that nobody refers to may be left, so what is read is compared."""
-    table = readable(load_table({"name": "creatures", "categories": 10, "per_category": 20}), contents=True)
+    """Three batches of three views. Rows that nobody refers to may be left in the files: what is read is compared."""
+    table = readable(load_table({"name": "creatures", "categories": 10, "per_category": 15}), contents=True)
     backbone = build_backbone("tiny")
 
     def work(acknowledge: object) -> None:
@@ -75,10 +76,11 @@ def test_caching(caches: Path, count_cases: Count) -> None:
         rows = cache.rows_of(table)
         return {f"view {view}": cache.take(rows, np.full_like(rows, view)).numpy().tobytes() for view in range(3)}
 
-    kills = again_and_again(work, caches, 20 if LONG else 2, seen=tokens)
+    kills = again_and_again(work, caches, 20 if LONG else 1, seen=tokens)
     count_cases("kills while tokens are cached", kills)
 
 
+@long_only
 def test_benching(tmp_path: Path, forgotten: Callable[[], None], count_cases: Count) -> None:
     """A baseline made from frozen features, a training, their counts, and the picture of the table."""
     out = tmp_path / "out"
@@ -90,7 +92,7 @@ def test_benching(tmp_path: Path, forgotten: Callable[[], None], count_cases: Co
         )  # fmt: skip
         assert not done.failed
 
-    count_cases("kills of bench", again_and_again(work, out, 12 if LONG else 1, begin=forgotten))
+    count_cases("kills of bench", again_and_again(work, out, 12, begin=forgotten))
 
 
 @pytest.fixture
@@ -108,7 +110,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.skipif(not LONG, reason="takes half a minute (NEWKINDS_FAULTS=long)")
+@long_only
 def test_tuning(tmp_path: Path, forgotten: Callable[[], None], count_cases: Count) -> None:
     out = tmp_path / "out"
 
@@ -119,7 +121,7 @@ def test_tuning(tmp_path: Path, forgotten: Callable[[], None], count_cases: Coun
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.skipif(not LONG, reason="takes half a minute (NEWKINDS_FAULTS=long)")
+@long_only
 def test_planning(tmp_path: Path, forgotten: Callable[[], None], count_cases: Count) -> None:
     """What was chosen replaces the first answer. The page shows how long the trainings took."""
     out = tmp_path / "out"
@@ -131,7 +133,7 @@ def test_planning(tmp_path: Path, forgotten: Callable[[], None], count_cases: Co
     count_cases("kills of a planned discover", kills)
 
 
-@pytest.mark.skipif(not LONG, reason="takes half a minute (NEWKINDS_FAULTS=long)")
+@long_only
 def test_refining(whole_run: Path, tmp_path: Path, forgotten: Callable[[], None], count_cases: Count) -> None:
     run, out = Path(shutil.copytree(whole_run, tmp_path / "run")), tmp_path / "out"
 

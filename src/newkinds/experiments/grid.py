@@ -200,7 +200,7 @@ def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = CO
             source = cell.before.folder(out) if cell.before else _frozen_features(cell, out, settings)
             named_first = (cell.variant, *layers)  # an assigner's name forgets the settings of another
             chosen = [{section: layer[section] for section in ASSIGNING if section in layer} for layer in named_first]
-            assign(source, out=folder, seed=cell.seed, settings=chosen)
+            assign(source, out=folder, seed=cell.seed, page=False, settings=chosen)
         else:
             discover(None, folder, page=False, settings=layers)
         evaluate(folder)
@@ -223,7 +223,7 @@ def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = CO
 def _frozen_features(cell: Cell, out: Path, settings: Settings) -> Path:
     """The run from which all baselines of a data set are made, so that its images are embedded once."""
     folder, layers = out / f"{cell.data}-{cell.method}", [*settings, *Cell(cell.data, cell.method, "none").layers()]
-    if Run(folder).path("features.safetensors").is_file():
+    if all(Run(folder).path(name).is_file() for name in ("features.safetensors", "assignments.csv")):
         require_same_settings(None, folder, settings=layers)
     else:
         discover(None, folder, page=False, settings=layers)

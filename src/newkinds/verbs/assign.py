@@ -34,12 +34,14 @@ COPIED = (
 
 def assign(
     run: str | Path, assigner: str = OWN, *, whiten: bool = False, out: str | Path | None = None,
-    seed: int | None = None, device: str = "auto", settings: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
+    seed: int | None = None, device: str = "auto", page: bool = True,
+    settings: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
 ) -> Discovery:  # fmt: skip
     """Assign the images of a finished run by another assigner, without embedding them again.
 
     The run is changed in place, or copied to `out` and left as it is. Figures of the previous assignment (evaluation,
     count) are deleted. Names of known classes stay; the new categories differ from before and get their default names.
+    `page=False` writes no page: a grid of many runs needs none.
 
     >>> newkinds.assign("runs/photos", "pim", whiten=True, out="runs/photos-pim")
     """
@@ -88,4 +90,4 @@ def assign(
         loaded.names = category_names(names[: len(model.known)], model.k)
         if names != loaded.names:
             warn("the new categories differ from before: names that you gave them are not kept.")
-        return loaded.show(table, embedded)
+        return loaded.show(table, embedded, page)
