@@ -231,6 +231,28 @@ def test_an_interrupted_cache_ends_with_the_same_bits(
     assert tokens_in(made(backbone, table), table).equal(whole)
 
 
+def test_small_batches_are_written_together_to_the_same_bits(
+    table: Table, backbone: Backbone, caches: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    append = Store.append
+
+    def noting(store: Store, contents: list[str], view: int, tokens: np.ndarray) -> None:
+        sizes.append(len(contents))
+        append(store, contents, view, tokens)
+
+    monkeypatch.setattr(Store, "append", noting)
+    monkeypatch.setattr("newkinds.training.cache.WAITING_SECONDS", 3600.0)  # however busy the machine is
+    files = []
+    for most in (1 << 24, 0):  # bytes that may wait: all in one, or none
+        monkeypatch.setattr("newkinds.training.cache.WAITING_BYTES", most)
+        store = made(backbone, table, views=0).store
+        files.append({file.name: file.read_bytes() for file in store.folder.glob("rows.*")})
+        clear_caches()
+    assert sizes == [68, 64, 4]
+    assert files[0] == files[1]
+
+
 def test_rows_that_vanish_while_others_are_added_are_noticed(
     table: Table, backbone: Backbone, caches: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

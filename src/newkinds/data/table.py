@@ -16,8 +16,10 @@ from ..errors import NewkindsError, Skipped
 from ..registry import Registry
 from .facts import Facts, measure
 from .images import BadImage, content_digest
+from .world import chunks
 
 T = TypeVar("T")
+LOOKED_AT_ONCE = 32  # images that a thread opens one after the other
 
 
 @dataclass(frozen=True)
@@ -140,8 +142,13 @@ def look_at_all(table: Table, contents: bool = False, earlier: Earlier | None = 
             return Skipped(table.paths[row], str(error))
         return Seen(stamp, content_digest(image), measure(image)) if contents else Seen(stamp)
 
+    def look_at_some(rows: range) -> list[Skipped | Seen]:
+        return [look_at(row) for row in rows]
+
     with ThreadPoolExecutor(max_workers=4) as pool:
-        return list(track(pool.map(look_at, range(len(table))), "checking images", total=len(table)))
+        parts = pool.map(look_at_some, chunks(len(table), LOOKED_AT_ONCE))  # what waits for a thread takes memory too
+        every = (image for part in parts for image in part)
+        return list(track(every, "checking images", total=len(table)))
 
 
 def unreadable_rows(seen: Sequence[Skipped | Seen]) -> dict[int, Skipped]:

@@ -25,7 +25,8 @@ from .device import choose_workers
 from .distributed import alone, by_itself, from_one, kept, shared, world
 from .store import ROOT_VARIABLE, CacheUnavailable, Store, gigabytes, mention_old_caches
 
-BATCH = 64  # images; computed and written at once
+BATCH = 64  # images that are computed at once
+WAITING_BYTES, WAITING_SECONDS = 1 << 24, 5.0  # of what is computed and not yet written: no more is lost by a kill
 
 StoredAs = Literal["float16", "float32"]
 
@@ -222,21 +223,45 @@ class Share:
         self.problem, self.ready = (batch, []) if isinstance(batch, Skipped) else (None, batch)
 
 
+class Waiting:
+    """Views on their way to the store. Small ones of one kind wait for each other: each writing waits for the disk."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.since = store, time.monotonic()
+        self.views: list[Computed] = []
+
+    def add(self, view: Computed) -> None:
+        if self.views and self.views[0].view != view.view:
+            self.write()
+        self.views.append(view)
+        size = sum(view.tokens.nbytes for view in self.views)
+        if size >= WAITING_BYTES or time.monotonic() - self.since >= WAITING_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        views, self.views, self.since = self.views, [], time.monotonic()
+        if views:
+            contents = [content for view in views for content in view.contents]
+            self.store.append(contents, views[0].view, np.concatenate([view.tokens for view in views]))
+
+
 @shared
 def fill(cache: TokenCache, batches: list[list[int]], numbers_of: list[list[int]]) -> None:
     """Compute batches in turns, each whole by one process, and let the first store them in their order: the cache has
     the same bits however many processes there are, and each holds one batch at a time."""
     share = Share(cache.tokens_of(world().turns(batches), numbers_of))
     size, started = world().size, time.perf_counter()
+    waiting = Waiting(cache.store)
     with kept(share), alone() as mine:
         for place, images in enumerate(track(batches if mine else [], "caching tokens", total=len(batches))):
             if place % size == 0:
                 compute_next(share)
             for _ in numbers_of[images[0]]:
-                cache.store.append(*computed(share, place % size))
+                waiting.add(computed(share, place % size))
             if place + 1 == size < len(batches):
                 seconds = (time.perf_counter() - started) * (len(batches) / size - 1)
                 say(f"about {seconds / 60:.0f} min to go" if seconds > 90 else f"about {seconds:.0f} s to go")
+        waiting.write()
 
 
 @shared

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -53,12 +54,14 @@ def draw_sheets(
         image = _opened(table, row, side)
         return None if image is None else _square(image, side)
 
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        drawn = list(track(pool.map(tile, rows), "drawing the page", total=len(rows)))
-    picture_of = {row: picture for row, picture in zip(rows, drawn, strict=True) if picture is not None}
     pieces = [group[start : start + MOST_TILES] for group in groups for start in range(0, len(group), MOST_TILES)]
-    present = [[row for row in piece if row in picture_of] for piece in pieces]
-    mosaics = [_mosaic([picture_of[row] for row in group]) for group in present]
+    present, mosaics = [], []
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        drawn = pool.map(tile, rows)
+        for piece in track(pieces, "drawing the page", total=len(pieces)):  # what is drawn is held once, in its sheet
+            tiles = list(islice(drawn, len(piece)))
+            present.append([row for row, picture in zip(piece, tiles, strict=True) if picture is not None])
+            mosaics.append(_mosaic([picture for picture in tiles if picture is not None]))
     jpegs = _encoded_within(mosaics, most_bytes)
     sheets = [Sheet(jpeg, *_grid(len(group))) for jpeg, group in zip(jpegs, present, strict=True)]
     tile_of = {
