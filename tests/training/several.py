@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 import newkinds
@@ -23,6 +25,7 @@ from newkinds.training import cache, loop
 from newkinds.training.cache import Share
 from newkinds.training.distributed import agreed, alone, collected, joined, shared, world
 from newkinds.training.embedding import embed
+from newkinds.verbs import plan
 
 RANK = os.environ.get("RANK", "0")
 SMALL = {
@@ -84,6 +87,14 @@ def train_all(folder: Path, names: list[str]) -> None:
     for name in names or CASES:
         with noting_gradients(folder / name):
             newkinds.discover("creatures", folder / name, page=False, **{**CASES, **OTHERS}[name])
+
+
+def discover_by_plan(folder: Path) -> None:
+    """A whole plan, with trainings that are short."""
+    plan.RECIPES = tuple(replace(recipe, steps=24) for recipe in plan.RECIPES)
+    newkinds.discover(
+        "creatures", folder / "planned", time="5h", settings={"data": {"categories": 16, "per_category": 10}}
+    )
 
 
 class noting_gradients:
@@ -194,6 +205,19 @@ def met(trouble: Callable[[], object]) -> str:
     raise AssertionError("there was no trouble")
 
 
+def predict_little(folder: Path) -> None:
+    """Fewer images than processes, and one of two that cannot be read."""
+    pixels = torch.arange(3 * 40 * 40).reshape(40, 40, 3) % 251
+    (folder / "new").mkdir()
+    Image.fromarray(pixels.numpy().astype("uint8")).save(folder / "new" / "whole.png")
+    loaded = newkinds.load(folder / "teacher")
+    few = loaded.predict_or_skip([folder / "new"])[0]
+    (folder / "new" / "torn.png").write_bytes(b"no image")
+    some, skipped = loaded.predict_or_skip([folder / "new"])
+    said = [[p.category, p.is_new, round(p.confidence, 3)] for p in (*few, *some)]
+    (folder / "predicted.json").write_text(json.dumps([said, [Path(s.path).name for s in skipped]]))
+
+
 def damage_what_the_second_reads(table: Table, tokens: cache.TokenCache) -> None:
     """Flip a bit in the row of the last image, which is in the second batch of an embedding."""
     row = int(tokens._stored[tokens.rows_of(table)[-1], 0])
@@ -245,6 +269,7 @@ def all_troubles(folder: Path) -> dict[str, str]:
 if __name__ == "__main__":
     folder, *names = sys.argv[1:]
     torch.set_num_threads(1)
+    Path(folder).mkdir(exist_ok=True)
     try:
         with joined() as help_them:
             note_solitude(Path(folder) / "alone")
@@ -258,9 +283,13 @@ if __name__ == "__main__":
             else:
                 if os.environ.get("NEWKINDS_TEST_STOPS"):
                     stop_after_an_epoch()
-                train_all(Path(folder), names)
+                if names == ["planned"]:
+                    discover_by_plan(Path(folder))
+                else:
+                    train_all(Path(folder), names)
                 if not names:
                     (Path(folder) / "troubles.json").write_text(json.dumps(all_troubles(Path(folder))))
+                    predict_little(Path(folder))
                     embed_from_cache(Path(folder) / "embedded", damage=True)
     except RunEnded as ended:
-        sys.exit(str(ended))
+        sys.exit(str(ended) or 1)
