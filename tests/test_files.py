@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from conftest import Killed
 from newkinds.errors import NewkindsError
-from newkinds.files import csv_text, make_folder, remove_leftovers, write_whole
+from newkinds.files import csv_text, make_folder, remove_folder, remove_leftovers, write_whole
 
 
 def test_replaces_in_one_step(tmp_path: Path) -> None:
@@ -47,6 +49,52 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     (tmp_path / "kept").write_bytes(b"whole")
     remove_leftovers(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["kept"]
+
+
+def test_writing_a_file_again_removes_what_a_killed_process_left_of_it(tmp_path: Path) -> None:
+    left = [".a.csv.0123abcd.tmp", ".a.csv.89abcdef.tmp"]
+    others = [".a.csv.tmp", ".a.csv.mine.tmp", ".b.csv.0123abcd.tmp", "a.csv.0123abcd.tmp"]
+    for name in (*left, *others):
+        (tmp_path / name).write_text("half")
+    write_whole(tmp_path / "a.csv", "whole")
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([*others, "a.csv"])
+
+
+def test_whoever_is_overtaken_while_writing_has_written_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A faster process tidies up after it has written the same file."""
+    path, replace = tmp_path / "a.csv", os.replace
+
+    def overtaken(temporary: Path, target: Path) -> None:
+        monkeypatch.setattr(os, "replace", replace)
+        write_whole(path, "the faster one's")
+        replace(temporary, target)
+
+    monkeypatch.setattr(os, "replace", overtaken)
+    write_whole(path, "ours")
+    assert path.read_text() == "the faster one's"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_names_as_long_as_names_can_be(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 251 + ".csv")
+    write_whole(path, "whole")
+    assert path.read_text() == "whole"
+
+
+def test_a_folder_that_is_deleted_is_never_half_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "plan" / "trial").mkdir(parents=True)
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(Killed):
+            remove_folder(tmp_path / "plan")
+    assert not (tmp_path / "plan").exists()
+    remove_leftovers(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    remove_folder(tmp_path / "plan")  # which is not there
 
 
 def test_a_file_in_the_way_of_a_folder(tmp_path: Path) -> None:

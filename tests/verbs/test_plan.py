@@ -175,6 +175,21 @@ def test_tune_writes_a_recipe_that_discover_takes(tmp_path: Path) -> None:
     assert len(found.categories) == 10
 
 
+def test_tune_goes_on_from_what_it_has_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: Any) -> Any:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plan.Plan, "_trial", killed)
+        with pytest.raises(Killed):
+            newkinds.tune("creatures", tmp_path / "tuned", settings=DATA)
+    kept = Run(tmp_path / "tuned").read_json("plan.json")["candidates"]
+    assert {entry["state"] for entry in kept} == {JUDGED}
+    monkeypatch.setattr(plan, "judge_frozen", killed)  # would it be judged again?
+    monkeypatch.setattr(plan, "RECIPES", ())
+    assert newkinds.tune("creatures", tmp_path / "tuned", settings=DATA)["candidates"] == kept
+
+
 def test_a_collapsed_training_is_ended_and_cannot_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def assign_all_to_one(self: Any, features: Any) -> Any:
         found = real(self, features)
