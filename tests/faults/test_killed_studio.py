@@ -48,7 +48,10 @@ def test_a_studio_killed_while_two_windows_edit(table_run: Path, count_cases: Co
         ]
         for thread in threads:
             thread.start()
-        time.sleep(luck.uniform(0.02, 0.6))
+        wanted, end = luck.randrange(6), time.monotonic() + 20
+        while sum(map(len, answered)) < wanted and time.monotonic() < end:
+            time.sleep(0.001)
+        time.sleep(luck.uniform(0, 0.05))
         studio.end(signal.SIGKILL)
         for thread in threads:
             thread.join()
@@ -59,5 +62,5 @@ def test_a_studio_killed_while_two_windows_edit(table_run: Path, count_cases: Co
             assert of_window[: len(said)] == said
             assert len(of_window) <= len(said) + 1  # one whose answer was under way
         all_answered += sum(map(len, answered))
-    assert all_answered >= kills, "it was always killed before the first edit"
+    assert all_answered, "it was always killed before the first edit"
     count_cases("kills of the studio's server while two windows edit", kills)
