@@ -236,12 +236,14 @@ def read_outcome(folder: Path) -> Outcome | None:
     run = Run(folder)
     if not all((folder / name).is_file() for name in ("model.safetensors", "evaluation.json", "timing.json")):
         return None
+    damaged: Path | str = run.model_file
     try:
         with safe_open(run.model_file, framework="pt"):
+            damaged = "the run"
             evaluation = run.read_json("evaluation.json")
             return None if evaluation.get("truth") else _outcome(run, evaluation)
     except (OSError, KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, SafetensorError) as error:
-        raise NewkindsError(f"the run is damaged ({reason_of(error)}): delete {folder} and run it again.") from None
+        raise NewkindsError(f"{damaged} is damaged ({reason_of(error)}): delete {folder} and run it again.") from None
 
 
 def _outcome(run: Run, evaluation: dict[str, Any]) -> Outcome:
