@@ -86,6 +86,7 @@ class Plan:
         self.candidates: list[Candidate] = []
         self.chosen, self.why, self.earlier = "", "", 0.0
         self.step_seconds, self.replacing = STEP_SECONDS, False
+        self.shown = False  # whether this command has written the first answer
         self._read()
 
     # -- stages ----------------------------------------------------------------------------------------------------
@@ -143,6 +144,7 @@ class Plan:
             config = self._config(self.frozen.settings)
             loaded, _ = train_on(self.table, config, self.run, self.counted, cache=self.cache)
             self._shown(loaded)
+            self.shown = True
         say(f"a first complete answer is in {self.run.folder} after {duration(self.spent)}")
 
     def keep(self) -> None:
@@ -175,10 +177,15 @@ class Plan:
 
     def finish(self) -> Discovery:
         """Stage e: what was chosen becomes the result, in the place of the first answer."""
+        from ..discovery.report.build import write_page  # jinja2 is needed here only
+
         chosen = self._chosen()
         if not chosen.trains:
             self._write()
-            return self._shown(load(self.run.folder, self.config.train.device))
+            if not self.shown:
+                return self._shown(load(self.run.folder, self.config.train.device))
+            write_page(self.run)  # what was compared since is all that is new
+            return Discovery.read(self.run.folder)
         with self._stage("train what was chosen"):
             recipe = self._recipe_of(chosen)
             settings = self._settings_of(chosen)
