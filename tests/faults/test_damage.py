@@ -22,7 +22,7 @@ from newkinds.runs.run import Run
 from newkinds.training.cache import cached_tokens
 from newkinds.verbs.export import printed
 
-FLIPS, TAILS = (12, 5) if LONG else (2, 1)  # besides those at the ends
+FLIPS, TAILS = (6, 3) if LONG else (2, 1)  # besides those at the ends
 HEAVY = ("predict", "evaluate", "report")  # a second each: for the files that they may read
 READ_BY = {
     "predict": ("model.safetensors", "config.yaml", "categories.json", "edits.jsonl", "checksums.txt"),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from damage import LONG, Count, Readers, files_below, hit
+from damage import LONG, Count, Readers, damages, files_below, hit
 
 import newkinds
 from conftest import TINY_TRAINING, save_image
@@ -94,24 +94,6 @@ def benched(place: Place) -> Readers:
     return {"again": lambda: table(False), "collected": lambda: table(True)}
 
 
-def predicted(place: Place) -> Readers:
-    picture, out = save_image(place.aside / "a.png"), place.out / "predicted.csv"
-    return {"again": lambda: place.written("predict", place.run, picture, "--out", out)}
-
-
-def checked(place: Place) -> Readers:
-    command = ("check", "creatures", "--out", place.out, "--set", "data.per_category=6", "--set", "data.categories=6")
-    return {"again": lambda: place.written(*command)}
-
-
-def drawn(place: Place) -> Readers:
-    return {"again": lambda: place.written("figures", place.run, "--out", place.out, "--images", 2)}
-
-
-def diagnosed(place: Place) -> Readers:
-    return {"again": lambda: place.written("diagnose", place.run, "--out", place.out, "--images", 8)}
-
-
 def exported(place: Place) -> Readers:
     """A model for people who do not have newkinds: its own script reads it."""
     picture = save_image(place.aside / "a.png")
@@ -128,20 +110,19 @@ def exported(place: Place) -> Readers:
     return {"predict": predict}
 
 
-ALWAYS = (planned, tuned)
-MAKERS = (*ALWAYS, trained, refined, benched, predicted, checked, drawn, diagnosed, exported)
+@pytest.fixture
+def place(whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setattr(plan, "RECIPES", ())  # nothing is trained to be compared
+    for name in ("out", "aside"):
+        (tmp_path / name).mkdir()
+    return Place(tmp_path / "out", Path(shutil.copytree(whole_run, tmp_path / "run")), tmp_path / "aside")
 
 
-@pytest.mark.parametrize("make", MAKERS if LONG else ALWAYS)
+@pytest.mark.parametrize("make", [planned, tuned, *((trained, refined, benched, exported) if LONG else ())])
 def test_damaged_files_of_verbs(
-    make: Callable[[Place], Readers], whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Place], Readers], place: Place, whole_run: Path, tmp_path: Path,
     capfd: pytest.CaptureFixture[str], count_cases: Count,
 ) -> None:
-    monkeypatch.setattr(plan, "RECIPES", ())  # nothing is trained to be compared
-    run = Path(shutil.copytree(whole_run, tmp_path / "run"))
-    place = Place(tmp_path / "out", run, tmp_path / "aside")
-    place.out.mkdir()
-    place.aside.mkdir()
     readers = make(place)
     for read in readers.values():  # some write
         read()
@@ -151,3 +132,29 @@ def test_damaged_files_of_verbs(
     assert names
     cases = hit(place.out, kept, names, readers, capfd, luck=random.Random(5), flips=1, tails=0)
     count_cases(f"flipped bits and lost tails in what is {make.__name__}", cases)
+
+
+OUTPUTS = {  # what newkinds never reads again: only people and other programs do
+    "predict": ("RUN", "ASIDE/a.png", "--out", "OUT/predicted.csv"),
+    "check": ("creatures", "--out", "OUT", "--set", "data.per_category=6", "--set", "data.categories=6"),
+    "figures": ("RUN", "--out", "OUT", "--images", "2"),
+    "diagnose": ("RUN", "--out", "OUT", "--images", "8"),
+}
+
+
+@pytest.mark.parametrize("verb", OUTPUTS if LONG else ["predict"])
+def test_damaged_outputs_are_written_anew(verb: str, place: Place, count_cases: Count) -> None:
+    """By the same command; all files are damaged at once."""
+    save_image(place.aside / "a.png")
+    stands_for = {"RUN": place.run, "OUT": place.out, "ASIDE": place.aside}
+    words = [[str(stands_for.get(part, part)) for part in word.split("/")] for word in OUTPUTS[verb]]
+    command = (verb, *("/".join(parts) for parts in words))
+    sound, luck, cases = place.written(*command), random.Random(6), 0
+    hurt = {name: [damaged for _, damaged in damages(content, luck, 1, 0)] for name, content in sound.items()}
+    for number in range(max(map(len, hurt.values()))):
+        for name, kinds in hurt.items():
+            (place.out / name).write_bytes(kinds[number % len(kinds)])
+            cases += 1
+        assert place.written(*command) == sound
+    assert cases
+    count_cases(f"flipped bits and lost tails in outputs of {verb}", cases)
