@@ -15,6 +15,8 @@ from newkinds import process
 from newkinds.cli import main
 from newkinds.data.world import World, chunks
 from newkinds.encoders.dropout import drawing_for, dropout
+from newkinds.errors import NewkindsError
+from newkinds.training import distributed
 
 SCRIPT = Path(several.__file__)
 LONG = pytest.mark.skipif(os.environ.get("NEWKINDS_FAULTS") != "long", reason="takes long: NEWKINDS_FAULTS=long")
@@ -199,6 +201,19 @@ def test_the_command_line_speaks_once(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("images assigned") == 1
     assert done.stderr.count("nothing is trained") == 1
+
+
+def test_no_more_processes_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    distributed._take_gpu()
+    assert taken == [1]
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    with pytest.raises(NewkindsError, match=r"3 processes cannot share 2 GPU\(s\): start 2"):
+        distributed._take_gpu()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])

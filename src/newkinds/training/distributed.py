@@ -29,13 +29,14 @@ from ..console import be_quiet, speaking
 from ..data.world import World
 from ..encoders.dropout import drawing_for
 from ..errors import NewkindsError, RunEnded, reason_of
+from ..process import one_speaks
 
 T = TypeVar("T")
 P = ParamSpec("P")
 PATIENCE = timedelta(days=7)  # the others wait while the first clusters, counts or asks
 # what gloo and NCCL say if another process is gone
 LOST = ("Connection closed", "Connection reset", "Broken pipe", "Socket", "socket", "NCCL", "timed out", "Timeout")
-TO_RESUME = "nothing that was complete is lost: to resume, rerun the same command, with as many processes as you like."
+TO_RESUME = "Nothing that was complete is lost: to resume, rerun the same command, with as many processes as you like."
 ALIKE = timedelta(seconds=10)  # in which all processes meet an error, if all of them do
 _together = False  # whether all processes are in the same function
 _apart = False  # whether this one is alone with something, see `by_itself`
@@ -58,7 +59,8 @@ def joined() -> Iterator[Callable[[], None] | None]:
     global _store
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     if backend == "nccl":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        with one_speaks():
+            _take_gpu()
     # until they have met, SIGTERM, which torchrun sends if one of them has died, ends a process that waits at once
     store, rank, size = next(dist.rendezvous("env://", timeout=PATIENCE))
     _store = dist.PrefixStore(_met(store, rank, size), store)
@@ -78,6 +80,13 @@ def joined() -> Iterator[Callable[[], None] | None]:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends by itself
         with suppress(RuntimeError):
             dist.destroy_process_group()
+
+
+def _take_gpu() -> None:
+    here, there = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if here > there:
+        raise NewkindsError(f"{here} processes cannot share {there} GPU(s): start {there} (--nproc-per-node {there}).")
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
 
 
 def _met(store: dist.Store, rank: int, size: int) -> str:
@@ -109,11 +118,11 @@ def _ended(why: str) -> RunEnded:
     if _store is not None:
         with suppress(RuntimeError):  # torchrun may have gone with it
             said = _store.add("ended", 1)
-    return RunEnded(f"{why} {TO_RESUME[0].upper()}{TO_RESUME[1:]}" if said <= 1 else "")
+    return RunEnded(f"{why.rstrip('.')}. {TO_RESUME}" if said <= 1 else "")
 
 
 def _stopped(*_: object) -> None:
-    raise _ended("another process of this run has died, or the run was ended from outside.")
+    raise _ended("another process of this run has died, or the run was ended from outside")
 
 
 @contextmanager
@@ -123,7 +132,7 @@ def _noticing() -> Iterator[None]:
         yield
     except (dist.DistError, RuntimeError) as error:
         if any(word in str(error) for word in LOST):
-            raise _ended("another process of this run has died.") from error
+            raise _ended("another process of this run has died") from error
         raise
 
 
@@ -133,8 +142,9 @@ def serve() -> None:
         if isinstance(call, NewkindsError):  # what it did alone has failed
             raise call
         module, name, arguments, options = call
+        function = getattr(importlib.import_module(module), name)
         with suppress(Exception):  # all have met it: the first one deals with it
-            getattr(importlib.import_module(module), name)(*map(_found, arguments), **options)
+            function(*map(_found, arguments), **options)
 
 
 def shared(function: Callable[P, T]) -> Callable[P, T]:
