@@ -92,7 +92,8 @@ def _most_in_common(edges: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
 
 def as_bytes(digits: Sequence[str], bits: bool = False) -> Tensor:
     """(n, bytes) uint8 of hexadecimal digits, as many in each; or (n, 8 · bytes), 0 and 1."""
-    values = np.array([list(bytes.fromhex(text)) for text in digits], np.uint8).reshape(len(digits), -1)
+    width = len(digits[0]) // 2 if len(digits) else 0
+    values = np.frombuffer(bytearray.fromhex("".join(digits)), np.uint8).reshape(len(digits), width)
     return torch.from_numpy(np.unpackbits(values, axis=1) if bits else values)
 
 
