@@ -75,8 +75,8 @@ def _most_in_common(edges: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
 
     def shares(some: Tensor, others: Tensor | slice) -> Tensor:  # (b, others)
         common = bits[some].float() @ bits[others].float().T
-        share = common / (count[some, None] + count[others] - common).clamp_(min=FEWEST_EDGES)
-        return share.masked_fill_(number[others] >= some[:, None], 0)
+        either = (count[some, None] + count[others]).sub_(common).clamp_(min=FEWEST_EDGES)
+        return common.div_(either).masked_fill_(number[others] >= some[:, None], 0)
 
     if in_cells:
         best, earlier = Cells.of(F.normalize(edges.float(), dim=1), PROBED).best(CANDIDATES, shares)
