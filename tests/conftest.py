@@ -38,6 +38,24 @@ def learns_prototypes(method: str) -> bool:
     return build(config, dim=4, known=2, categories=3).assigner().learnt
 
 
+# What does not depend on releases of dependencies, or says little for its time: not run with the oldest and the newest
+# ones too (.ci/releases). Everything is run in one environment.
+ONCE = (
+    "data/published", "data/test_odd_data.py", "discovery/test_report_browser.py", "discovery/test_studio_browser.py",
+    "discovery/test_studio_screens.py", "experiments", "faults", "generated", "test_docs.py", "test_readme.py",
+    "test_site.py", "test_supply.py", "test_tutorial.py", "training/test_contract.py", "training/test_distributed.py",
+    "training/test_processes_end.py", "verbs/test_examples.py", "verbs/test_hardened.py",
+    "verbs/test_refine_training.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        place = item.path.relative_to(Path(__file__).parent)
+        if any(place.is_relative_to(part) for part in ONCE):
+            item.add_marker(pytest.mark.once)
+
+
 class Killed(BaseException):
     """Stands for the end of the process at a chosen moment: nothing in the program catches it."""
 
@@ -57,7 +75,8 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
         patch.setenv("NEWKINDS_CACHE", str(folder))
-        patch.setenv("NEWKINDS_BACKBONE", "tiny")  # what auto stands for: no test downloads weights
+        patch.setenv("NEWKINDS_BACKBONE", "tiny")  # what auto stands for: no test downloads weights,
+        patch.setenv("NEWKINDS_DOWNLOAD", "0")  # or asks whether it may
         yield folder
 
 

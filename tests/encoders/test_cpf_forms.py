@@ -142,5 +142,6 @@ class TestSlots:
 
 def test_primitives_kept_apart_do_not_know_where_they_are_but_cells_do(tokens: Tokens) -> None:
     flipped = Tokens(tokens.cls, tokens.patches.flip(1), GRID)
-    torch.testing.assert_close(build(readout="apart").slots(tokens), build(readout="apart").slots(flipped))
+    there, back = build(readout="apart").slots(tokens), build(readout="apart").slots(flipped)
+    torch.testing.assert_close(there, back, atol=1e-4, rtol=1e-4)  # sums in another order
     assert not torch.allclose(Grid(DIM).slots(tokens), Grid(DIM).slots(flipped))

@@ -40,7 +40,10 @@ def write_graph(program: ExportedProgram, file: Path, about: Mapping[str, str]) 
             )  # fmt: skip
             assert made is not None
     except Exception as error:  # nearly anything
-        raise NewkindsError(f"this model cannot be written as ONNX: {reason_of(error)[:300]}") from error
+        raise NewkindsError(
+            f"this model cannot be written as ONNX by torch {torch.__version__}; a newer one may do it (pip install "
+            f"--upgrade torch onnx onnxscript): {reason_of(error)[:300]}"
+        ) from error
     for node in made.model.graph.all_nodes():
         node.metadata_props.clear()  # traces of the code, with paths of this machine
         node.doc_string = None
