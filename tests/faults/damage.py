@@ -70,8 +70,8 @@ def hit(
         content, file = (kept / name).read_bytes(), folder / name
         for number, (what, damaged) in enumerate(damages(content, luck, flips, tails)):
             file.write_bytes(damaged)
-            directory._mention_change.cache_clear()
             for verb in judged_by(file.name, number) if judged_by else readers:
+                directory._mention_change.cache_clear()  # it is said once in a process; each reader stands for one
                 capfd.readouterr()
                 kind, got = outcome(readers[verb])
                 said = capfd.readouterr().err + (got if kind == "refused" else "")
