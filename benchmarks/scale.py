@@ -196,7 +196,8 @@ def measured(write: Callable[[int, Path], Path], n: int, k: int | None) -> dict[
 def exponent(sizes: list[int], seconds: list[float]) -> str:
     """Of the sizes that took long enough to tell."""
     long = [(n, s) for n, s in zip(sizes, seconds, strict=True) if s >= 0.05]
-    return f"{np.polyfit(*np.log(np.array(long).T), 1)[0]:.2f}" if len(long) > 1 else ""
+    logs = np.log(np.array(long)).reshape(-1, 2)
+    return f"{np.polyfit(logs[:, 0], logs[:, 1], 1)[0]:.2f}" if len(long) > 1 else ""
 
 
 def print_table(title: str, runs: list[dict[str, Any]], fit_from: int) -> None:
