@@ -8,8 +8,10 @@ from sklearn.metrics import adjusted_rand_score
 
 from blobs import same_partition
 from newkinds.cluster import Ward, ward
+from newkinds.cluster.count import share
 from newkinds.cluster.count.combination import by_shape, combined
 from newkinds.cluster.count.cuts import Cuts, Leaves
+from newkinds.cluster.count.share import LabelledNeighbours
 
 CLASSES, DIM = 30, 24
 
@@ -122,3 +124,20 @@ def test_what_cuts_say_is_said_of_all_points_not_of_grains():
                 a *= sizes[cluster[i]] / max(sizes[cluster[i]] - 1, 1)
                 scores.append((b - a) / max(a, b) if sizes[cluster[i]] > 1 else 0)
             assert cuts.silhouette[place] == pytest.approx(np.mean(scores), abs=1e-5)
+
+
+def test_of_very_many_pairs_an_even_share_of_the_images_is_compared(monkeypatch):
+    X, truth = unit_points(0.9, np.array([3, 2, 1, *[147] * (CLASSES - 3)]))
+    y = np.where((truth < 12) & (np.arange(len(X)) % 3 < 2), truth, -1)
+    y[np.flatnonzero(truth < 3)] = truth[truth < 3]  # small classes are labelled whole
+    shares = np.linspace(0.3, 0.95, 100)
+    every = LabelledNeighbours.of(torch.from_numpy(X), y)
+    labelled = (y >= 0).sum()
+    monkeypatch.setattr(share, "MOST_PAIRS", labelled * len(X) / 4)
+    some = LabelledNeighbours.of(torch.from_numpy(X), y)
+    assert some.images == pytest.approx(len(X) / 2, abs=CLASSES)
+    assert some.sizes[:3].tolist() == [2, 2, 1]  # never fewer than two, if there are two
+    np.testing.assert_allclose(some.sizes[3:], every.sizes[3:] / 2, atol=0.5)
+    found, expected = (shares[np.abs(n.deviation(shares)).argmin()] for n in (some, every))
+    assert found == pytest.approx(expected, abs=0.05)
+    assert expected == pytest.approx(2 / 3, abs=0.1)

@@ -21,6 +21,7 @@ from ..metrics import Labels
 from ..neighbours import most_similar
 from ..points import UNLABELLED
 
+MOST_PAIRS = 50_000**2  # of a labelled image and any other; of more, too many to be compared, some images are drawn
 NEIGHBOURS = 8  # chosen on CUB and CIFAR-100, see benchmarks/counting.py; 3 to 20 do about as well
 
 
@@ -36,7 +37,12 @@ class LabelledNeighbours:
 
     @classmethod
     def of(cls, points: Tensor, labels: Labels, k: int = NEIGHBOURS) -> "LabelledNeighbours":
-        """Count them among unit rows (n, D) with labels (n,) 0..C-1, or -1 if there is none."""
+        """Count them among unit rows (n, D) with labels (n,) 0..C-1, or -1 if there is none.
+
+        Of very many rows an even share is looked at, in which as large a share is labelled.
+        """
+        if (kept := _even_share(labels)) is not None:
+            points, labels = points[from_numpy(kept).to(points.device)], labels[kept]
         rows = np.flatnonzero(labels != UNLABELLED)
         own = labels[rows]
         classes = int(own.max()) + 1
@@ -74,3 +80,17 @@ class LabelledNeighbours:
         variance = classes * parts.var(axis=1) * classes / max(classes - 1, 1)
         least = shares * np.where(use, self.k * c**2 / np.maximum(c - 1, 1), 0).sum() + 1
         return (own + beside).sum(axis=1) / np.sqrt(np.maximum(variance, least))
+
+
+def _even_share(labels: Labels) -> NDArray[np.int64] | None:
+    """Rows (m,) drawn at random, so few that MOST_PAIRS are to be compared, of each class two at least; None: all."""
+    labelled = int((labels != UNLABELLED).sum())
+    share = (MOST_PAIRS / max(labelled * len(labels), 1)) ** 0.5
+    if share >= 1:
+        return None
+    order = np.random.default_rng(0).permutation(len(labels))
+    order = order[labels[order].argsort(kind="stable")]  # class after class
+    _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
+    place = np.arange(len(labels)) - np.repeat(starts, sizes)  # of a row in its class
+    wanted = np.maximum(np.round(share * sizes), 2)
+    return np.sort(order[place < np.repeat(wanted, sizes)])
