@@ -110,7 +110,7 @@ class Pictures:
         return table.open(row) if table.file is None else open_image(table.file(row), enough)
 
     def _from_disk(self, key: str) -> bytes | None:
-        """A power cut may have left a file without its end, and disks forget: what does not fit its checksum is none."""
+        """A power cut may have left a file without its end: what does not fit its checksum is none."""
         with suppress(OSError):
             if self._disk is not None:
                 kept = (self._disk / key[:2] / f"{key}.jpg").read_bytes()
