@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def faiss_kmeans(X: np.ndarray, start: np.ndarray, iterations: int) -> np.ndarra
         X.shape[1], len(start), niter=iterations, nredo=1, max_points_per_centroid=many, min_points_per_centroid=1
     )
     found.train(X, init_centroids=start)
-    return found.centroids
+    return np.asarray(found.centroids)
 
 
 def own_kmeans(X: np.ndarray, start: np.ndarray, iterations: int) -> np.ndarray:
@@ -83,13 +84,13 @@ def main() -> None:
         start = X[: given.clusters].copy()
         sums = [inertia(X, way(X, start, given.iterations)) for way in (faiss_kmeans, own_kmeans)]
         runs: dict[str, Callable[[], Any]] = {
-            "faiss": lambda X=X, start=start: faiss_kmeans(X, start, given.iterations),
-            "newkinds": lambda X=X, start=start: own_kmeans(X, start, given.iterations),
+            "faiss": partial(faiss_kmeans, X, start, given.iterations),
+            "newkinds": partial(own_kmeans, X, start, given.iterations),
         }
         name = f"k-means, {n:,} points, {given.clusters} clusters, {given.iterations} iterations"
         compare(name, runs, given.rounds, f"inertia {sums[0]:.1f} and {sums[1]:.1f}")
         same = np.mean([len(np.intersect1d(a, b)) for a, b in zip(faiss_nearest(X), own_nearest(X), strict=True)])
-        runs = {"faiss": lambda X=X: faiss_nearest(X), "newkinds": lambda X=X: own_nearest(X)}
+        runs = {"faiss": partial(faiss_nearest, X), "newkinds": partial(own_nearest, X)}
         name = f"{NEIGHBOURS} nearest of {QUERIES:,} among {n:,}"
         compare(name, runs, given.rounds, f"{100 * same / NEIGHBOURS:.2f} % the same")
 

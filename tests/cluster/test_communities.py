@@ -106,11 +106,13 @@ class Products(TorchDispatchMode):
 
 def test_products_of_many_points_share_one_block_of_memory(monkeypatch):
     """Else small results between them keep the allocator from giving memory back: 10 GB for 50,000 points."""
-    monkeypatch.setattr("newkinds.cluster.neighbours.ENTRIES_AT_ONCE", 50 * 200)
-    rows = torch.randn(190, 8)
+    monkeypatch.setattr("newkinds.cluster.neighbours.QUERIES_AT_ONCE", 50)
+    monkeypatch.setattr("newkinds.cluster.neighbours.ENTRIES_AT_ONCE", 50 * 120)
+    rows, bank = torch.randn(90, 8), torch.randn(200, 8)
     with Products() as products:
-        most_similar(rows, torch.randn(200, 8), 14)
-    assert [len(product) for product in products.kept] == [50, 50, 50, 40]
+        found = most_similar(rows, bank, 14)
+    assert [tuple(product.shape) for product in products.kept] == [(50, 120), (50, 80), (40, 120), (40, 80)]
+    assert found.equal((rows @ bank.T).topk(14, dim=1).indices)
     assert len({product.data_ptr() for product in products.kept}) == 1
 
 

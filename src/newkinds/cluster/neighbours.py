@@ -13,6 +13,7 @@ from .rows import Rows
 
 ArrayOrTensor = TypeVar("ArrayOrTensor", NDArray, Tensor)
 ENTRIES_AT_ONCE = 2**23  # of a block of the matrix: 32 MB in float32
+QUERIES_AT_ONCE = 1024  # of a search: thinner blocks take longer
 GATHERED_AT_ONCE = 1024  # rows whose neighbours are looked up: k × D numbers each
 
 
@@ -36,15 +37,24 @@ def nearest_centre(points: Tensor | Rows, centres: Tensor, squares: Tensor | Non
 def most_similar(queries: Tensor, bank: Tensor, k: int, itself: Tensor | None = None) -> Tensor:
     """Rows (q, k) of `bank` (n, D) with the largest products with `queries` (q, D), best first, none `itself` (q,)."""
     found = []
-    rows = max(1, ENTRIES_AT_ONCE // len(bank))
+    columns = min(len(bank), max(k, ENTRIES_AT_ONCE // QUERIES_AT_ONCE))
     # One block of memory for all: small results between large blocks keep the allocator from using these again.
-    block = queries.new_empty(min(rows, len(queries)), len(bank))
-    for start in range(0, len(queries), rows):
-        some = queries[start : start + rows]
-        similarities = torch.mm(some, bank.T, out=block[: len(some)])  # (rows, n)
-        if itself is not None:
-            similarities.scatter_(1, itself[start : start + rows, None], -torch.inf)
-        found.append(similarities.topk(k, dim=1).indices)
+    block = queries.new_empty(QUERIES_AT_ONCE * columns)
+    for start in range(0, len(queries), QUERIES_AT_ONCE):
+        some = queries[start : start + QUERIES_AT_ONCE]
+        values, places = [], []
+        for first in range(0, len(bank), columns):
+            part = bank[first : first + columns]
+            similarities = torch.mm(some, part.T, out=block[: len(some) * len(part)].view(len(some), len(part)))
+            if itself is not None:
+                own = itself[start : start + QUERIES_AT_ONCE] - first
+                inside = ((own >= 0) & (own < len(part))).nonzero()[:, 0]
+                similarities[inside, own[inside]] = -torch.inf
+            best = similarities.topk(min(k, len(part)), dim=1)
+            values.append(best.values)
+            places.append(best.indices + first)
+        every = torch.cat(places, dim=1)
+        found.append(every if len(places) == 1 else every.gather(1, torch.cat(values, dim=1).topk(k, dim=1).indices))
     return torch.cat(found)
 
 
