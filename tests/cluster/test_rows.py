@@ -100,12 +100,18 @@ def test_numbers_are_converted_block_by_block(dtype, points, small_blocks, tmp_p
 def test_no_more_than_a_block_is_ever_read(name, points, small_blocks, tmp_path, monkeypatch):
     X, y = points
     small_blocks()
-    monkeypatch.setattr(neighbours, "ENTRIES_AT_ONCE", 50 * 8)
+    monkeypatch.setattr(neighbours, "NUMBERS_AT_ONCE", 50 * 8)
     read, original = [], rows.Rows._read
-    monkeypatch.setattr(rows.Rows, "_read", lambda self, some: read.append(original(self, some)) or read[-1])
+
+    def noted(self, some, held):
+        block = original(self, some, held)
+        read.append(len(block))
+        return block
+
+    monkeypatch.setattr(rows.Rows, "_read", noted)
     ESTIMATORS[name]().fit(on_disk(X, tmp_path), y)
-    assert sum(map(len, read)) > 20 * len(X)  # they are read again and again,
-    assert max(map(len, read)) <= 50  # never many at once
+    assert sum(read) > 20 * len(X)  # they are read again and again,
+    assert max(read) <= 50  # never many at once
 
 
 def test_rows_are_chosen_and_shifted_when_they_are_read(points, tmp_path):

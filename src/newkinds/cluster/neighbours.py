@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import NewkindsError
 from .points import as_features, squared_norms, whole_number
-from .rows import Rows
+from .rows import NUMBERS_AT_ONCE, Rows
 
 ArrayOrTensor = TypeVar("ArrayOrTensor", NDArray, Tensor)
 ENTRIES_AT_ONCE = 2**23  # of a block of the matrix: 32 MB in float32
@@ -22,7 +22,7 @@ def nearest_centre(points: Tensor | Rows, centres: Tensor, squares: Tensor | Non
     squares_of_centres = squared_norms(centres)  # (K,)
     labels = torch.empty(len(points), dtype=torch.long, device=points.device)
     squared = torch.empty(len(points), dtype=points.dtype, device=points.device)
-    rows = max(1, ENTRIES_AT_ONCE // max(centres.shape))  # no block of points or distances is larger
+    rows = max(1, min(ENTRIES_AT_ONCE // len(centres), NUMBERS_AT_ONCE // points.shape[1]))
     for block, label, distance in zip(points.split(rows), labels.split(rows), squared.split(rows), strict=True):
         # ‖x - c‖² without its ‖x‖², which is the same for every centre
         torch.min(torch.addmm(squares_of_centres, block, centres.T, alpha=-2), dim=1, out=(distance, label))

@@ -47,16 +47,26 @@ class Rows:
         return max(1, NUMBERS_AT_ONCE // self.shape[1])
 
     def split(self, rows: int | None = None) -> Iterator[Tensor]:
-        """The points in blocks of so many rows, as `Tensor.split` gives them: of no points, an empty one."""
-        size = rows or self.block
-        for start in range(0, max(len(self), 1), size):
-            yield self._read(slice(start, start + size))
+        """The points in blocks of so many rows, as `Tensor.split` gives them: of no points, an empty one.
 
-    def _read(self, rows: slice) -> Tensor:
+        A block that had to be computed is overwritten by the next: memory that is taken anew each time stays taken.
+        """
+        size, held = rows or self.block, None
+        if not self._is_plain:
+            held = torch.empty(min(size, len(self)), self.shape[1], dtype=self.dtype, device=self.device)
+        for start in range(0, max(len(self), 1), size):
+            yield self._read(slice(start, start + size), held)
+
+    def _read(self, rows: slice, held: Tensor | None) -> Tensor:
         found = self.source[rows if self.chosen is None else _index(self.source, self.chosen[rows])]
-        block = found if isinstance(found, Tensor) else torch.from_numpy(np.array(found))
-        block = block.to(self.dtype)
-        return block if self.shift is None else block - self.shift
+        if held is None:
+            return found
+        block = held[: len(found)]
+        if isinstance(found, Tensor):
+            block.copy_(found)
+        else:
+            np.copyto(block.numpy(), found, casting="unsafe")
+        return block if self.shift is None else block.sub_(self.shift)
 
     def __getitem__(self, some: Tensor) -> Self:
         """The points of a mask (n,) or at ascending places (m,), which are read when they are needed."""
