@@ -39,8 +39,8 @@ def learns_prototypes(method: str) -> bool:
 
 
 # What does not depend on releases of dependencies, says little for its time, or (test_refine) rests on the very
-# categories of a small run, which differ with the last digits of a resized image: not run with the oldest and the newest
-# ones too (.ci/releases). Everything is run in one environment.
+# categories of a small run, which change with the last digits of a resized image: not run with the oldest and the
+# newest ones too (.ci/releases). Everything is run in one environment.
 ONCE = (
     "data/published", "data/test_odd_data.py", "discovery/test_report_browser.py", "discovery/test_studio_browser.py",
     "discovery/test_studio_screens.py", "experiments", "faults", "generated", "test_docs.py", "test_readme.py",
