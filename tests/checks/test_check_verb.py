@@ -93,8 +93,8 @@ def test_without_any_backbone_the_pixels_are_checked(
     brought = "nothing is downloaded without --download, which would bring vit_small_patch14_dinov2 (about 88 MB)"
     assert f"{brought}: only pixels count" in err
     assert "21 images" in out
-    left_out = "not checked: wrong label, unlike (they need the features of a backbone: add --download or --weights FILE)"
-    assert left_out in out
+    how = "they need the features of a backbone: add --download or --weights FILE"
+    assert f"not checked: wrong label, unlike ({how})" in out
     status, _, err = run_cli("check", photos, "--weights", photos / "none.pth")  # what is named must be there
     assert status == 1
     assert "none.pth" in err
