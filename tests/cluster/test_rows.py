@@ -123,6 +123,17 @@ def test_rows_are_chosen_and_shifted_when_they_are_read(points, tmp_path):
     np.testing.assert_allclose(some.mean(), X.mean(axis=0) - 1, atol=1e-6)
 
 
+def test_blocks_share_memory_but_not_while_two_are_looked_at(points, small_blocks, tmp_path):
+    X, _ = points
+    some = as_rows(on_disk(X, tmp_path))
+    inner = some[torch.arange(400) >= 0]
+    for outer_block, start in zip(some.split(), range(0, 400, 37), strict=True):
+        np.testing.assert_array_equal(torch.cat([block.clone() for block in inner.split()]), X)
+        np.testing.assert_array_equal(outer_block, X[start : start + 37])  # not overwritten meanwhile
+    places = {block.data_ptr() for _ in range(3) for block in some.split()}
+    assert len(places) == 1
+
+
 def test_what_cannot_be_clustered_is_named(points, tmp_path):
     X, _ = points
     with pytest.raises(NewkindsError, match=r"same width, not \(400, 8\), \(400, 5\)"):

@@ -29,7 +29,10 @@ class Rows:
     A tensor is worked on where it is, and its blocks are views.
     """
 
-    def __init__(self, source: Tensor | Source, chosen: Tensor | None = None, shift: Tensor | None = None) -> None:
+    def __init__(
+        self, source: Tensor | Source, chosen: Tensor | None = None, shift: Tensor | None = None,
+        spare: list[Tensor] | None = None,
+    ) -> None:  # fmt: skip
         self.source = source
         self.chosen = chosen  # (n,) rows of the source; None: all
         self.shift = shift  # (D,)
@@ -37,6 +40,9 @@ class Rows:
         self.device = source.device if isinstance(source, Tensor) else torch.device("cpu")
         own = getattr(torch, str(getattr(source, "dtype", "")).removeprefix("torch."), None)
         self.dtype: torch.dtype = own if own in FLOATS else torch.float32
+        # Memory for blocks that nobody uses now. Taken anew each time, between small results that stay, it adds up:
+        # the allocator finds no place as large as before.
+        self._spare: list[Tensor] = [] if spare is None else spare
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -49,13 +55,21 @@ class Rows:
     def split(self, rows: int | None = None) -> Iterator[Tensor]:
         """The points in blocks of so many rows, as `Tensor.split` gives them: of no points, an empty one.
 
-        A block that had to be computed is overwritten by the next: memory that is taken anew each time stays taken.
+        A block that had to be read or computed is overwritten by the next.
         """
         size, held = rows or self.block, None
         if not self._is_plain:
-            held = torch.empty(min(size, len(self)), self.shape[1], dtype=self.dtype, device=self.device)
-        for start in range(0, max(len(self), 1), size):
-            yield self._read(slice(start, start + size), held)
+            wanted = min(size, self.source.shape[0])
+            fitting = [place for place, spare in enumerate(self._spare) if len(spare) >= wanted]
+            held = self._spare.pop(fitting[-1]) if fitting else torch.empty(
+                wanted, self.shape[1], dtype=self.dtype, device=self.device
+            )  # fmt: skip
+        try:
+            for start in range(0, max(len(self), 1), size):
+                yield self._read(slice(start, start + size), held)
+        finally:
+            if held is not None:
+                self._spare.append(held)
 
     def _read(self, rows: slice, held: Tensor | None) -> Tensor:
         found = self.source[rows if self.chosen is None else _index(self.source, self.chosen[rows])]
@@ -73,11 +87,12 @@ class Rows:
         places = some.nonzero()[:, 0] if some.dtype == torch.bool else some
         if self._is_plain:
             return type(self)(self.whole()[places])
-        return type(self)(self.source, places if self.chosen is None else self.chosen[places], self.shift)
+        chosen = places if self.chosen is None else self.chosen[places]
+        return type(self)(self.source, chosen, self.shift, self._spare)
 
     def less(self, shift: Tensor) -> Self:
         """The points relative to another origin (D,)."""
-        return type(self)(self.source, self.chosen, shift if self.shift is None else self.shift + shift)
+        return type(self)(self.source, self.chosen, shift if self.shift is None else self.shift + shift, self._spare)
 
     def mean(self, dtype: torch.dtype | None = None) -> Tensor:  # (D,)
         total = torch.zeros(self.shape[1], dtype=torch.float64, device=self.device)
