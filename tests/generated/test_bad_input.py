@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import resource
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -46,6 +47,7 @@ from newkinds.text import unescaped
 LONG = os.environ.get("NEWKINDS_FAULTS") == "long"
 CASES = 200 if LONG else 12
 PATIENCE = 10  # seconds
+MEMORY = 2**30  # bytes that a case may take
 CREATURES = {"data": {"name": "creatures"}}
 
 generated = settings(
@@ -83,6 +85,31 @@ def damaged(content: bytes) -> st.SearchStrategy[bytes]:
     )
 
 
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """While it is open, no more than MEMORY can be taken in addition to what is used already."""
+    status = Path("/proc/self/status")
+    if not status.is_file():  # then how much that is cannot be known
+        yield
+        return
+    used = 1024 * next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmSize"))
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_the_memory_of_a_case_is_limited() -> None:
+    def take() -> int:
+        return len(bytearray(2 * MEMORY))
+
+    with little_memory(), pytest.raises(MemoryError):
+        take()
+    assert take() == 2 * MEMORY
+
+
 @pytest.fixture
 def calm(count_cases: Callable[[str, int], None], request: pytest.FixtureRequest) -> Iterator[Any]:
     """`with calm(): …` may raise only what the command line shows as one sentence, soon; the cases are counted."""
@@ -97,10 +124,13 @@ def calm(count_cases: Callable[[str, int], None], request: pytest.FixtureRequest
             count_cases(what, 1)
         signal.alarm(PATIENCE)
         try:
-            yield
+            with little_memory():
+                yield
         except Exception as error:
-            if isinstance(error, AssertionError) or not is_expected(error):
+            if isinstance(error, AssertionError | MemoryError) or not is_expected(error):
                 raise
+            if "allocate" in str(error):  # what torch says
+                raise AssertionError("more than the memory that a case may take") from error
             if len(reason_of(error)) > 5000:
                 raise AssertionError("an error that fills the screen") from error
         finally:
