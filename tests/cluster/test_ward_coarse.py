@@ -80,7 +80,8 @@ def test_fewer_points_that_differ_than_grains():
 def test_a_row_with_a_weight_stands_for_so_many_points():
     rng = np.random.default_rng(0)
     rows, weight = rng.normal(size=(40, 5)), rng.integers(1, 6, size=40)
-    tree, repeated = Ward().fit(rows, sample_weight=torch.from_numpy(weight)), np.repeat(rows, weight, axis=0)
+    tree = Ward.of_groups(torch.from_numpy(rows), torch.from_numpy(weight))
+    repeated = np.repeat(rows, weight, axis=0)
     expected = linkage(repeated, "ward")
     assert is_valid_linkage(tree.linkage_)
     np.testing.assert_allclose(tree.linkage_[:, 2], expected[-39:, 2])

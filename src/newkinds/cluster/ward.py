@@ -41,8 +41,6 @@ class Ward(ClusterMixin, BaseEstimator):
     weight of its points, is Ward's. Within a grain points are joined at height 0: a cut into more clusters than there
     are grains means nothing. Time and memory then grow with n. `docs/scale.md` says how near this comes.
 
-    A row may stand for `sample_weight` (n,) points at its place: the tree is that of the points, from these rows on.
-
     >>> import numpy as np
     >>> tree = Ward(n_clusters=2).fit(np.array([[0.0], [1.0], [10.0], [12.0]]))
     >>> tree.labels_, tree.labels_at(3)
@@ -51,12 +49,19 @@ class Ward(ClusterMixin, BaseEstimator):
 
     n_clusters: int | None = None
 
-    def fit(self, X: Features, y: object = None, sample_weight: Tensor | None = None) -> Self:
+    def fit(self, X: Features, y: object = None) -> Self:
         """Build the tree over X (n, D), whole whatever `n_clusters` is. `y` is ignored."""
-        self.linkage_ = _linkage(as_rows(X), sample_weight)  # (n - 1, 4)
+        self.linkage_ = _linkage(as_rows(X))  # (n - 1, 4)
         if self.n_clusters is not None:
             self.labels_ = self.labels_at(self.n_clusters)
         return self
+
+    @classmethod
+    def of_groups(cls, means: Tensor, sizes: Tensor) -> Self:
+        """The tree over groups of points: their means (m, D), each of the weight of its points (m,)."""
+        tree = cls()
+        tree.linkage_ = _linkage(Rows(means), sizes)
+        return tree
 
     def fit_predict(self, X: Features, y: object = None) -> NDArray[np.int64]:
         """The clusters of the points themselves, `n_clusters` of them."""
@@ -77,7 +82,7 @@ class Ward(ClusterMixin, BaseEstimator):
         return first.argsort().argsort()[label]
 
 
-def _linkage(points: Rows, weight: Tensor | None) -> NDArray[np.float64]:  # (n - 1, 4)
+def _linkage(points: Rows, weight: Tensor | None = None) -> NDArray[np.float64]:  # (n - 1, 4)
     if 1 < len(points) <= POINTS_FOR_SCIPY and weight is None:
         return linkage(points.whole().cpu().double().numpy(), "ward")
     tree = _Tree(len(points))

@@ -49,7 +49,7 @@ class Leaves:
     def tree(self) -> Ward:
         if len(self.sums) == len(self.of):
             return Ward().fit(self.sums)
-        return Ward().fit(self.sums / self.sizes[:, None], sample_weight=self.sizes)
+        return Ward.of_groups(self.sums / self.sizes[:, None], self.sizes)
 
 
 @dataclass(eq=False, repr=False)
