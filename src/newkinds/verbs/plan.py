@@ -162,8 +162,9 @@ class Plan:
                 if all(self._state_of(name) == JUDGED for name in ways):
                     continue
                 needs = self._needs(recipe)
-                if (reason := self._unfit(recipe)) or self.spent + needs > self.seconds:
-                    reason = reason or f"needs about {duration(needs)}, {duration(self.seconds - self.spent)} are left"
+                left = max(self.seconds - self.spent, 0)
+                if (reason := self._unfit(recipe)) or needs > left:
+                    reason = reason or f"needs about {duration(needs)}, {duration(left)} are left"
                     self._keep(Candidate(recipe.name, recipe.settings, True, state=f"not tried: {reason}"))
                     continue
                 say(f"trying: {recipe.name} (about {duration(needs)})")
