@@ -105,6 +105,8 @@ def exported(place: Place) -> Readers:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise NewkindsError(done.stderr)
+        if not done.stdout:  # an empty program cannot name itself: who called it sees that it said nothing
+            raise NewkindsError("predict.py said nothing")
         return done.stdout
 
     return {"predict": predict}

@@ -190,6 +190,7 @@ def digest(path: Path) -> str:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+@pytest.mark.skipif(os.environ.get("NEWKINDS_FAULTS") != "long", reason="takes long: NEWKINDS_FAULTS=long")
 def test_killed_at_any_moment_the_same_command_ends_with_the_same_model(tmp_path: Path) -> None:
     whole, out, log = tmp_path / "whole", tmp_path / "killed", tmp_path / "log"
     assert start(whole, log).wait(timeout=300) == 0

@@ -2,12 +2,11 @@
 
 import json
 
-import checked  # beside this file, as is images.py; first, so that nothing damaged is used
 import numpy as np
+from checked import HERE  # beside this file, as is images.py; it looks for damage
 from images import open_image
 from PIL import Image
 
-HERE = checked.HERE
 HOW = json.loads((HERE / "preprocessing.json").read_text(encoding="utf-8"))
 LABELS = json.loads((HERE / "labels.json").read_text(encoding="utf-8"))
 
