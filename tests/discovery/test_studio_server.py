@@ -127,9 +127,10 @@ def test_a_request_of_a_gigabyte_is_refused_at_once(impatient: tuple[int, str]) 
 def test_chunks_without_end_are_refused(impatient: tuple[int, str], monkeypatch: pytest.MonkeyPatch) -> None:
     port, cookie = impatient
     monkeypatch.setattr(guard, "MOST_JSON", 100_000)
-    chunk = b"%x\r\n" % 50_000 + b" " * 50_000 + b"\r\n"
+    # just above the limit: of a connection that is closed with much unread, TCP may throw the answer away
+    chunks = b"".join(b"%x\r\n" % size + b" " * size + b"\r\n" for size in (50_000, 50_000, 10))
     sent = head(port, cookie, "POST", "/api/edit", "Content-Type: application/json", "Transfer-Encoding: chunked")
-    assert answer_to(port, sent + 3 * chunk).startswith(b"HTTP/1.1 413")
+    assert answer_to(port, sent + chunks).startswith(b"HTTP/1.1 413")
 
 
 def test_slow_clients_are_dropped_and_nobody_waits_for_them(impatient: tuple[int, str]) -> None:
