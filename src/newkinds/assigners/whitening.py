@@ -67,7 +67,7 @@ def whitening_of(embedding: Tensor, labels: Tensor, shrinkage: float) -> tuple[T
     within = len(rows) - len(sizes)  # degrees of freedom
     means = rows.sums(classes, len(sizes), torch.float64) / sizes[:, None]
     covariance = means.new_zeros(rows.shape[1], rows.shape[1])  # (P, P)
-    for block, own in zip(rows.split(), classes.split(rows.block), strict=True):
+    for block, own in rows.beside(classes):
         difference = block.double() - means[own]
         covariance += difference.T @ difference / max(within, 1)
     variance = covariance.trace() / len(covariance)

@@ -69,7 +69,7 @@ class BalancedSemiSupervisedKMeans(SemiSupervisedKMeans):
             has_room, keeps = sizes < room, room
             if self.published_behaviour:
                 # Two points are equally far from their mean: which of them leaves is up to the rounding.
-                blocks = zip(members.free.split(), labels.split(members.free.block), strict=True)
+                blocks = members.free.beside(labels)
                 squared = torch.cat([(block - centres[own]).square().sum(dim=1) for block, own in blocks])
                 has_room = has_room | (sizes == 1)
                 keeps = room.where(room >= 0, sizes + room)  # a Python slice that starts below 0

@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from .neighbours import nearest_centre
-from .points import UNLABELLED, squared_norms
+from .points import UNLABELLED, squared_norms, squares_of
 from .rows import Rows
 
 ROUNDINGS = 16  # a squared distance of 0 comes out as no more than so many times the smallest share of ‖x‖²
@@ -30,7 +30,7 @@ class Members:
         """From points (n, D) and the class of each (n,): 0..C-1, or -1 for a free one."""
         labelled = classes != UNLABELLED
         free = (points[~labelled] if labelled.any() else points).held()
-        squares = torch.cat([squared_norms(block) for block in free.split()])
+        squares = squares_of(free)
         theirs, own = points[labelled], classes[labelled]
         sizes = own.bincount()
         sums = theirs.sums(own, len(sizes), torch.float64)
@@ -68,7 +68,7 @@ def k_means_plus_plus(free: Rows, centres: Tensor, clusters: int, rng: np.random
         shares = squared / squared.sum() if squared.any() else torch.full_like(squared, 1 / len(squared))
         drawn = int(torch.searchsorted(shares.cumsum(dim=0), rng.rand()))
         chosen.append(_point(free, min(drawn, len(free) - 1)))  # rounding may leave the sum of shares below 1
-        for block, nearest in zip(free.split(), squared.split(free.block), strict=True):
+        for block, nearest in free.beside(squared):
             distance = torch.cdist(block, chosen[-1][None], compute_mode="donot_use_mm_for_euclid_dist")[:, 0]
             torch.minimum(nearest, distance.double().square(), out=nearest)
     return torch.stack(chosen)

@@ -29,8 +29,7 @@ def as_rows(X: Features) -> Rows:
     if isinstance(source, Tensor) and source.dtype not in FLOATS:
         source = source.float()
     rows = Rows(source)
-    squares = torch.cat([squared_norms(block) for block in rows.split()])
-    bad = (~(4 * len(rows) * squares).isfinite()).nonzero()[:, 0].tolist()  # sums of distances must be finite too
+    bad = (~(4 * len(rows) * squares_of(rows)).isfinite()).nonzero()[:, 0].tolist()  # sums of distances must be finite too
     if bad:
         raise NewkindsError(
             f"features are NaN, infinite or too large to be squared and summed in {_rows(bad)} of {len(rows)}: "
@@ -47,6 +46,11 @@ def as_features(X: Features) -> Tensor:
 def squared_norms(rows: Tensor) -> Tensor:  # (n,)
     """‖x‖² of each row, without a second (n, D) matrix for the squares."""
     return torch.einsum("nd,nd->n", rows, rows)
+
+
+def squares_of(points: Rows) -> Tensor:  # (n,)
+    """`squared_norms` of points that are looked at in blocks."""
+    return torch.cat([squared_norms(block) for block in points.split()])
 
 
 def _as_tensor(X: ArrayLike) -> Tensor:

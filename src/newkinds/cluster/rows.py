@@ -71,6 +71,10 @@ class Rows:
             if held is not None:
                 self._spare.append(held)
 
+    def beside(self, values: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The points in blocks, each with what belongs to them of `values` (n, …)."""
+        return zip(self.split(), values.split(self.block), strict=True)
+
     def _read(self, rows: slice, held: Tensor | None) -> Tensor:
         found = self.source[rows if self.chosen is None else _index(self.source, self.chosen[rows])]
         if held is None:
@@ -103,7 +107,7 @@ class Rows:
     def sums(self, group: Tensor, groups: int, dtype: torch.dtype | None = None) -> Tensor:  # (groups, D)
         """The sum of the points of each group, (n,) 0, 1, …"""
         sums = torch.zeros(groups, self.shape[1], dtype=dtype or self.dtype, device=self.device)
-        for block, own in zip(self.split(), group.split(self.block), strict=True):
+        for block, own in self.beside(group):
             sums.index_add_(0, own, block.to(sums.dtype))
         return sums
 
