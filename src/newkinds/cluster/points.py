@@ -29,7 +29,8 @@ def as_rows(X: Features) -> Rows:
     if isinstance(source, Tensor) and source.dtype not in FLOATS:
         source = source.float()
     rows = Rows(source)
-    bad = (~(4 * len(rows) * squares_of(rows)).isfinite()).nonzero()[:, 0].tolist()  # sums of distances must be finite too
+    squares = squares_of(rows)
+    bad = (~(4 * len(rows) * squares).isfinite()).nonzero()[:, 0].tolist()  # sums of distances must be finite too
     if bad:
         raise NewkindsError(
             f"features are NaN, infinite or too large to be squared and summed in {_rows(bad)} of {len(rows)}: "
