@@ -11,6 +11,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from newkinds.cluster.metrics import (
+    accuracy_by_name,
     balanced_clustering_accuracy,
     clustering_accuracy,
     clustering_accuracy_v1,
@@ -198,3 +199,52 @@ def test_wrong_input_is_explained():
         clustering_accuracy([0, 1, 2], [0, 1, 1], known=[True, False])
     with pytest.raises(NewkindsError, match="class 1 as known and others as new"):
         clustering_accuracy([0, 1, 1], [0, 1, 1], known=[True, True, False])
+
+
+# --- names taken at their word ----------------------------------------------------------------------------
+
+
+def by_name_naively(true, claimed, known):
+    """(all, old, new, precision): every match of new categories with new classes is tried, one image at a time."""
+    classes = sorted({t for t in true if t not in known})
+    new = sorted({c for c in claimed if c not in known})
+    slots = [*classes, *[None] * len(new)]  # a category may also stay without a class
+    best = 0
+    for match in itertools.permutations(slots, len(new)):
+        class_of = dict(zip(new, match, strict=True))
+        best = max(best, sum(c in class_of and class_of[c] == t for t, c in zip(true, claimed, strict=True)))
+    right_old = sum(t == c for t, c in zip(true, claimed, strict=True) if t in known)
+    of_old, under_names = sum(t in known for t in true), sum(c in known for c in claimed)
+    return (right_old + best) / len(true), right_old / of_old, best / (len(true) - of_old), right_old / under_names
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("categories", [4, 5, 6])
+def test_accuracy_by_name_against_every_match_of_the_new(seed, categories):
+    rng = np.random.RandomState(seed)
+    true = [*range(5), *rng.randint(5, size=16).tolist()]
+    claimed = rng.permutation(np.concatenate([range(categories), rng.randint(categories, size=21 - categories)]))
+    got = accuracy_by_name(np.array(true), claimed, known=[0, 1])
+    expected = by_name_naively(true, claimed.tolist(), [0, 1])
+    assert same((got.all, got.old, got.new, got.precision), expected)
+    assert got.recall == got.old
+    as_text = accuracy_by_name([f"c{t}" for t in true], [f"c{c}" for c in claimed], known={"c0", "c1"})
+    assert as_text == got
+
+
+def test_a_match_cannot_see_swapped_names_but_accuracy_by_name_does():
+    true, swapped = [0, 0, 0, 1, 1, 2, 2], [1, 1, 1, 0, 0, 5, 5]
+    assert clustering_accuracy(true, swapped, known=[0, 1]) == (1.0, 1.0, 1.0)
+    found = accuracy_by_name(true, swapped, known=[0, 1])
+    assert (found.old, found.new, found.precision) == (0.0, 1.0, 0.0)
+    assert found.all == pytest.approx(2 / 7)
+
+
+def test_accuracy_by_name_of_empty_splits_is_nan():
+    none_new = accuracy_by_name([0, 0], [0, 3], known=[0])
+    assert (none_new.all, none_new.old, none_new.precision) == (0.5, 0.5, 1.0)
+    assert math.isnan(none_new.new)
+    assert math.isnan(accuracy_by_name([0, 4], [3, 3], known=[0]).precision)
+    assert math.isnan(accuracy_by_name([], [], known=[0]).all)
+    with pytest.raises(NewkindsError, match="not 2 and 1"):
+        accuracy_by_name([0, 1], [0], known=[0])

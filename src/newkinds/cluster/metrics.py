@@ -6,7 +6,8 @@ All, Old and New are accuracies over all images, those of known and those of new
 
 import math
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,6 +59,59 @@ def match_known(cluster: NDArray[Any], labels: NDArray[Any], known: int, categor
     number[matched] = classes
     number[largest_first[~np.isin(largest_first, matched)]] = np.arange(known, categories)
     return number, float(counts[matched, classes].sum() / max(labelled.sum(), 1))
+
+
+@dataclass(frozen=True)
+class AccuracyByName:
+    """Shares of images in [0, 1] that have the right name; NaN if there was no image to judge by."""
+
+    all: float
+    old: float  # of the images of known classes, those in the category of that name: no match helps
+    new: float  # of the others, those in the new category that is matched with their class
+    precision: float  # of the images in categories of known names, those that are of that class
+
+    @property
+    def recall(self) -> float:
+        """Of known names: the same images, and the same question, as Old by name."""
+        return self.old
+
+
+def accuracy_by_name(truth: ArrayLike, category: ArrayLike, known: Collection[Any]) -> AccuracyByName:
+    """Accuracy if names are taken at their word, which a match of all categories with all classes cannot see.
+
+    `truth` and `category` have one entry per image, `known` is the known classes. A category that is one of `known`
+    claims to be that class. All other categories are new ones, and are matched with the other classes one to one.
+
+    >>> accuracy_by_name(["cat", "cat", "owl", "owl"], ["cat", "dog", 7, "dog"], known=["cat", "dog"])
+    AccuracyByName(all=0.5, old=0.5, new=0.5, precision=0.3333333333333333)
+    """
+    true, claimed = _list_of(truth), _list_of(category)
+    if len(true) != len(claimed):
+        raise NewkindsError(
+            f"accuracy compares one true label and one category per image, not {len(true)} and {len(claimed)}."
+        )
+    names = set(_list_of(list(known)))
+    of_known_class = np.array([label in names for label in true], dtype=bool)  # (n,)
+    has_known_name = np.array([name in names for name in claimed], dtype=bool)  # (n,)
+    named_right = np.array([name == label for name, label in zip(claimed, true, strict=True)], dtype=bool)
+    named_right &= has_known_name
+    right = named_right.copy()
+    both_new = np.flatnonzero(~of_known_class & ~has_known_name)
+    right[both_new] = is_correct(_number([true[i] for i in both_new]), _number([claimed[i] for i in both_new]))
+    return AccuracyByName(
+        _mean(right), _mean(right[of_known_class]), _mean(right[~of_known_class]), _mean(named_right[has_known_name])
+    )
+
+
+def _list_of(values: ArrayLike) -> list[Any]:
+    """Python's own values: NumPy would make text of the numbers in a mixed list."""
+    return values.tolist() if isinstance(values, np.ndarray) else list(values)  # type: ignore[arg-type]
+
+
+def _number(values: Sequence[Any]) -> Labels:
+    """0, 1, … for each distinct value, in the order in which they appear."""
+    place: dict[Any, int] = {}
+    return np.array([place.setdefault(value, len(place)) for value in values], dtype=np.int64)
 
 
 def clustering_accuracy_v1(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> Accuracy:
