@@ -1,7 +1,7 @@
 """How long exports of many images take: photos are drawn, not taken, and a run of them is made up, not trained.
 
-    python benchmarks/export.py                              # 10,000 JPEG files of about 100 kB: about 3 minutes
-    python benchmarks/export.py --images 1000 --folder /mnt/usb
+python benchmarks/export.py                              # 10,000 JPEG files of about 100 kB: about 3 minutes
+python benchmarks/export.py --images 1000 --folder /mnt/usb
 """
 
 import argparse

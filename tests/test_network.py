@@ -144,9 +144,7 @@ def at_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, typed: str) -
 
 
 @pytest.mark.parametrize(("answer", "outcome"), [("y", "asked the network"), ("n", NO_WORD), ("", NO_WORD)])
-def test_at_a_terminal_it_asks_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str, outcome: str
-) -> None:
+def test_at_a_terminal_it_asks_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str, outcome: str) -> None:
     terminal = at_a_terminal(monkeypatch, tmp_path, f"{answer}\n")
     for _ in range(2):  # the second time it knows
         with pytest.raises(NewkindsError, match=outcome):

@@ -96,9 +96,14 @@ def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[Path, Page]) -
 
 
 def test_a_page_that_loads_something_is_found_out() -> None:
-    page = Page('<link rel="stylesheet" href="//a.net/x.css"><script src="https://b.org/x.js"></script><a href="http://c">')
+    page = Page(
+        '<link rel="stylesheet" href="//a.net/x.css"><script src="https://b.org/x.js"></script><a href="http://c">'
+    )
     assert [bool(ELSEWHERE.match(what)) for what in page.loads] == [True, True]
-    assert of_style('@import "https://d/x.css"; a {background: url(http://e/x.png)}') == ["https://d/x.css", "http://e/x.png"]
+    assert of_style('@import "https://d/x.css"; a {background: url(http://e/x.png)}') == [
+        "https://d/x.css",
+        "http://e/x.png",
+    ]
 
 
 def test_every_link_leads_to_a_page_of_the_site_and_to_an_anchor_on_it(pages: dict[Path, Page]) -> None:

@@ -37,8 +37,7 @@ def relinked(text: str, was: Path, now: Path) -> str:
 def make_pages(app: Sphinx) -> None:
     """Write all pages that are not in the repository's docs folder."""
     of_root = {
-        page.name: relinked(file.read_text(encoding="utf-8"), was=ROOT, now=page.parent)
-        for file, page in SHOWN.items()
+        page.name: relinked(file.read_text(encoding="utf-8"), was=ROOT, now=page.parent) for file, page in SHOWN.items()
     }
     write_pages({**of_root, **verbs.verb_pages(), **reference.reference_pages()})
 

@@ -54,6 +54,7 @@ def test_every_window_can_be_drawn() -> None:
     corners = {int(v[0].min()) for v in preprocessing.random_views(resized, ["weak"] * 100, rng)}
     assert corners == {0, 1, 8, 9}
 
+
 # --- views that are changed more ---------------------------------------------------------------------------
 
 

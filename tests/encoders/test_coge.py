@@ -131,9 +131,7 @@ def paper_form(coge: CoGe, cls: list[float], x: list[list[float]]) -> tuple[list
     a = [[math.exp(score[i][m] / coge.temperature) / total[m] for m in m_all] for i in range(n)]
     smooth = []
     for i in range(n):
-        near = [
-            math.exp(-((i // GRID[1] - j // GRID[1]) ** 2) - (i % GRID[1] - j % GRID[1]) ** 2) for j in range(n)
-        ]
+        near = [math.exp(-((i // GRID[1] - j // GRID[1]) ** 2) - (i % GRID[1] - j % GRID[1]) ** 2) for j in range(n)]
         smooth.append([sum(near[j] * a[j][m] for j in range(n)) / sum(near) for m in m_all])
     column = [sum(smooth[i][m] for i in range(n)) for m in m_all]
     both = [[(a[i][m] + smooth[i][m] / column[m]) / 2 for m in m_all] for i in range(n)]

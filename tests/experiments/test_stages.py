@@ -100,9 +100,7 @@ def test_each_run_comes_once_and_after_what_it_needs() -> None:
         assert METHODS[method].starts_from is None or METHODS[METHODS[method].starts_from].trains
 
 
-def test_another_assigner_trains_nothing_again(
-    stages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_assigner_trains_nothing_again(stages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the run that its settings describe, made from the host's."""
     pim = Cell("creatures", "mugcd", "pim")
 

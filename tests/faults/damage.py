@@ -41,9 +41,7 @@ def damages(content: bytes, luck: random.Random, flips: int, tails: int) -> Iter
 
 def files_below(folder: Path) -> list[str]:
     """All files of a folder that hold something, by their place in it."""
-    return sorted(
-        str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file() and file.stat().st_size
-    )
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file() and file.stat().st_size)
 
 
 def restored(folder: Path, kept: Path) -> None:

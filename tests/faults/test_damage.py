@@ -81,9 +81,7 @@ def test_damaged_files_of_a_run(
     names = files_below(whole_run)
     assert len(names) >= 20, "a whole run has more kinds of files"
     luck, every = random.Random(part), readers(run, tmp_path)
-    cases = hit(
-        run, whole_run, names[part::4], every, capfd, luck=luck, flips=FLIPS, tails=TAILS, judged_by=judged_by
-    )
+    cases = hit(run, whole_run, names[part::4], every, capfd, luck=luck, flips=FLIPS, tails=TAILS, judged_by=judged_by)
     count_cases("flipped bits and lost tails in files of a run", cases)
 
 

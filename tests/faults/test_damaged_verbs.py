@@ -122,8 +122,12 @@ def place(whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 @pytest.mark.parametrize("make", [planned, tuned, *((trained, refined, benched, exported) if LONG else ())])
 def test_damaged_files_of_verbs(
-    make: Callable[[Place], Readers], place: Place, whole_run: Path, tmp_path: Path,
-    capfd: pytest.CaptureFixture[str], count_cases: Count,
+    make: Callable[[Place], Readers],
+    place: Place,
+    whole_run: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    count_cases: Count,
 ) -> None:
     readers = make(place)
     for read in readers.values():  # some write

@@ -43,7 +43,10 @@ def made(run: Path) -> list[str]:
 
 
 def test_edits_through_a_power_cut(
-    table_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+    table_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
     count_cases: Count,
 ) -> None:
     disk = ForgetfulDisk(table_run)

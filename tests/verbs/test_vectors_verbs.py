@@ -74,7 +74,7 @@ def test_a_plan_compares_frozen_vectors_and_an_adapter_and_leaves_a_complete_run
     page = (run / "report.html").read_text()
     assert 'title="row-00000"' in page
     assert "could not be read" not in page
-    assert "class=\"glance\"" not in page  # squares without pictures
+    assert 'class="glance"' not in page  # squares without pictures
     assert "ready-made vectors of 10 numbers" in page
 
 

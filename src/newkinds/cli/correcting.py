@@ -81,7 +81,7 @@ def _pair(text: str, names: set[str]) -> tuple[str, str]:
     """OLD=NEW, where either may hold a "=": OLD ends where it is the name of a category."""
     places = [place for place, letter in enumerate(text) if letter == "="]
     if not places:
-        raise NewkindsError(f"{text}: write OLD=NEW, e.g. new-06=\"shiba inu\".")
+        raise NewkindsError(f'{text}: write OLD=NEW, e.g. new-06="shiba inu".')
     place = next((place for place in places if text[:place] in names), places[0])
     return text[:place], text[place + 1 :]
 

@@ -19,9 +19,7 @@ class LoRA(Tuning):
     In the last `blocks` blocks; those before can be cached. Usually with `--set backbone.train_blocks=0`.
     """
 
-    def __init__(
-        self, anatomy: Anatomy, /, rank: Count = 8, scale: Positive = 1.0, blocks: Count | None = 4
-    ) -> None:
+    def __init__(self, anatomy: Anatomy, /, rank: Count = 8, scale: Positive = 1.0, blocks: Count | None = 4) -> None:
         super().__init__(anatomy)
         require_vit("lora", anatomy)
         self.first, self.scale = last_blocks(anatomy, blocks), scale
