@@ -13,8 +13,9 @@ from newkinds.discovery.figures.fields import field_overlays
 from newkinds.discovery.marks import MEANINGS
 from newkinds.discovery.report import ByHand, CategoryRow, FieldPictures, LogLine, MaybeOne, Page, Shown
 from newkinds.discovery.report.charts import curve, dots
-from newkinds.discovery.report.evidence import Bin, Calibration, Candidate, Finding, Judged, JudgedRow, Plan
+from newkinds.discovery.report.evidence import Judged, JudgedRow
 from newkinds.discovery.report.sheets import Tile, draw_sheets
+from newkinds.runs.records import CandidateScore, Finding, PlanRecord, Reliability, ReliabilityBin, Stage
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -132,8 +133,8 @@ def a_page(names: list[str] | None = None, **changes: Any) -> Page:
     field = np.random.default_rng(0).dirichlet(np.ones(6), size=4)
     counted = Count(12, [(k, 1 / k) for k in range(5, 30)], first, 4, first, 9, 15, 0.9, "sure", {first: 3}, first)
     candidates = [
-        Candidate(first, first, 0.6, 0.7, 0.5, 0.01, 75, first, True),
-        Candidate("frozen", "", None, None, None, None, None, "not tried", False),
+        CandidateScore(first, first, {first: first}, True, [0.59, 0.61], 0.7, 0.5, 75, first),
+        CandidateScore("frozen", state="not tried"),
     ]
     settings: dict[str, Any] = {
         "title": first,
@@ -148,11 +149,14 @@ def a_page(names: list[str] | None = None, **changes: Any) -> Page:
         "pairs": [MaybeOne(first, names[-1], 0.7)],
         "doubts": [images[0][1]],
         "outliers": [images[0][7]],
-        "findings": [(Finding(first, first, first), images[0][2]), (Finding("", "imbalance", "unequal"), None)],
+        "findings": [
+            (Finding(first, first, 1.0, first), images[0][2]),
+            (Finding("", "imbalance", None, "unequal"), None),
+        ],
         "count": counted,
         "curve": curve(counted),
-        "plan": Plan(first, first, first, candidates, [(first, 3.2)], 3600, 2),
-        "calibration": Calibration([Bin(0.8, 0.9, 20, 0.85, 0.8)], 0.05, 20, first),
+        "plan": PlanRecord(first, first, first, 2, 3600, candidates=candidates, stages=[Stage(first, 3.2)]),
+        "reliability": Reliability([ReliabilityBin(0.8, 0.9, 20, 0.85, 0.8)], 20, first, 0.05),
         "comparison": a_comparison(),
         "fields": FieldPictures(names, field_overlays([squares()] * len(names), [field] * len(names), (2, 2))),
         "run": first,

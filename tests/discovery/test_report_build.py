@@ -11,21 +11,21 @@ import pytest
 from newkinds.discovery.finished import load
 from newkinds.discovery.report import Page, pictures, render
 from newkinds.discovery.report.build import page_of
-from newkinds.discovery.report.evidence import read_calibration, read_findings, read_number, read_plan
+from newkinds.discovery.report.evidence import read_number
 from newkinds.errors import NewkindsError
 from newkinds.runs.directory import RunDirectory
+from newkinds.runs.records import Findings, PlanRecord, Reliability
 from newkinds.runs.run import Run
 from pages import Document
 
 PLAN = {
     "chosen": "adapter", "why": "it is better", "rule": "the best wins", "budget_seconds": 600, "splits": 3,
     "candidates": [
-        {"name": "frozen", "settings": {}, "score": 0.5, "old": 0.6, "new": 0.4, "error": 0.01, "seconds": 2,
+        {"name": "frozen", "settings": {}, "scores": [0.49, 0.51], "old": 0.6, "new": 0.4, "seconds": 2,
          "state": "judged"},
-        {"name": "adapter", "settings": {"train": {"epochs": 3}}, "score": 0.7, "old": 0.7, "new": 0.7, "error": None,
+        {"name": "adapter", "settings": {"train": {"epochs": 3}}, "scores": [0.7], "old": 0.7, "new": 0.7,
          "seconds": 95, "state": "judged"},
-        {"name": "slow", "settings": {}, "score": None, "old": None, "new": None, "error": None, "seconds": None,
-         "state": "not tried: no time"},
+        {"name": "slow", "settings": {}, "scores": [], "old": None, "new": None, "state": "not tried: no time"},
     ],
     "stages": [{"name": "embedding", "seconds": 7261}],
 }  # fmt: skip
@@ -34,7 +34,6 @@ INTERVAL = {"low": 3, "high": 6, "level": 0.9, "sure": "fairly sure", "votes": {
 CALIBRATION = {
     "bins": [
         {"low": 0.8, "high": 0.9, "images": 12, "confidence": 0.85, "correct": 0.75},
-        {"low": 0.9, "high": 1.0, "images": 0, "confidence": None, "correct": None},
     ],
     "error": 0.1, "images": 12, "note": "by temperature",
 }  # fmt: skip
@@ -132,13 +131,13 @@ def test_a_count_without_an_interval_and_one_made_later(run: Path) -> None:
 @pytest.mark.parametrize(
     ("read", "name", "content"),
     [
-        (read_plan, "plan.json", "[]"),
-        (read_plan, "plan.json", '{"chosen": "x", "candidates": [1]}'),
-        (read_plan, "plan.json", "{"),
+        (PlanRecord.find, "plan.json", "[]"),
+        (PlanRecord.find, "plan.json", '{"chosen": "x", "candidates": [1]}'),
+        (PlanRecord.find, "plan.json", "{"),
         (read_number, "k_auto.json", '{"answer": "many"}'),
         (read_number, "count.json", "3"),
-        (read_calibration, "calibration.json", '{"bins": 3}'),
-        (read_findings, "check.csv", "path\na.png\n"),
+        (Reliability.find, "calibration.json", '{"bins": 3}'),
+        (Findings.read, "check.csv", "path\na.png\n"),
     ],
 )
 def test_what_is_damaged_is_named(tmp_path: Path, read: Callable[[Run], object], name: str, content: str) -> None:

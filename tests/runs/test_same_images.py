@@ -17,7 +17,8 @@ from conftest import save_image
 from newkinds.data import load_table
 from newkinds.data.table import DATASETS, Table, readable
 from newkinds.errors import NewkindsError
-from newkinds.runs.protocol import IMAGES, earlier_images, require_same_images
+from newkinds.runs.directory import IMAGES
+from newkinds.runs.protocol import earlier_images, require_same_images
 from newkinds.runs.run import Run
 
 SETTINGS = {"train": {"epochs": 2, "batch_size": 8, "workers": 0}, "backbone": {"image_size": 32}}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..runs.directory import RunDirectory
+from ..runs.records import Reliability
 from ..text import percent, text_table, visible
 from .categories import Discovery
 from .described import Described
@@ -80,15 +81,13 @@ def _limits(run: RunDirectory, discovery: Discovery | None) -> Iterator[str]:
         "them: strangers that look quite different are nearly always told in this way, near ones (another species of "
         "the same genus) rarely."
     )
-    from .report.evidence import read_calibration  # with it jinja2 is imported
-
-    calibration = read_calibration(run)
-    if calibration is None:
+    reliability = Reliability.find(run)
+    if reliability is None:
         yield "Confidence is not calibrated: it is the share of a softmax, and says little about how often it is right."
     else:
-        error = "" if calibration.error is None else f" It is off by {percent(calibration.error)} points on average."
-        images = f" ({calibration.images:,} images.)" if calibration.images else ""
-        yield f"{_cell(calibration.note)}{images}{error}"
+        error = "" if reliability.error is None else f" It is off by {percent(reliability.error)} points on average."
+        images = f" ({reliability.images:,} images.)" if reliability.images else ""
+        yield f"{_cell(reliability.note)}{images}{error}"
     yield (
         "New categories were found by what images look like, without anybody's word on what belongs together: they may "
         "be finer or coarser than a person would have them, and their number is an estimate or was given."

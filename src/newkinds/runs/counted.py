@@ -6,9 +6,9 @@ from typing import Any
 
 from ..counted import Count, plot
 from ..errors import NewkindsError
-from .directory import RunDirectory
+from .directory import K_AUTO, RunDirectory
 
-K_AUTO = "k_auto"  # .json and .png: the estimate behind `--k auto`
+__all__ = ["K_AUTO", "read_count", "write_count"]
 LATER_KEYS: dict[str, Callable[[Any], Any]] = {  # of a count that is written; older files have none of them
     "low": int, "high": int, "level": float, "sure": str, "caution": str,
     "votes": lambda votes: {str(part): int(k) for part, k in votes.items()},

@@ -4,18 +4,57 @@ Nothing here needs torch: tables, edits and reports of a finished run are read w
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..errors import NewkindsError
-from ..files import append_line, checksum, csv_cells, csv_text, encoded, json_text, make_folder, stamp_of, write_whole
+from ..files import (
+    append_line,
+    checksum,
+    csv_cells,
+    csv_text,
+    encoded,
+    json_text,
+    make_folder,
+    remove,
+    stamp_of,
+    sync_folder,
+    sync_tree,
+    temporary_of,
+    write_whole,
+)
 
 CHECKSUMS = "checksums.txt"
 EDITS = "edits.jsonl"  # what people corrected; every line has a checksum of its own
+EDITS_COUNT = "edits.count"  # how many of them were on the disk
 EDITABLE = ("categories.json", "recipe.yaml")  # people may change names and settings in them
+EARLIER = "earlier"  # the folder of results that others have replaced
+IMAGES = "images.csv"  # what each image showed when the run started
+CORRECTIONS = "corrections.csv"  # of a refined run: every image as people saw it
+K_AUTO = "k_auto"  # .json and .png: the estimate behind `--k auto`
+
+# what is about one assignment of the images, and of no use after another; without the first there is no answer
+ANSWER = (
+    "assignments.csv",
+    "evaluation.json",
+    "count.json",
+    "count.png",
+    "count_published.json",
+    "count_published.png",
+)
+# how a run was trained and embedded
+TRAINING = ("metrics.jsonl", "timing.json")
+# what stays true of a run, whatever becomes of its answer
+BEGINNING = (IMAGES, CORRECTIONS, "protocol.json", *TRAINING, "skipped.csv", f"{K_AUTO}.json", f"{K_AUTO}.png")
+# what a model is: the last file names the settings that it fits
+MODEL = ("calibration.json", "model.safetensors", "config.yaml")
+# files that are only ever replaced whole, and large: an earlier result shares them by links
+LINKED = (".safetensors", ".pt")
 
 # what every version has written to protocol.json
 PROTOCOL_KEYS = ("images", "labelled", "known_classes", "split", "weights", "versions", "device", "date")
@@ -66,6 +105,62 @@ class RunDirectory:
         """What the run consists of; other files may lie in its folder."""
         names = ("config.yaml", "model.safetensors", "assignments.csv", CHECKSUMS, EDITS, *EDITABLE, *self._checksums())
         return list(map(self.path, names))
+
+    # -- one answer after another ---------------------------------------------------------------------------
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the images have been assigned."""
+        return self.path(ANSWER[0]).is_file()
+
+    def forget_answer(self) -> None:
+        """Delete what is about an assignment that another one is going to replace."""
+        for name in ANSWER:
+            self.path(name).unlink(missing_ok=True)
+
+    def copy_from(self, other: "RunDirectory", names: Iterable[str] = BEGINNING) -> None:
+        """Copy those of the files that the other run has; each is verified before."""
+        for name in names:
+            if other.path(name).is_file():
+                self.write(name, other.verified(name).read_bytes())
+
+    def take_over(self, other: "RunDirectory") -> None:
+        """Put the model of another run in the place of this one's. What was answered before is no longer there."""
+        self.forget_answer()
+        self.copy_from(other, (*MODEL, *BEGINNING))
+        self.path("categories.json").unlink(missing_ok=True)  # its names are those of other categories
+
+    def archive(self) -> Path:
+        """Keep the present result as a run directory of its own, in `earlier/1`, `earlier/2` …; where that is.
+
+        It can be read, shown and corrected like any other. Large files take no room until they are replaced here.
+        """
+        if not self.is_answered:
+            raise NewkindsError(f"{self.folder} has no result yet that could be kept.")
+        earlier = make_folder(self.path(EARLIER))
+        numbers = [int(entry.name) for entry in earlier.iterdir() if entry.name.isascii() and entry.name.isdecimal()]
+        target = earlier / str(max(numbers, default=0) + 1)
+        building = temporary_of(target)
+        try:
+            for file in self._present_files():
+                _keep(file, building / file.relative_to(self.folder))
+            sync_tree(building)
+            os.rename(building, target)
+        except OSError as error:
+            raise NewkindsError(f"cannot keep the earlier result in {target}: {error.strerror or error}.") from error
+        finally:
+            remove(building)
+        sync_folder(earlier)
+        return target
+
+    def _present_files(self) -> list[Path]:
+        """Those of the run's own files that are there. The count of edits comes before the edits: others may be
+        adding, and a count of more than there are would be a warning."""
+        known = [self.path(EDITS_COUNT), *self.own_files()]
+        inside = [file for file in known if ".." not in file.parts and file.is_relative_to(self.folder)]
+        return [file for file in dict.fromkeys(inside) if file.is_file()]
+
+    # -- reading and writing --------------------------------------------------------------------------------
 
     def _checksums(self) -> dict[str, set[str]]:
         """Those of each file that was ever written here."""
@@ -165,6 +260,19 @@ class RunDirectory:
                 f"cannot read {self.path(name)} ({error}): restore it from a copy, or delete it and rerun the command "
                 "that made the run."
             ) from None
+
+
+def _keep(file: Path, target: Path) -> None:
+    """A file under a second name, or a copy if it may be changed in place or cannot be linked."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if file.suffix in LINKED:
+        try:
+            os.link(os.path.realpath(file), target)
+        except OSError:  # another disk, or one without links
+            pass
+        else:
+            return
+    shutil.copy2(file, target)
 
 
 @cache  # once in a process

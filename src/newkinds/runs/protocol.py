@@ -24,11 +24,10 @@ from ..files import checksum
 from ..methods import METHODS
 from ..settings import settings_of
 from .config import LAST_BLOCKS, NO_START, OWN, Config, TrainConfig
-from .counted import K_AUTO
+from .directory import IMAGES, K_AUTO
 from .run import Run
 
 PACKAGES = ("torch", "timm", "scikit-learn", "numpy")
-IMAGES = "images.csv"  # what each image showed when the run started
 METRIC = "clustering accuracy, one Hungarian match over all images of the evaluated set (v2)"
 SELECTION = "last epoch; nothing is chosen by test labels"
 

@@ -20,6 +20,7 @@ from ..errors import NewkindsError
 from ..methods.base import Embed, Progress
 from ..methods.schedules import cosine_lr
 from ..runs.config import TrainConfig
+from ..runs.records import Reliability
 from ..runs.run import Run
 from .cache import TokenCache
 from .device import MixedPrecision, choose_device, choose_workers
@@ -166,7 +167,7 @@ def _finished(model: Model, table: Table, config: TrainConfig, run: Run, store: 
     find_categories(model, table, config, store, calibrate=True)
     for part, note in model.found().items():
         say(f"{part}: {note}")
-    run.write_json("calibration.json", model.calibration.record)
+    Reliability.of_json(model.calibration.record).write(run)
     run.write(run.model_file.name, model.as_safetensors())
     return model.eval()
 

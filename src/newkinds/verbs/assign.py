@@ -17,8 +17,8 @@ from ..discovery.kinds import category_names
 from ..discovery.stored import read_names
 from ..errors import NewkindsError
 from ..runs.config import OWN, resolve
-from ..runs.counted import K_AUTO
-from ..runs.protocol import IMAGES, earlier_images, require_same_images
+from ..runs.directory import IMAGES, K_AUTO
+from ..runs.protocol import earlier_images, require_same_images
 from ..runs.run import Run
 from ..training.device import choose_device
 from ..training.embedding import Embedded

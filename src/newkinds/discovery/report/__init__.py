@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
+from typing import Any
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -18,11 +19,13 @@ from PIL import Image
 
 from ...comparison import Comparison
 from ...counted import Count, how_sure
+from ...runs.records import Finding, PlanRecord, Reliability
+from ...settings import flat
 from ...text import duration
 from ..figures.fields import FieldOverlays
 from ..marks import Mark
 from .charts import CHART_HEIGHT, CHART_WIDTH, MAP_HEIGHT, MAP_WIDTH, Curve, Dots
-from .evidence import Calibration, Finding, Judged, Plan
+from .evidence import Judged
 from .sheets import Sheet, Tile
 
 FIELD_SIDE = 224  # px of the pictures of primitive fields
@@ -133,8 +136,8 @@ class Page:
     judged: Judged | None = None
     count: Count | None = None
     curve: Curve | None = None
-    plan: Plan | None = None
-    calibration: Calibration | None = None
+    plan: PlanRecord | None = None
+    reliability: Reliability | None = None
     comparison: Comparison | None = None
     fields: FieldPictures | None = None
     skipped: list[tuple[str, str]] = field(default_factory=list)  # path, reason
@@ -159,6 +162,7 @@ def render(page: Page) -> str:
         percent=_percent,
         duration=_duration,
         how_sure=how_sure,
+        settings_text=_settings_text,
     )
     new = [row for row in page.categories if row.is_new]
     kinds = {"new": new, "known": [row for row in page.categories if not row.is_new]}
@@ -220,6 +224,10 @@ def _percent(fraction: float | None, decimals: int = 0) -> str:
 
 def _duration(seconds: float | None) -> str:
     return "–" if seconds is None else duration(seconds)
+
+
+def _settings_text(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in flat(settings).items())
 
 
 def _writable(html: str) -> str:

@@ -16,6 +16,7 @@ from ...data.images import BadImage
 from ...data.table import Table
 from ...errors import NewkindsError
 from ...runs.directory import RunDirectory
+from ...runs.records import Findings, PlanRecord, Reliability
 from ..card import run_card
 from ..categories import Discovery
 from ..described import Described, read_described
@@ -29,7 +30,7 @@ from ..split import read_embedding
 from . import LIMITS, CategoryRow, FieldPictures, MaybeOne, Page, render
 from .charts import curve, dots
 from .corrected import by_hand, histories, positions, present_labels
-from .evidence import read_calibration, read_findings, read_judged, read_number, read_plan
+from .evidence import read_judged, read_number
 from .pictures import MOST_WANTED, Pictures
 
 PAGE, CARD = "report.html", "README.md"
@@ -53,7 +54,7 @@ def page_of(run: RunDirectory, images: str | Path | None = None) -> Page:
     position = np.array(positions(categories, members), dtype=np.int64)  # (n,)
     kept = np.flatnonzero(position != JUNK)
     relations = relate(read_embedding(run, len(members))[kept], position[kept], len(categories), len(discovery.known))
-    findings = read_findings(run)
+    findings = Findings.read(run)
     wanted = {finding.path for finding in findings[:MOST_WANTED]}
     labels = present_labels(discovery, described.known)
     pictures = Pictures(members, position, len(categories), labels, table, wanted)
@@ -98,8 +99,8 @@ def page_of(run: RunDirectory, images: str | Path | None = None) -> Page:
         judged=read_judged(run, discovery),
         count=counted,
         curve=None if counted is None else curve(counted),
-        plan=read_plan(run),
-        calibration=read_calibration(run),
+        plan=PlanRecord.find(run),
+        reliability=Reliability.find(run),
         comparison=Comparison(rows=[], protocol=described.protocol),
         fields=_field_pictures(described, discovery),
         skipped=[(s.path, s.reason) for s in discovery.skipped],
