@@ -118,7 +118,7 @@ def test_an_organizer_starts_once(table: Table, caches: Path, tmp_path: Path, ki
         if name == "resumed":
             with killed_after_an_epoch():
                 fit(build_model(config, table.known, 4), table, config.train, run)
-        states[name] = fit(build_model(config, table.known, 4), table, config.train, run).state_dict()
+        states[name] = fit(build_model(config, table.known, 4), table, config.train, run).model.state_dict()
     for name, value in states["whole"].items():
         assert torch.equal(states["resumed"][name], value), name
 

@@ -88,6 +88,6 @@ def test_a_killed_run_ends_as_an_uninterrupted_one(
         if name == "resumed":
             with killed_after_an_epoch():
                 fit(model_of(config), table, config.train, run)
-        states[name] = fit(model_of(config), table, config.train, run).state_dict()
+        states[name] = fit(model_of(config), table, config.train, run).model.state_dict()
     for name, value in states["whole"].items():
         assert torch.equal(states["resumed"][name], value), name

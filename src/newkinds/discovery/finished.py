@@ -1,6 +1,5 @@
 """Using a finished run: on the images it was trained on, and on images it has never seen."""
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -127,26 +126,29 @@ class LoadedRun:
             return self.model.embedding(features.to(self.model.device)).float().cpu().numpy()
 
     def discover(self, table: Table, cache: TokenCache | None = None, page: bool = True) -> Discovery:
-        """Assign the images the run was trained on, and write all it shows: features, tables, page and card."""
+        """Embed and assign the images the run was trained on, and write all it shows."""
         return self.show(table, self.embed(table, cache), page)
 
     def embed(self, table: Table, cache: TokenCache | None = None) -> Embedded:
-        """The features of all images, which are kept."""
-        started = time.perf_counter()
-        embedded = embed(self.model.encoder, table, self.model.device, cache=cache)
-        self.run.write_json("timing.json", {"embedding_seconds": time.perf_counter() - started, "images": len(table)})
+        """The features of all images."""
+        return embed(self.model.encoder, table, self.model.device, cache=cache)
+
+    def _keep_features(self, embedded: Embedded) -> None:
+        if embedded.seconds:
+            timing = {"embedding_seconds": embedded.seconds, "images": len(embedded.rows)}
+            self.run.write_json("timing.json", timing)
         self.run.write("features.safetensors", save({"features": embedded.features}))
-        return embedded
 
     def show(
         self, table: Table, embedded: Embedded, page: bool = True, correct: Callable[[Discovery], None] | None = None
     ) -> Discovery:
-        """Assign embedded images, and write tables, page and card; the page may be left out.
+        """Assign embedded images, and write features, tables, page and card; the page may be left out.
 
         `correct`: enters what people have decided before, so that nobody ever sees it undone.
         """
         from .report.build import write_card, write_page  # jinja2 is needed here only
 
+        self._keep_features(embedded)
         assignment = self.model.assign(embedded.features)
         found = gather(self.run, table, embedded, assignment, self.names, len(self.model.known))
         self._keep_embedding(embedded.features)

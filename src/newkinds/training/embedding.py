@@ -1,5 +1,6 @@
 """Features of all images of a table, all details batch by batch, and the fields and attention of a few."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -29,6 +30,12 @@ class Embedded:
     features: Tensor  # (n, D) float32 on the CPU
     rows: list[int]  # which rows of the table they are
     skipped: list[Skipped]  # the others, with the reason
+    seconds: float = 0.0  # that it took; 0: they were there already
+
+    @classmethod
+    def of_all(cls, features: Tensor) -> "Embedded":
+        """Features (n, D) of all images of a table, known from before."""
+        return cls(features, list(range(len(features))), [])
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,7 @@ def embed(
 
     With a cache that holds them, the images themselves are not read again.
     """
+    started = time.perf_counter()
     encoder.to(device).eval()
     done: list[tuple[Tensor, list[int], list[Skipped]]] = []  # for each batch: its features, rows and skipped images
     rows: list[int] = []
@@ -85,7 +93,12 @@ def embed(
             skipped.clear()
     every = world().in_turn(collected(done))
     features = torch.cat([torch.empty(0, encoder.dim), *(some for some, _, _ in every)])
-    return Embedded(features, [row for _, some, _ in every for row in some], [s for _, _, some in every for s in some])
+    return Embedded(
+        features,
+        [row for _, some, _ in every for row in some],
+        [image for _, _, some in every for image in some],
+        time.perf_counter() - started,
+    )
 
 
 @torch.inference_mode()

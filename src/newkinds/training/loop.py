@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import signature
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -25,48 +25,69 @@ from ..runs.run import Run
 from .cache import TokenCache
 from .device import MixedPrecision, choose_device, choose_workers
 from .distributed import agreed, alone, collected, from_first, kept, shared, world
-from .embedding import embed, sample_of_tokens
+from .embedding import Embedded, embed, sample_of_tokens
 from .model import Model
 from .optimizers import Optimizers, build_optimizer, describe_groups, has_gradients, parameter_groups
 from .slots import with_slots
 from .teacher import Teacher
 
+PACE_STEPS = 5  # by which the pace of a training is measured, after the first one, which allots memory
+
 Evaluator = Callable[[Model], dict[str, float | None]]
+Pace = Callable[[float], str]  # seconds a step takes → why that is too slow, or nothing
 _evaluate: Evaluator | None = None  # see `watching`
+_pace: Pace | None = None
+
+
+class TooSlow(NewkindsError):
+    """A training that would not be finished in time, found out after a few steps."""
+
+
+class Fitted(NamedTuple):
+    """A trained model, and the features of its images by which its categories were found."""
+
+    model: Model
+    embedded: Embedded
 
 
 def fit(
     model: Model,
     table: Table,
     config: TrainConfig,
-    run: Run,
+    run: Run | None = None,
     evaluate: Evaluator | None = None,
     cache: TokenCache | None = None,
-) -> Model:
+    embedded: Embedded | None = None,
+    pace: Pace | None = None,
+) -> Fitted:
     """Train `model` on `table`, epoch by epoch into `run`; continues where an earlier call stopped.
 
     On the CPU the result is the same, bit for bit, however often the process was killed in between:
     an epoch's randomness depends on the seed and the epoch's number alone. Several processes give it to rounding.
+    Without a run nothing is written. `embedded`: the features of the images, if they are known already and nothing
+    trains. `pace` is asked after a few steps whether they are too slow, which ends the training (`TooSlow`).
     """
-    with watching(evaluate):
+    with watching(evaluate, pace):
         store = train_epochs(model, table, config, run, cache)
-    return _finished(model, table, config, run, store)
+    return _finish(model, table, config, run, store, None if config.epochs else embedded)
 
 
 @contextmanager
-def watching(evaluate: Evaluator | None) -> Iterator[None]:
-    """While it is open, this looks at the model every `train.eval_every` epochs; only in the first process."""
-    global _evaluate
-    before, _evaluate = _evaluate, evaluate
+def watching(evaluate: Evaluator | None, pace: Pace | None = None) -> Iterator[None]:
+    """While it is open, these look at the model every `train.eval_every` epochs, and at the pace of its training; only
+    in the first process."""
+    global _evaluate, _pace
+    before = _evaluate, _pace
+    _evaluate, _pace = evaluate, pace
     try:
         yield
     finally:
-        _evaluate = before
+        _evaluate, _pace = before
 
 
 @shared
 def train_epochs(
-    model: Model, table: Table, config: TrainConfig, run: Run, cache: TokenCache | None
+    model: Model, table: Table, config: TrainConfig, run: Run | None, cache: TokenCache | None
 ) -> ViewStore | None:
     """All epochs that are missing; returns the views that were trained on, if they are stored."""
     device = choose_device(config.device)
@@ -76,7 +97,7 @@ def train_epochs(
     for line in describe_groups(groups, config.lr):
         say(f"training {line}")
     looks = model.encoder.organizer.starts_from_tokens and not model.begins_organized
-    if looks and not from_first(run.state_file.is_file()):
+    if looks and not from_first(run is not None and run.state_file.is_file()):
         with agreed(), torch.random.fork_rng(devices=[]):
             seed = seed_for("start of the organizer", config.seed)
             torch.default_generator.manual_seed(seed)
@@ -86,7 +107,7 @@ def train_epochs(
     if not config.epochs:
         say("nothing is trained (train.epochs=0): categories are found in the backbone's features")
         with alone() as mine:
-            if mine:
+            if mine and run is not None:
                 run.write_metrics([])
         return store
     if model.method.teacher_momentum(Progress(0, config.epochs)) is not None:
@@ -96,7 +117,7 @@ def train_epochs(
     batches = batches_of(model, table, config, device, store)
     warmup = config.organizer_warmup * len(batches)  # steps
     with agreed():
-        rows = run.metrics()[:first_epoch] if world().first else []
+        rows = run.metrics()[:first_epoch] if run is not None and world().first else []
     replica = replicated(model)
     with (
         kept(model, model.encoder, table, store, batches),
@@ -113,13 +134,17 @@ def train_epochs(
             _share_gathered(model)
             model.train()
             sums: dict[str, torch.Tensor] = defaultdict(lambda: torch.zeros((), device=device))
+            paced_from = time.perf_counter()
             for number, batch in enumerate(batches(epoch)):
+                if number == 1:
+                    paced_from = time.perf_counter()
                 on_device = batch.to(device)
                 if (taken := epoch * len(batches) + number + 1) <= warmup:
                     optimizer.set_lr(lr, organizer=taken / warmup)
                 progress = Progress(epoch, config.epochs, number, len(batches))
                 for name, value in step(model, on_device, progress, optimizer, replica).items():
                     sums[name] += value
+                _require_pace(epoch - first_epoch, number, paced_from)
                 bar.advance(note=f"epoch {epoch + 1}/{config.epochs}")
             means = {name: value.item() / len(batches) for name, value in sums.items()}
             last = epoch + 1 == config.epochs  # no further step would show that the last one went wrong
@@ -127,7 +152,8 @@ def train_epochs(
             if not all(collected(sound)):
                 raise NewkindsError(
                     f"training diverged in epoch {epoch + 1} (loss {means['loss']:.3g}): lower the learning rate "
-                    f"(train.lr is {config.lr}). The epochs before are kept in {run.folder}."
+                    f"(train.lr is {config.lr})."
+                    + ("" if run is None else f" The epochs before are kept in {run.folder}.")
                 )
             with alone() as mine:
                 if mine:
@@ -139,11 +165,28 @@ def train_epochs(
                     row["seconds"] = round(time.perf_counter() - started, 3)
                     rows.append(row)
                     _report(row, config.epochs)
-                    run.write_metrics(rows)
-                    scaler = model.precision.scaler.state_dict()
-                    state = {"model": model.changing_state(), "optimizer": optimizer.state_dict(), "scaler": scaler}
-                    run.save_state({"epochs_done": epoch + 1, **state})
+                    if run is not None:
+                        _save(run, rows, model, optimizer, epoch + 1)
     return store
+
+
+def _save(run: Run, rows: list[dict[str, Any]], model: Model, optimizer: Optimizers, epochs_done: int) -> None:
+    """Keep what the epochs so far have made, so that the training can be resumed."""
+    run.write_metrics(rows)
+    state = {
+        "model": model.changing_state(),
+        "optimizer": optimizer.state_dict(),
+        "scaler": model.precision.scaler.state_dict(),
+    }
+    run.save_state({"epochs_done": epochs_done, **state})
+
+
+def _require_pace(epochs: int, number: int, started: float) -> None:
+    """After a few steps of the first epoch, ask whether they are too slow; all processes hear the first one's answer."""
+    if epochs == 0 and number == PACE_STEPS:
+        seconds = (time.perf_counter() - started) / PACE_STEPS
+        if why := from_first("" if _pace is None else _pace(seconds)):
+            raise TooSlow(why)
 
 
 def _share_gathered(model: Model) -> None:
@@ -160,16 +203,23 @@ def _share_gathered(model: Model) -> None:
     torch.set_rng_state(state)
 
 
-def _finished(model: Model, table: Table, config: TrainConfig, run: Run, store: ViewStore | None) -> Model:
+def _finish(
+    model: Model, table: Table, config: TrainConfig, run: Run | None, store: ViewStore | None, embedded: Embedded | None
+) -> Fitted:
     if model.teacher is not None and model.method.teacher_answers:
         model.teacher.change_places()
     model.teacher = None
-    find_categories(model, table, config, store, calibrate=True)
-    for part, note in model.found().items():
-        say(f"{part}: {note}")
-    Reliability.of_json(model.calibration.record).write(run)
-    run.write(run.model_file.name, model.as_safetensors())
-    return model.eval()
+    if embedded is None:
+        embedded = embed_training_images(model, table, config, store)
+    labels = torch.from_numpy(table.targets)
+    model.find_categories(embedded.features, labels, config.seed)
+    model.calibrate(embedded.features, labels, config.seed)
+    if run is not None:
+        for part, note in model.found().items():
+            say(f"{part}: {note}")
+        Reliability.of_json(model.calibration.record).write(run)
+        run.write(run.model_file.name, model.as_safetensors())
+    return Fitted(model.eval(), embedded)
 
 
 def batches_of(
@@ -184,19 +234,20 @@ def batches_of(
     return TrainingBatches(table, preprocessing, config.batch_size, config.seed, workers, *of_epoch)
 
 
-def find_categories(
-    model: Model, table: Table, config: TrainConfig, store: ViewStore | None, calibrate: bool = False
-) -> None:
-    """Let whitening and assigner be fitted to the training images as they are now, and their confidence calibrated."""
-    if not calibrate and model.whitening is None and model.chosen_assigner.learnt:
+def find_categories(model: Model, table: Table, config: TrainConfig, store: ViewStore | None) -> None:
+    """Let whitening and assigner be fitted to the training images as they are now."""
+    if model.whitening is None and model.chosen_assigner.learnt:
         return  # nothing would look at the features
+    embedded = embed_training_images(model, table, config, store)
+    model.find_categories(embedded.features, torch.from_numpy(table.targets), config.seed)
+
+
+def embed_training_images(model: Model, table: Table, config: TrainConfig, store: ViewStore | None) -> Embedded:
+    """The features of all images, of which none may have become unreadable."""
     embedded = embed(model.encoder, table, model.device, config.batch_size, config.workers, store)
     if embedded.skipped:
         raise no_longer_readable(embedded.skipped[0])
-    labels = torch.from_numpy(table.targets)
-    model.find_categories(embedded.features, labels, config.seed)
-    if calibrate:
-        model.calibrate(embedded.features, labels, config.seed)
+    return embedded
 
 
 def gatherer(model: Model, table: Table, batches: TrainingBatches | StoredBatches, epoch: int) -> Embed:
@@ -313,8 +364,10 @@ def _sound(model: Model, batch: Batch | None) -> bool:
     return all(bool(torch.isfinite(value).all()) for value in values)
 
 
-def _restore(model: Model, optimizer: Optimizers, run: Run) -> int:
+def _restore(model: Model, optimizer: Optimizers, run: Run | None) -> int:
     """Load the last complete epoch, if there is one; the number of epochs done."""
+    if run is None:
+        return 0
     with agreed():
         state = run.load_state() if world().first else None
     state = from_first(state)

@@ -127,7 +127,7 @@ class Continuation:
             start.write(start.model_file.name, self.begun(taught).as_safetensors())
         known = self.table.known
         labels = [None if label < 0 else known[label] for label in taught.labels]
-        loaded, cache = train_on(replace(self.table, labels=labels), self._config(start), inner)
+        loaded, cache, _ = train_on(replace(self.table, labels=labels), self._config(start), inner)
         say(f"embedding the images by what was trained ({name})")
         features = embed(loaded.model.encoder, self.table, loaded.model.device, cache=cache).features
         with torch.no_grad():

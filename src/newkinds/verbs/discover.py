@@ -46,8 +46,7 @@ def discover(
         if config.k is None and table.categories is None:
             config = replace(config, k="auto")
         config, counted = with_k(config, table, run)
-        loaded, cache = train_on(table, config, run, counted)
-        return loaded.discover(table, cache, page)
+        return train_on(table, config, run, counted).show(table, page)
     plan = Plan(layers, run, budget)
     plan.look()
     plan.embed()

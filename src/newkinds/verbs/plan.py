@@ -142,7 +142,7 @@ class Plan:
         with self._stage("first answer"):
             self.keep()  # first: what is in the folder is then known to be planned
             config = self._config(self.frozen.settings)
-            loaded, _ = train_on(self.table, config, self.run, self.counted, cache=self.cache)
+            loaded = train_on(self.table, config, self.run, self.counted, cache=self.cache).loaded
             self._shown(loaded)
             self.shown = True
         say(f"a first complete answer is in {self.run.folder} after {duration(self.spent)}")
@@ -193,7 +193,7 @@ class Plan:
             inner = Run(self.run.path("plan") / "chosen")
             cache = self.cache if recipe.passes == 0 else None
             try:
-                loaded, cache = train_on(
+                loaded, cache, _ = train_on(
                     self.table, self._config(settings), inner, self.counted, self._watch(self.table, cache), cache
                 )
             except Collapsed as error:
@@ -227,7 +227,7 @@ class Plan:
             cache = self.cache if recipe.passes == 0 else None
             config = replace(self._config(recipe.layer(len(table))), k=split.categories)
             try:
-                loaded, cache = train_on(table, config, run, watch=self._watch(table, cache), cache=cache)
+                loaded, cache, _ = train_on(table, config, run, watch=self._watch(table, cache), cache=cache)
             except NewkindsError as error:
                 state = f"stopped: {error}"
                 break

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from typing_extensions import Unpack
@@ -12,6 +13,7 @@ from ..console import say, warn
 from ..data import load_table
 from ..data.table import Table, readable, require_discoverable
 from ..discovery.card import run_card
+from ..discovery.categories import Discovery
 from ..discovery.described import Described
 from ..discovery.finished import LoadedRun
 from ..discovery.stored import write_skipped
@@ -23,7 +25,8 @@ from ..runs.protocol import describe_protocol, earlier_images, record_protocol
 from ..runs.run import Run
 from ..training.cache import TokenCache, cached_tokens
 from ..training.device import choose_device
-from ..training.loop import Evaluator, fit
+from ..training.embedding import Embedded
+from ..training.loop import Evaluator, Fitted, Pace, fit
 from ..training.model import Model, build_model, load_model
 from ..training.optimizers import describe_groups, parameter_groups
 from ..training.start import require_first_stage, start_from
@@ -46,7 +49,7 @@ def train(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) 
     config = settled(layers_of(data, choices), run)
     table = images_of(config, run)
     config, counted = with_k(config, table, run)
-    return train_on(table, config, run, counted)[0]
+    return train_on(table, config, run, counted).loaded
 
 
 def images_of(config: Config, run: Run) -> Table:
@@ -65,14 +68,27 @@ def with_k(config: Config, table: Table, run: Run) -> tuple[Config, Count | None
     return replace(config, k=category_count(asked, table)), counted
 
 
+class TrainedRun(NamedTuple):
+    """A trained run and what is known of its images."""
+
+    loaded: LoadedRun
+    cache: TokenCache | None  # of their tokens
+    embedded: Embedded | None  # their features; None if the run had been trained before
+
+    def show(self, table: Table, page: bool = True) -> Discovery:
+        """Assign the images, and write all that a run shows; they are embedded only if they were not."""
+        embedded = self.loaded.embed(table, self.cache) if self.embedded is None else self.embedded
+        return self.loaded.show(table, embedded, page)
+
+
 def train_on(
     table: Table, config: Config, run: Run, counted: Count | None = None, watch: Evaluator | None = None,
-    cache: TokenCache | None = None,
-) -> tuple[LoadedRun, TokenCache | None]:  # fmt: skip
-    """The trained run and the cached tokens of its images, if any. All is checked before anything long begins.
+    cache: TokenCache | None = None, embedded: Embedded | None = None,
+) -> TrainedRun:  # fmt: skip
+    """Train into a run directory. All is checked before anything long begins.
 
     `watch` looks at the model every `train.eval_every` epochs; by default it judges by the truth, if that is known.
-    `cache`: tokens that are there already.
+    `cache`, `embedded`: tokens and features that are there already; the latter are of use if nothing trains.
     """
     assert isinstance(config.k, int), "with_k"
     run.refuse_other_settings(config)
@@ -83,11 +99,7 @@ def train_on(
     if trained:
         model = load_model(config, model_file, device)
     else:
-        require_first_stage(config)
-        model = build_model(config, table.known, config.k)
-        start_from(model, config)
-        if config.train.epochs:
-            model.method.begin(torch.from_numpy(table.targets))
+        model = _begin(table, config)
     if cache is None:
         cache, config = _cached(model, table, config, device, build=not trained)
     with run.claimed():
@@ -103,11 +115,36 @@ def train_on(
             warn("train.eval_every needs true classes, which are not known here: nothing is evaluated during training.")
         if trained:
             say(f"{run.folder} has been trained already")
+            embedded = None
         else:
-            fit(model, table, config.train, run, watch or partial(score_unlabelled, table=table, cache=cache), cache)
+            look = watch or partial(score_unlabelled, table=table, cache=cache)
+            embedded = fit(model, table, config.train, run, look, cache, embedded).embedded
         if not run.path("README.md").is_file():
             run.write("README.md", run_card(run, Described(model.known, describe_protocol(run)), None))
-    return LoadedRun(run, model), cache
+    return TrainedRun(LoadedRun(run, model), cache, embedded)
+
+
+def train_in_memory(
+    table: Table, config: Config, watch: Evaluator | None = None, cache: TokenCache | None = None,
+    pace: Pace | None = None,
+) -> Fitted:  # fmt: skip
+    """A trained model and the features of its images; nothing is written but cached tokens. For trials."""
+    device = choose_device(config.train.device)
+    model = _begin(table, config)
+    if cache is None:
+        cache, config = _cached(model, table, config, device, build=True)
+    return fit(model, table, config.train, None, watch, cache, pace=pace)
+
+
+def _begin(table: Table, config: Config) -> Model:
+    """The model before its first step."""
+    assert isinstance(config.k, int), "with_k"
+    require_first_stage(config)
+    model = build_model(config, table.known, config.k)
+    start_from(model, config)
+    if config.train.epochs:
+        model.method.begin(torch.from_numpy(table.targets))
+    return model
 
 
 def require_same_settings(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> None:
