@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from newkinds.category_count import Count
 from newkinds.comparison import Column, Comparison, Entry, OverSeeds, Row
-from newkinds.counted import Count
 from newkinds.data.table import table_of_pixels
 from newkinds.discovery.figures.fields import field_overlays
 from newkinds.discovery.marks import MEANINGS

@@ -153,7 +153,7 @@ def test_the_example_of_the_page_is_a_package_that_trains_and_predicts(
     status, _, err = run_cli("train", "creatures", "--out", tmp_path / "run", *options, *TINY)
     assert status == 0, err
     outside = json.loads((tmp_path / "run" / "protocol.json").read_text())["outside"]
-    assert {part: (of["name"], of["from"]) for part, of in outside.items()} == {
+    assert {part: (of["name"], of["origin"]) for part, of in outside.items()} == {
         part: (name, "my_kinds 1.5") for part, name in named.items()
     }
     losses = [json.loads(line)["loss"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

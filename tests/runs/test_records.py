@@ -13,7 +13,7 @@ import pytest
 from newkinds.errors import NewkindsError
 from newkinds.runs.directory import RunDirectory
 from newkinds.runs.records import CandidateScore, Finding, Findings, PlanRecord, Reliability, ReliabilityBin, Stage
-from newkinds.runs.records.record import Unfit, value_of
+from newkinds.runs.typed_json import Unfit, value_of
 
 SCORES = [0.25, 0.5, 0.625]
 JUDGED = CandidateScore("adapter", "adapter", {"train": {"lr": 0.1}}, True, SCORES, 0.5, None, 3.5, "judged")

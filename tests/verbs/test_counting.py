@@ -17,7 +17,7 @@ from conftest import TINY_TRAINING
 from newkinds.cluster.count import COUNTERS, Count
 from newkinds.cluster.count import summary as count_summary
 from newkinds.errors import NewkindsError
-from newkinds.runs.counted import read_count
+from newkinds.runs.records import read_count
 from newkinds.runs.run import Run
 
 Cli = Callable[..., tuple[int, str, str]]

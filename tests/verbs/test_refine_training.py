@@ -84,7 +84,7 @@ def test_training_that_pays_is_taken(run: Path, monkeypatch: pytest.MonkeyPatch)
     record, settings = Run(refined.run).read_json("refined.json"), Run(refined.run).config()
     assert (record["chosen"], record["learnt"][-1]) == ("training continued", "so it is said")
     assert settings.train.start == str(run.resolve())
-    assert Run(refined.run).protocol()["started_from"].startswith("run: model.safetensors")
+    assert (Run(refined.run).protocol().started_from or "").startswith("run: model.safetensors")
     assert settings.assigner["name"] == "continued"
     assert not (refined.run / "plan").exists()
     path, name = moved(run)

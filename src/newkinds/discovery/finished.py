@@ -21,6 +21,7 @@ from ..errors import NewkindsError, Skipped
 from ..methods.base import Assignment
 from ..runs.directory import RunDirectory
 from ..runs.protocol import describe_protocol, earlier_images, require_same_images
+from ..runs.records import Timing
 from ..runs.run import Run
 from ..training.cache import TokenCache
 from ..training.device import choose_device
@@ -135,8 +136,7 @@ class LoadedRun:
 
     def _keep_features(self, embedded: Embedded) -> None:
         if embedded.seconds:
-            timing = {"embedding_seconds": embedded.seconds, "images": len(embedded.rows)}
-            self.run.write_json("timing.json", timing)
+            Timing(embedded.seconds, len(embedded.rows)).write(self.run)
         self.run.write("features.safetensors", save({"features": embedded.features}))
 
     def show(

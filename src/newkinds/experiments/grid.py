@@ -18,7 +18,7 @@ from ..encoders.organizers.patches import ClassToken
 from ..errors import NewkindsError, reason_of
 from ..evaluation.judge import evaluate
 from ..methods import METHODS
-from ..runs.counted import read_count
+from ..runs.records import Timing, read_count
 from ..runs.run import FREE_TO_CHANGE, Run
 from ..settings import flat
 from ..verbs.assign import CHANGED as ASSIGNING
@@ -248,7 +248,7 @@ def read_outcome(folder: Path) -> Outcome | None:
 
 def _outcome(run: Run, evaluation: dict[str, Any]) -> Outcome:
     record, count = run.protocol(), _count_of(run)
-    sizes, categories = record["parameters"], record["categories"]
+    sizes, categories = record.parameters, record.categories
     counted = None if count is None else count.answer
     config, seconds = run.config(), [row["seconds"] for row in run.metrics()]
     if len(seconds) != config.train.epochs:
@@ -261,14 +261,14 @@ def _outcome(run: Run, evaluation: dict[str, Any]) -> Outcome:
         "model_parameters": sum(sizes.values()) / 1e6,
         "seconds": sum(seconds),
         "epoch_seconds": sum(seconds) / len(seconds) if seconds else None,
-        "inference_seconds": run.read_json("timing.json")["embedding_seconds"],
+        "inference_seconds": Timing.read(run).embedding_seconds,
     }
     protocol = {str(name): str(value) for name, value in evaluation["protocol"].items()}
     if not protocol:
         raise ValueError("its protocol is missing")
     if count is not None:
         protocol["counting"] = f"{count.method} on the trained features, by {count.score_is}"
-    settings = {"split": record["split"], "weights": record["weights"], **flat(config.as_dict())}
+    settings = {"split": record.split, "weights": record.weights, **flat(config.as_dict())}
     if settings["train.start"] is not None:  # where all runs lie changes nothing
         settings["train.start"] = Path(settings["train.start"]).name
     settings = {name: value for name, value in settings.items() if name not in FREE_TO_CHANGE}

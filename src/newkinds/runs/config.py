@@ -22,6 +22,7 @@ from ..files import checksum, user_path
 from ..methods import METHODS
 from ..registry import Registry
 from ..settings import Count, NonNegative, Range, WholeNumber, chosen, coerced, merged, name_of, section_of
+from .records import OutsidePart
 
 REGISTRIES: dict[str, Registry] = {
     "data": DATASETS, "tuning": TUNINGS, "organizer": ORGANIZERS, "method": METHODS, "assigner": ASSIGNERS,
@@ -98,14 +99,14 @@ class Config:
     def as_yaml(self) -> str:
         return yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True)
 
-    def outside_parts(self) -> dict[str, dict[str, str | None]]:
-        """Section → part that a plugin or another package brought: its name, where it is from, a file's checksum."""
+    def outside_parts(self) -> dict[str, OutsidePart]:
+        """Section → part that a plugin or another package brought."""
         parts = {}
         for section, registry in REGISTRIES.items():
             name = getattr(self, section)["name"]
             if (origin := registry.origin(name)) is not None:
                 file = Path(origin)
-                parts[section] = {"name": name, "from": origin, "checksum": checksum(file) if file.is_file() else None}
+                parts[section] = OutsidePart(name, origin, checksum(file) if file.is_file() else None)
         return parts
 
 

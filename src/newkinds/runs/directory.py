@@ -56,9 +56,6 @@ MODEL = ("calibration.json", "model.safetensors", "config.yaml")
 # files that are only ever replaced whole, and large: an earlier result shares them by links
 LINKED = (".safetensors", ".pt")
 
-# what every version has written to protocol.json
-PROTOCOL_KEYS = ("images", "labelled", "known_classes", "split", "weights", "versions", "device", "date")
-
 
 class RunDirectory:
     """Where a run keeps its files.
@@ -188,17 +185,6 @@ class RunDirectory:
         if isinstance(data, dict) and "corrections" in data and (own := self.path("corrections.csv")).is_file():
             data["corrections"] = str(own.resolve())  # the run may have moved since
         return settings
-
-    def protocol(self) -> dict[str, Any]:
-        """What was written down when training began, see `protocol.record_protocol`."""
-        record = self.read_json("protocol.json")
-        missing = [key for key in PROTOCOL_KEYS if key not in record] if isinstance(record, dict) else PROTOCOL_KEYS
-        if missing:
-            raise NewkindsError(
-                f"{self.path('protocol.json')} is damaged (it does not say '{missing[0]}'): restore it from a copy, or "
-                "choose another --out and train again."
-            )
-        return record
 
     def about_model(self) -> dict[str, Any]:
         """What the model's file says about itself: known classes, k, what was chosen; empty before it is there."""

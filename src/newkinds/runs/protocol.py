@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,6 +26,7 @@ from ..methods import METHODS
 from ..settings import settings_of
 from .config import LAST_BLOCKS, NO_START, OWN, Config, TrainConfig
 from .directory import IMAGES, K_AUTO
+from .records import Protocol
 from .run import Run
 
 PACKAGES = ("torch", "timm", "scikit-learn", "numpy")
@@ -43,32 +45,29 @@ def record_protocol(
     if run.path("protocol.json").is_file():
         record = run.protocol()
         require_same_images(run, table)
-        if not run.model_file.is_file() and record["weights"] != _weights(config):
+        if not run.model_file.is_file() and record.weights != _weights(config):
             raise NewkindsError(
-                f"the backbone's weight file changed since {run.folder} was started (it was {record['weights']}): "
+                f"the backbone's weight file changed since {run.folder} was started (it was {record.weights}): "
                 "restore it or choose another --out."
             )
-        if not run.model_file.is_file() and record.get("started_from") != _started_from(config):
+        if not run.model_file.is_file() and record.started_from != _started_from(config):
             raise NewkindsError(
                 f"the run {config.train.start}, from which {run.folder} starts, changed since: restore it or choose "
                 "another --out."
             )
-        if record.get("outside", {}) != config.outside_parts():
+        if record.outside != config.outside_parts():
             warn(f"plugins or packages changed since {run.folder} was started ({_outside(record) or 'without any'}).")
         return
     _write_images(run, table)
-    run.write_json(
-        "protocol.json",
-        {
-            **_of_table(table),
-            "parameters": {name: sum(p.numel() for p in m.parameters()) for name, m in parts.items()},
-            "trains": list(trains),
-            "weights": _weights(config),
-            "started_from": _started_from(config),
-            "outside": config.outside_parts(),
-            **_here_and_now(device),
-        },
-    )
+    Protocol(
+        **_of_table(table),
+        parameters={name: sum(p.numel() for p in m.parameters()) for name, m in parts.items()},
+        trains=list(trains),
+        weights=_weights(config),
+        started_from=_started_from(config),
+        outside=config.outside_parts(),
+        **_here_and_now(device),
+    ).write(run)
 
 
 def record_refined(run: Run, config: Config, table: Table, weights: Run, device: torch.device) -> None:
@@ -79,8 +78,8 @@ def record_refined(run: Run, config: Config, table: Table, weights: Run, device:
     _write_images(run, table)
     refines = str(config.data["refines"])
     trained = {} if str(weights.folder.resolve()) == refines else {"started_from": _started_from(config)}
-    parts = {**_of_table(table), **trained, "outside": config.outside_parts(), **_here_and_now(device)}
-    run.write_json("protocol.json", {**weights.protocol(), **parts})
+    own = {**_of_table(table), **trained, "outside": config.outside_parts(), **_here_and_now(device)}
+    replace(weights.protocol(), **own).write(run)
 
 
 def _write_images(run: Run, table: Table) -> None:
@@ -104,13 +103,13 @@ def _of_table(table: Table) -> dict[str, Any]:
     }
 
 
-def _here_and_now(device: torch.device) -> dict[str, str]:
+def _here_and_now(device: torch.device) -> dict[str, Any]:
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     return {"versions": package_versions(), "device": describe_device(device), "date": date}
 
 
 def earlier_images(run: Run) -> dict[str, Seen]:
-    """The images that a run started with, by their path; none if it is new, or of version 0.1."""
+    """The images that a run started with, by their path; none if it is new."""
     rows = run.read_table(IMAGES, ("path", "stamp", "content")) if run.path(IMAGES).is_file() else []
     return {row["path"]: Seen(row["stamp"], row["content"], facts_of(row)) for row in rows}
 
@@ -118,7 +117,7 @@ def earlier_images(run: Run) -> dict[str, Seen]:
 def require_same_images(run: Run, table: Table) -> None:
     """Refuse images, labels or pixels that are not those the run started with, and say which."""
     earlier = earlier_images(run)
-    if run.protocol()["split"] != split_checksum(table):
+    if run.protocol().split != split_checksum(table):
         others = _first_of(sorted(earlier.keys() ^ set(table.paths)) if earlier else [])
         raise NewkindsError(
             f"the images or labels changed since {run.folder} was started{others}: choose another --out for them."
@@ -151,11 +150,11 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
     rows: list[tuple[str, str | None]] = [
         ("data", _named(given)),
         ("refined from", Path(config.data.get("refines", "")).name),
-        ("images", f"{record['images']:,}, of which {record['labelled']:,} labelled"),
-        ("categories", f"{record['known_classes']} known of {config.k}{estimated}"),
-        ("split", record["split"]),
-        ("not as published", record.get("caveat")),  # runs of earlier versions do not say
-        ("class list", record.get("class_list")),
+        ("images", f"{record.images:,}, of which {record.labelled:,} labelled"),
+        ("categories", f"{record.known_classes} known of {config.k}{estimated}"),
+        ("split", record.split),
+        ("not as published", record.caveat),
+        ("class list", record.class_list),
         ("evaluated", evaluated),
         ("metric", METRIC if evaluated else None),
         ("selection", SELECTION),
@@ -164,15 +163,15 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
         ("tuning", "" if config.tuning["name"] == LAST_BLOCKS else _named(config.tuning)),
         ("organizer", _named(config.organizer)),
         ("backbone", _backbone(config.backbone)),
-        ("weights", record["weights"]),
-        ("started from", record.get("started_from")),
+        ("weights", record.weights),
+        ("started from", record.started_from),
         ("from outside", _outside(record)),
         ("training", f"{how}{others}" if train.epochs else "none"),
-        ("trains", "; ".join(record.get("trains", []))),
+        ("trains", "; ".join(record.trains)),
         ("seed", str(train.seed)),
-        ("versions", record["versions"]),
-        ("machine", record["device"]),
-        ("date", record["date"]),
+        ("versions", record.versions),
+        ("machine", record.device),
+        ("date", record.date),
     ]
     return [(name, value) for name, value in rows if value]
 
@@ -211,11 +210,11 @@ def _views(train: TrainConfig) -> str:
     return f"{train.cache_views} fixed views per image, their tokens cached in {train.cache_precision}"
 
 
-def _outside(record: Mapping[str, Any]) -> str:
+def _outside(record: Protocol) -> str:
     """The parts that a plugin or another package brought."""
     return "; ".join(
-        f"{section} {part['name']} from {part['from']}" + (f", sha256 {part['checksum']}" if part["checksum"] else "")
-        for section, part in record.get("outside", {}).items()
+        f"{section} {part.name} from {part.origin}" + (f", sha256 {part.checksum}" if part.checksum else "")
+        for section, part in record.outside.items()
     )
 
 

@@ -13,6 +13,7 @@ from ..files import json_text, make_folder, remove_leftovers
 from ..settings import flat
 from .config import REGISTRIES, Config, resolve
 from .directory import CHECKSUMS, RunDirectory
+from .records import Protocol
 
 # settings that may change between two parts of one run, for they do not change its result
 # (images that moved are compared with those the run started with)
@@ -55,12 +56,16 @@ class Run(RunDirectory):
 
     def _require_parts(self) -> None:
         """Say which plugin or package is missing. A run never loads code by itself: it may come from a stranger."""
-        record = self.protocol() if self.path("protocol.json").is_file() else {}
-        for section, part in record.get("outside", {}).items():
-            if part["name"] not in REGISTRIES[section]:
-                kind, origin = REGISTRIES[section].kind, part["from"]
-                how = f"add --plugin {origin}" if part["checksum"] else "install or import it"
-                raise NewkindsError(f"this run needs the {kind} '{part['name']}' from {origin}: {how}.") from None
+        record = Protocol.find(self)
+        for section, part in ({} if record is None else record.outside).items():
+            if section in REGISTRIES and part.name not in REGISTRIES[section]:
+                how = f"add --plugin {part.origin}" if part.checksum else "install or import it"
+                needs = f"this run needs the {REGISTRIES[section].kind} '{part.name}' from {part.origin}"
+                raise NewkindsError(f"{needs}: {how}.") from None
+
+    def protocol(self) -> Protocol:
+        """What was written down when training began, see `protocol.record_protocol`."""
+        return Protocol.read(self)
 
     def refuse_other_settings(self, config: Config) -> None:
         """What is there already must be the same run."""

@@ -85,7 +85,7 @@ def assign(
         target.write_json("calibration.json", model.calibration.record)
         target.write("model.safetensors", model.as_safetensors())
         target.write("config.yaml", config.as_yaml())
-        target.write_json("protocol.json", {**target.protocol(), "outside": config.outside_parts()})
+        replace(target.protocol(), outside=config.outside_parts()).write(target)
         loaded = LoadedRun(target, model)
         loaded.names = category_names(names[: len(model.known)], model.k)
         if names != loaded.names:

@@ -64,7 +64,7 @@ class Continuation:
     def needs(self) -> float:
         """Seconds, by those that the run's own training and embedding took."""
         took = [row["seconds"] for row in self.source.metrics()[-5:]]
-        step = float(np.median(took)) / self._steps_of_epoch(self.source.protocol()["images"]) if took else 1.0
+        step = float(np.median(took)) / self._steps_of_epoch(self.source.protocol().images) if took else 1.0
         timing = self.source.read_json("timing.json") if self.source.path("timing.json").is_file() else {}
         return (TRIALS + 1) * (self._epochs() * self._steps_of_epoch(len(self.table)) * step) + (TRIALS + 1) * float(
             timing.get("embedding_seconds", 0.0)

@@ -23,7 +23,7 @@ from ..errors import NewkindsError
 from ..evaluation.judge import all_true, table_with_truth
 from ..files import make_folder, refuse_inputs
 from ..runs.config import Config
-from ..runs.counted import write_count
+from ..runs.records import write_count
 from ..runs.run import Run
 from ..settings import flat
 from ..training.device import choose_device

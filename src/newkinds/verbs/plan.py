@@ -25,8 +25,9 @@ from ..encoders.encoder import frozen_encoder
 from ..errors import NewkindsError
 from ..files import make_folder, remove_folder, remove_leftovers
 from ..runs.config import OWN, Config, resolve
-from ..runs.counted import K_AUTO, read_count
+from ..runs.directory import K_AUTO
 from ..runs.protocol import require_same_images
+from ..runs.records import read_count
 from ..runs.run import Run
 from ..settings import flat
 from ..text import duration

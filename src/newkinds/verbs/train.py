@@ -20,8 +20,9 @@ from ..discovery.stored import write_skipped
 from ..errors import NewkindsError
 from ..evaluation.judge import score_unlabelled
 from ..runs.config import Config
-from ..runs.counted import K_AUTO, read_count, write_count
+from ..runs.directory import K_AUTO
 from ..runs.protocol import describe_protocol, earlier_images, record_protocol
+from ..runs.records import read_count, write_count
 from ..runs.run import Run
 from ..training.cache import TokenCache, cached_tokens
 from ..training.device import choose_device
@@ -152,9 +153,9 @@ def require_same_settings(data: str | Path | None, out: str | Path, **choices: U
     run = Run(out)
     config = settled(layers_of(data, choices), run)
     record = run.protocol()
-    k = record["categories"] if config.k is None else config.k
+    k = record.categories if config.k is None else config.k
     if k == "auto" and run.path(f"{K_AUTO}.json").is_file():
-        k = max(read_count(run, K_AUTO).answer, record["known_classes"])
+        k = max(read_count(run, K_AUTO).answer, record.known_classes)
     run.refuse_other_settings(replace(config, k=k))
 
 

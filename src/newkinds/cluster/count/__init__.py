@@ -4,7 +4,7 @@
 >>> count.answer, count.low, count.high, count.new
 """
 
-from ...counted import how_sure, plot, summary
+from ...category_count import how_sure, plot, summary
 from .base import COUNTERS, Count
 from .combination import by_shape, combined
 from .published import binary, brent, brent_maximum, halving_maximum, ward

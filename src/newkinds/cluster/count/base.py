@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from ...counted import Count
+from ...category_count import Count
 from ...errors import NewkindsError
 from ...registry import Registry
 from ..metrics import Labels

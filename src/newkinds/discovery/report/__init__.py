@@ -17,8 +17,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from PIL import Image
 
+from ...category_count import Count, how_sure
 from ...comparison import Comparison
-from ...counted import Count, how_sure
 from ...runs.records import Finding, PlanRecord, Reliability
 from ...settings import flat
 from ...text import duration

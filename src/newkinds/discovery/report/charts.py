@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...counted import Count
+from ...category_count import Count
 
 MAP_WIDTH, MAP_HEIGHT, MAP_MARGIN = 1000, 500, 32
 LABEL_HEIGHT, LETTER_WIDTH, LONGEST_LABEL = 24, 9.5, 18  # px on the map, and letters

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...counted import Count
+from ...category_count import Count
 from ...errors import NewkindsError
-from ...runs.counted import K_AUTO, read_count
-from ...runs.directory import RunDirectory
+from ...runs.directory import K_AUTO, RunDirectory
+from ...runs.records import read_count
 from ..categories import Discovery
 from ..editlog import fingerprint
 

@@ -102,7 +102,7 @@ def _opened(folders: Iterable[str | Path]) -> list[Run]:
 def _require_same_images(run: Run, other: Run) -> None:
     """Spectra of different images cannot be compared."""
     ours, theirs = ({path: seen.content for path, seen in earlier_images(each).items()} for each in (run, other))
-    if ours != theirs or run.protocol()["images"] != other.protocol()["images"]:
+    if ours != theirs or run.protocol().images != other.protocol().images:
         raise NewkindsError(
             f"{other.folder} is not a run of the same images as {run.folder}: name one that is, or leave out --against."
         )
@@ -167,7 +167,7 @@ def _described(run: Run, **found: Any) -> Diagnosis:
     config = run.config()
     size = f", {config.backbone['image_size']} px" if config.backbone["image_size"] else ""
     return Diagnosis(
-        run=str(run.folder), data=config.data["name"], split=run.protocol()["split"],
+        run=str(run.folder), data=config.data["name"], split=run.protocol().split,
         backbone=f"{config.backbone['name']}{size}", method=config.method["name"],
         organizer=set_otherwise(config.organizer, ORGANIZERS[config.organizer["name"]]), seed=config.train.seed,
         model=checksum(run.model_file), accuracy=known_accuracy(run), **found,

@@ -1,54 +1,12 @@
-"""What every record has in common: a frozen dataclass that is read from one JSON file of a run, and written to it.
+"""Values from JSON as the types that they ought to have.
 
 A file may be damaged, or crafted by a stranger: each value is held to the type of its field, and what does not fit is
 named. What a file says besides is ignored."""
 
 import math
 import types
-from dataclasses import MISSING, asdict, fields, is_dataclass
-from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
-
-from typing_extensions import Self
-
-from ...errors import NewkindsError
-from ..directory import RunDirectory
-
-
-class Record:
-    """One file of a run.
-
-    >>> PlanRecord.read(RunDirectory("runs/photos")).chosen
-    """
-
-    FILE: ClassVar[str]
-    ADVICE: ClassVar[str] = "delete it, and the page is made without it"  # what to do if it is damaged
-
-    @classmethod
-    def read(cls, run: RunDirectory) -> Self:
-        """What the run's file says; an error if it is missing or damaged."""
-        content = run.read_json(cls.FILE)
-        try:
-            return cls.of_json(content)
-        except Unfit as error:
-            raise NewkindsError(f"{run.path(cls.FILE)} is damaged ({error}): {cls.ADVICE}.") from None
-
-    @classmethod
-    def of_json(cls, content: Any) -> Self:
-        """What `as_json` gave, or what was read; Unfit if it is anything else."""
-        return value_of(content, cls, "")
-
-    @classmethod
-    def find(cls, run: RunDirectory) -> Self | None:
-        """Like `read`, but None if there is no such file."""
-        return cls.read(run) if run.path(cls.FILE).is_file() else None
-
-    def as_json(self) -> dict[str, Any]:
-        """What is written."""
-        assert is_dataclass(self)
-        return asdict(self)
-
-    def write(self, run: RunDirectory) -> None:
-        run.write_json(self.FILE, self.as_json())
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 
 class Unfit(ValueError):
@@ -78,7 +36,7 @@ def value_of(content: Any, wanted: Any, where: str) -> Any:
         return tuple(value_of(item, part, f"{where}[{place}]") for place, (item, part) in enumerate(parts))
     if origin is dict and isinstance(content, dict):
         return {key: value_of(item, arguments[1], f"{where}.{key}"[:80]) for key, item in content.items()}
-    if wanted is float and type(content) in (int, float) and _is_finite(content):
+    if wanted is float and isinstance(content, (int, float)) and type(content) is not bool and _is_finite(content):
         return float(content)
     if wanted in (str, int, bool) and type(content) is wanted:  # True is an int, too
         return content
