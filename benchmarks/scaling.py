@@ -28,9 +28,9 @@ from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.methods.base import Progress
 from newkinds.process import keep_freed_memory
 from newkinds.runs.config import TrainConfig
-from newkinds.training.distributed import by_itself, collected, joined, shared, world
+from newkinds.training.distributed import all_gather, join_others, shared, work_alone, world
 from newkinds.training.embedding import embed
-from newkinds.training.loop import replicated, step
+from newkinds.training.loop import replicate, step
 from newkinds.training.model import Model
 from newkinds.training.optimizers import build_optimizer, parameter_groups
 from side_by_side import CATEGORIES, KNOWN, machine, simgcd_head
@@ -48,7 +48,7 @@ def work(image_size: int, images: int, batch: int) -> dict[str, tuple[Work, Work
     model = Model(encoder, simgcd_head(encoder.dim), [str(number) for number in range(KNOWN)], CATEGORIES)
     optimizer = build_optimizer(parameter_groups(model, TrainConfig()), TrainConfig())
     optimizer.set_lr(0.0)  # costs what any other does
-    replica = replicated(model)
+    replica = replicate(model)
 
     def stepping(of: World, through: torch.nn.Module) -> Work:
         every = iter(StoredBatches(table, store, batch, 0, world=of)(0))
@@ -78,10 +78,10 @@ def measure(image_size: int, images: int, batch: int, rounds: int) -> None:
         for number in range(rounds + 1):
             one = (0.0, 0.0)
             if world().first:
-                with by_itself():
+                with work_alone():
                     one = spent(alone)
-            collected(None)  # the others have waited for this
-            every = collected(spent(together))
+            all_gather(None)  # the others have waited for this
+            every = all_gather(spent(together))
             if number:  # the first round warms up
                 seconds[name].append((*one, max(clock for clock, _ in every), max(busy for _, busy in every)))
     if world().first:
@@ -104,9 +104,9 @@ def main() -> None:
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *sys.argv]
         sys.exit(subprocess.run(torchrun, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False).returncode)
     keep_freed_memory()
-    with joined() as helps:
-        if helps is not None:
-            helps()
+    with join_others() as help_first:
+        if help_first is not None:
+            help_first()
             return
         print(f"{machine()}, other work on the machine: {os.getloadavg()[0]:.1f} processes")
         print(f"{BACKBONE} at {given.image_size} px, batch {given.batch}, {given.images} images, two processes\n")

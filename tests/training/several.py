@@ -22,8 +22,8 @@ from newkinds.errors import NewkindsError, RunEnded
 from newkinds.methods import METHODS
 from newkinds.runs.run import Run
 from newkinds.training import cache, loop
-from newkinds.training.cache import Share
-from newkinds.training.distributed import agreed, alone, collected, joined, shared, world
+from newkinds.training.cache import TokenCache
+from newkinds.training.distributed import all_gather, in_first, join_others, share_errors, shared, world
 from newkinds.training.embedding import embed
 from newkinds.verbs import plan
 
@@ -119,26 +119,27 @@ class noting_gradients:
 
 def note_batches(file: Path) -> None:
     """Write a line for every batch of which this process computes the tokens for a cache."""
-    advance = Share.advance
+    tokens_of = TokenCache.tokens_of
 
-    def advance_and_note(share: Share) -> None:
-        advance(share)
-        with file.open("a") as lines:
-            lines.write(f"{len(share.ready)} views\n")
+    def note_and_pass_on(*given: Any) -> Any:
+        for views in tokens_of(*given):
+            with file.open("a") as lines:
+                lines.write(f"{len(views)} views\n")
+            yield views
 
-    Share.advance = advance_and_note  # type: ignore[method-assign]
+    TokenCache.tokens_of = note_and_pass_on  # type: ignore[method-assign]
 
 
 def note_solitude(file: Path) -> None:
     """Write which process has met something by itself."""
-    by_itself = cache.by_itself
+    work_alone = cache.work_alone
 
     def noted() -> Any:
         with file.open("a") as lines:
             lines.write(f"process {RANK}\n")
-        return by_itself()
+        return work_alone()
 
-    cache.by_itself = noted
+    cache.work_alone = noted
 
 
 def stop_after_an_epoch() -> None:
@@ -155,7 +156,7 @@ def stop_after_an_epoch() -> None:
 def die_after_an_epoch() -> None:
     """The first time that this process is to gather the views for the second epoch, it ends without a word."""
     epochs: list[int] = []
-    share = loop._share_gathered
+    share = loop._share_method
 
     def share_once(model: Any) -> None:
         epochs.append(len(epochs))
@@ -163,7 +164,7 @@ def die_after_an_epoch() -> None:
             os._exit(3)
         share(model)
 
-    loop._share_gathered = share_once
+    loop._share_method = share_once
 
 
 # -- troubles ------------------------------------------------------------------------------------------------
@@ -172,26 +173,21 @@ def die_after_an_epoch() -> None:
 @shared
 def sum_of_ranks() -> int:
     """Needs all processes, in step."""
-    return int(collected(world().rank) == list(range(world().size))) * world().size
+    return int(all_gather(world().rank) == list(range(world().size))) * world().size
 
 
 @shared
 def fails(who: str) -> None:
     if who == "all":
         raise ValueError("all of them")
-    if who == "alone":
-        with alone() as mine:
-            if mine:
-                sum_of_ranks()
-                raise KeyError("only the first")
+    if who == "first":
+        in_first({}.__getitem__, "only the first")
     if who == "second":
-        with agreed():
+        with share_errors():
             if not world().first:
                 raise OSError("only the second")
     if who == "nested":
-        with alone() as mine:
-            if mine:
-                fails("second")
+        fails("second")
     raise AssertionError("it had to fail before")
 
 
@@ -247,7 +243,7 @@ def all_troubles(folder: Path) -> dict[str, str]:
         settings = [SMALL, {"train": {"lr": 1e30}}]
         newkinds.train("creatures", folder / "diverged", method="simgcd", settings=settings)
 
-    def look_away(model: Any) -> dict[str, float | None]:
+    def look_away(model: Any, features: torch.Tensor) -> dict[str, float | None]:
         raise NewkindsError("seen enough")
 
     def stop_by_watching() -> None:
@@ -261,7 +257,7 @@ def all_troubles(folder: Path) -> dict[str, str]:
     def share_too_little() -> None:
         newkinds.train("creatures", folder / "little", settings=[SMALL, {"train": {"batch_size": 1}}])
 
-    troubles = {who: partial(fails, who) for who in ("all", "alone", "second", "nested")}
+    troubles = {who: partial(fails, who) for who in ("all", "first", "second", "nested")}
     troubles |= {"diverged": diverge, "watched": stop_by_watching, "little": share_too_little}
     return {name: met(trouble) for name, trouble in troubles.items()}
 
@@ -271,15 +267,15 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     Path(folder).mkdir(exist_ok=True)
     try:
-        with joined() as help_them:
+        with join_others() as help_first:
             note_solitude(Path(folder) / "alone")
-            if help_them is not None:
+            if help_first is not None:
                 if os.environ.get("NEWKINDS_TEST_DIES"):
                     os._exit(3)
                 if os.environ.get("NEWKINDS_TEST_DIES_ONCE") and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
                     die_after_an_epoch()
                 note_batches(Path(folder) / "batches of the second")
-                help_them()
+                help_first()
             else:
                 if os.environ.get("NEWKINDS_TEST_STOPS"):
                     stop_after_an_epoch()

@@ -87,7 +87,7 @@ def test_troubles_are_met_together_and_all_go_on(runs: tuple[Path, Path]) -> Non
     assert met.pop("little").startswith("NewkindsError: a batch of 1 image(s) cannot be shared by 2 processes")
     assert met == {
         "all": "ValueError: all of them",
-        "alone": "KeyError: 'only the first'",
+        "first": "KeyError: 'only the first'",
         "second": "NewkindsError: OSError: only the second",
         "nested": "NewkindsError: OSError: only the second",
         "watched": "NewkindsError: seen enough",

@@ -23,7 +23,8 @@ from newkinds.methods import METHODS, Progress, Step
 from newkinds.methods.simgcd import SimGCD
 from newkinds.runs.config import Config, resolve
 from newkinds.runs.run import Run
-from newkinds.training.loop import as_it_answers, fit, step
+from newkinds.training.embedding import embed
+from newkinds.training.loop import fit, step, teacher_in_place
 from newkinds.training.model import Model, build_model
 from newkinds.training.optimizers import build_optimizer, parameter_groups
 from newkinds.training.teacher import Teacher
@@ -115,10 +116,10 @@ def test_changing_places_twice_changes_nothing_and_once_hands_over() -> None:
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape) if parameter.requires_grad else 0)
     latest = trained_weights(model)
-    with as_it_answers(model):
+    with teacher_in_place(model):
         here = trained_weights(model)
         assert all(torch.equal(here[name], averaged[name]) for name in here)
-    with pytest.raises(KeyboardInterrupt), as_it_answers(model):
+    with pytest.raises(KeyboardInterrupt), teacher_in_place(model):
         raise KeyboardInterrupt
     here = trained_weights(model)
     assert all(torch.equal(here[name], latest[name]) for name in here)
@@ -130,13 +131,15 @@ def test_changing_places_twice_changes_nothing_and_once_hands_over() -> None:
 @pytest.mark.parametrize("who", ["teacher", "student"])
 def test_evaluations_while_training_judge_the_model_that_is_kept(who: str, tmp_path: Path) -> None:
     config = config_of(method={"assign_by": who}, train={"eval_every": 1})
-    model, seen = model_of(config), []
+    model, table, seen = model_of(config), load_table(config.data), []
 
-    def evaluate(model: Model) -> dict[str, float | None]:
+    def evaluate(model: Model, features: torch.Tensor) -> dict[str, float | None]:
         seen.append(model.method.classifier.prototypes.detach().clone())
+        of_the_model = embed(model.encoder, table, model.device, config.train.batch_size).features
+        torch.testing.assert_close(features, of_the_model)
         return {}
 
-    fit(model, load_table(config.data), config.train, Run(make_folder(tmp_path / "run")), evaluate)
+    fit(model, table, config.train, Run(make_folder(tmp_path / "run")), evaluate)
     assert len(seen) == 2
     assert torch.equal(seen[-1], model.method.classifier.prototypes)
     assert not torch.equal(seen[0], seen[1])

@@ -17,7 +17,7 @@ from newkinds.data.batch import Batch, Pixels
 from newkinds.methods import Progress
 from newkinds.runs.config import Config, resolve
 from newkinds.runs.run import Run
-from newkinds.training.loop import step, taking_turns
+from newkinds.training.loop import step, take_turns
 from newkinds.training.model import Model, build_model
 from newkinds.training.optimizers import Optimizers, build_optimizer, describe_groups, parameter_groups
 
@@ -96,12 +96,12 @@ def test_all_want_gradients_again_after_an_error(number: int, waits: str) -> Non
     tuning = model.encoder.backbone.tuning
     wanted = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
     progress = Progress(0, 1, number, steps=4)
-    with taking_turns(model, progress):
+    with take_turns(model, progress):
         assert tuning.now == ("tuning" if number == 0 else "rest")
         waiting = {n for n, p in model.named_parameters() if wanted[n] and not p.requires_grad}
         assert all(name.startswith(TUNING) == (waits == TUNING) for name in waiting)
         assert any(name.startswith(waits) for name in waiting)
-    with pytest.raises(KeyboardInterrupt), taking_turns(model, progress):
+    with pytest.raises(KeyboardInterrupt), take_turns(model, progress):
         raise KeyboardInterrupt
     assert {name: parameter.requires_grad for name, parameter in model.named_parameters()} == wanted
     assert tuning.now == "all"

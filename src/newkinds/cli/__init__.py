@@ -43,13 +43,13 @@ def parser(first: str | None = None) -> argparse.ArgumentParser:
 
 def _with_others(verb: Verb, given: dict[str, Any]) -> int:
     """One of the processes that torchrun has started: the first does the verb, the others help it."""
-    from ..training.distributed import joined
+    from ..training.distributed import join_others
 
-    with joined() as helps:
-        if helps is not None:
+    with join_others() as help_first:
+        if help_first is not None:
             from ..training import loop  # noqa: F401 (what they will be called for, while the first looks at the data)
 
-            helps()
+            help_first()
             return 0
         return verb.run(**given) or 0
 

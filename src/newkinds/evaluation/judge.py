@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ..cluster import metrics
 from ..console import warn
 from ..data import load_table, source_of
@@ -26,7 +28,6 @@ from ..runs.config import Config
 from ..runs.protocol import describe_protocol
 from ..runs.run import Run
 from ..text import percent, protocol_lines, text_table
-from ..training.cache import TokenCache
 from ..training.embedding import Embedded, embed
 from ..training.model import Model
 
@@ -183,13 +184,14 @@ def score(true: Sequence[str], predicted: Sequence[str] | Sequence[int], known: 
     return {name: None if math.isnan(value) else value for name, value in result.items()}
 
 
-def score_unlabelled(model: Model, table: Table, cache: TokenCache | None = None) -> Figures:
-    """All/Old/New of the unlabelled images whose truth is known, for the curve in metrics.jsonl."""
+def score_unlabelled(model: Model, features: Tensor, table: Table) -> Figures:
+    """All/Old/New of the unlabelled images whose truth is known, for the curve in metrics.jsonl; by the features (n, D)
+    of all images of the table."""
     truth = table.truth or [None] * len(table)
-    judged = table.rows([i for i, label in enumerate(table.labels) if label is None and truth[i] is not None])
-    if not len(judged):
+    judged = [i for i, label in enumerate(table.labels) if label is None and truth[i] is not None]
+    if not judged:
         return {}  # nothing is known to judge by
-    result = _judged(model, judged, embed(model.encoder, judged, model.device, cache=cache))
+    result = _judged(model, table, Embedded(features[judged], judged, []))
     return {name: value for name, value in result.items() if name in ("acc_all", "acc_old", "acc_new")}
 
 

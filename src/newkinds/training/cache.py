@@ -19,10 +19,11 @@ from ..data.batch import CachedTokens
 from ..data.loader import FixedViews, no_longer_readable
 from ..data.table import Skipped, Table
 from ..data.views import View
+from ..data.world import chunks
 from ..encoders.backbones import Backbone, blocks_of
 from ..errors import NewkindsError
 from .device import choose_workers
-from .distributed import alone, by_itself, from_one, kept, shared, world
+from .distributed import broadcast, in_first, share_errors, shared, work_alone, world
 from .store import ROOT_VARIABLE, CacheUnavailable, Store, gigabytes, mention_old_caches
 
 BATCH = 64  # images that are computed at once
@@ -130,7 +131,7 @@ class TokenCache:
         """View `numbers[i]` of the image in row `rows[i]` of the cache: (n, T, D)."""
         tokens, damaged = self.store.take(self._stored[rows, numbers])
         if len(damaged):
-            with by_itself():
+            with work_alone():
                 warn(f"{len(damaged)} row(s) of the cache {self.store.folder} are damaged: they are computed again.")
                 self.complete(damaged)
             return self.take(rows, numbers)
@@ -156,13 +157,10 @@ class TokenCache:
             alike.setdefault(tuple(numbers_of[image]), []).append(image)
         batches = [some[start : start + BATCH] for some in alike.values() for start in range(0, len(some), BATCH)]
         self._announce(int(missing.sum()), sum(map(len, batches)))
-        fill(self, batches, numbers_of)
+        compute_tokens(self, batches, numbers_of)
 
-    def tokens_of(
-        self, batches: Sequence[list[int]], numbers_of: list[list[int]]
-    ) -> "Iterator[list[Computed] | Skipped]":
-        """What is to be stored of each batch of images, in the views `numbers_of` each; or an image that can no longer
-        be read."""
+    def tokens_of(self, batches: Sequence[list[int]], numbers_of: list[list[int]]) -> "Iterator[list[Computed]]":
+        """What is to be stored of each batch of images, in the views `numbers_of` each."""
         row_of = {content: row for row, content in enumerate(self.table.contents or [])}
         rows = [row_of[content] for content in self._contents]
         loader = DataLoader(
@@ -173,17 +171,16 @@ class TokenCache:
         )
         self.backbone.to(self.device)
         for images, seen in zip(batches, loader, strict=True):
-            unreadable = [(image, views) for image, views in zip(images, seen, strict=True) if isinstance(views, str)]
-            if unreadable:
-                yield Skipped(self.table.paths[rows[unreadable[0][0]]], unreadable[0][1])
-                return
+            for image, views in zip(images, seen, strict=True):
+                if isinstance(views, str):  # why it cannot be read
+                    raise no_longer_readable(Skipped(self.table.paths[rows[image]], views))
+            contents = [self._contents[image] for image in images]
             done = []
             for which, number in enumerate(numbers_of[images[0]]):
                 pixels = torch.stack([views[which] for views in seen]).to(self.device)  # (n, 3, H, W) uint8
                 with torch.inference_mode():
                     normalised = self.backbone.preprocessing.normalise(pixels)
                     tokens = self.backbone.frozen_part(normalised, self.patches)  # (n, T, D)
-                contents = [self._contents[image] for image in images]
                 done.append(Computed(contents, number, self.store.as_kept(tokens.cpu().numpy())))
             yield done
 
@@ -210,19 +207,6 @@ class Computed(NamedTuple):
     tokens: np.ndarray  # (n, T, D)
 
 
-class Share:
-    """The batches that are one process's turn, of which one is computed at a time."""
-
-    def __init__(self, batches: Iterator[list[Computed] | Skipped]) -> None:
-        self._batches = batches
-        self.problem: Skipped | None = None
-        self.ready: list[Computed] = []  # views of the present batch that are not stored yet
-
-    def advance(self) -> None:
-        batch = next(self._batches, [])
-        self.problem, self.ready = (batch, []) if isinstance(batch, Skipped) else (None, batch)
-
-
 class Waiting:
     """Views on their way to the store. Small ones of one kind wait for each other: each writing waits for the disk."""
 
@@ -246,35 +230,21 @@ class Waiting:
 
 
 @shared
-def fill(cache: TokenCache, batches: list[list[int]], numbers_of: list[list[int]]) -> None:
+def compute_tokens(cache: TokenCache, batches: list[list[int]], numbers_of: list[list[int]]) -> None:
     """Compute batches in turns, each whole by one process, and let the first store them in their order: the cache has
     the same bits however many processes there are, and each holds one batch at a time."""
-    share = Share(cache.tokens_of(world().turns(batches), numbers_of))
-    size, started = world().size, time.perf_counter()
+    own = cache.tokens_of(world().turns(batches), numbers_of)
     waiting = Waiting(cache.store)
-    with kept(share), alone() as mine:
-        for place, images in enumerate(track(batches if mine else [], "caching tokens", total=len(batches))):
-            if place % size == 0:
-                compute_next(share)
-            for _ in numbers_of[images[0]]:
-                waiting.add(computed(share, place % size))
-            if place + 1 == size < len(batches):
-                seconds = (time.perf_counter() - started) * (len(batches) / size - 1)
-                say(f"about {seconds / 60:.0f} min to go" if seconds > 90 else f"about {seconds:.0f} s to go")
-        waiting.write()
-
-
-@shared
-def compute_next(share: Share) -> None:
-    """All processes at once: each its next batch."""
-    share.advance()
-
-
-@shared
-def computed(share: Share, rank: int) -> Computed:
-    """The next view of the batch that process `rank` has computed."""
-    own = world().rank == rank
-    view = from_one((share.problem or share.ready.pop(0)) if own else None, rank)
-    if isinstance(view, Skipped):
-        raise no_longer_readable(view)
-    return view
+    rounds = chunks(len(batches), world().size)  # in a round, each process computes one batch
+    started = time.perf_counter()
+    for number, places in enumerate(track(rounds, "caching tokens", total=len(rounds))):
+        with share_errors():
+            computed = next(own, [])
+        for rank, place in enumerate(places):
+            for which in range(len(numbers_of[batches[place][0]])):
+                view = broadcast(computed[which] if rank == world().rank else None, rank)
+                in_first(waiting.add, view)
+        if number == 0 and len(rounds) > 1:
+            seconds = (time.perf_counter() - started) * (len(rounds) - 1)
+            say(f"about {seconds / 60:.0f} min to go" if seconds > 90 else f"about {seconds:.0f} s to go")
+    in_first(waiting.write)

@@ -18,7 +18,7 @@ from ..encoders.backbones import Backbone
 from ..encoders.encoder import Encoder
 from ..encoders.tokens import Encoded, Tokens
 from .device import choose_workers
-from .distributed import agreed, collected, shared, world
+from .distributed import all_gather, share_errors, shared, world
 
 SAMPLE = 512  # images whose tokens an organizer sees before it starts
 
@@ -85,13 +85,13 @@ def embed(
     rows: list[int] = []
     skipped: list[Skipped] = []
     inputs, steps = _evaluation_views(encoder, table, device, batch_size, workers, cache, rows, skipped, world())
-    with agreed():
+    with share_errors():
         for some in track(inputs, "embedding images", total=steps):
             here = encoder(type(some)(some.values.to(device))).feature.float().cpu() if len(some.values) else None
             done.append((torch.empty(0, encoder.dim) if here is None else here, list(rows), list(skipped)))
             rows.clear()
             skipped.clear()
-    every = world().in_turn(collected(done))
+    every = world().in_turn(all_gather(done))
     features = torch.cat([torch.empty(0, encoder.dim), *(some for some, _, _ in every)])
     return Embedded(
         features,

@@ -9,7 +9,7 @@ from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..console import console, progress_bar, say
@@ -24,7 +24,7 @@ from ..runs.records import Reliability
 from ..runs.run import Run
 from .cache import TokenCache
 from .device import MixedPrecision, choose_device, choose_workers
-from .distributed import agreed, alone, collected, from_first, kept, shared, world
+from .distributed import Unsent, all_gather, broadcast, in_first, share_errors, shared, world
 from .embedding import Embedded, embed, sample_of_tokens
 from .model import Model
 from .optimizers import Optimizers, build_optimizer, describe_groups, has_gradients, parameter_groups
@@ -33,10 +33,9 @@ from .teacher import Teacher
 
 PACE_STEPS = 5  # by which the pace of a training is measured, after the first one, which allots memory
 
-Evaluator = Callable[[Model], dict[str, float | None]]
+# what looks at a model now and then, with the features (n, D) of the training images as it makes them now
+Evaluator = Callable[[Model, Tensor], dict[str, float | None]]
 Pace = Callable[[float], str]  # seconds a step takes → why that is too slow, or nothing
-_evaluate: Evaluator | None = None  # see `watching`
-_pace: Pace | None = None
 
 
 class TooSlow(NewkindsError):
@@ -65,29 +64,22 @@ def fit(
     On the CPU the result is the same, bit for bit, however often the process was killed in between:
     an epoch's randomness depends on the seed and the epoch's number alone. Several processes give it to rounding.
     Without a run nothing is written. `embedded`: the features of the images, if they are known already and nothing
-    trains. `pace` is asked after a few steps whether they are too slow, which ends the training (`TooSlow`).
+    trains. `evaluate` looks at the model every `train.eval_every` epochs. `pace` is asked after a few steps whether
+    they are too slow, which ends the training (`TooSlow`).
     """
-    with watching(evaluate, pace):
-        store = train_epochs(model, table, config, run, cache)
+    store = train_epochs(model, table, config, run, cache, Unsent(evaluate), Unsent(pace))
     return _finish(model, table, config, run, store, None if config.epochs else embedded)
-
-
-@contextmanager
-def watching(evaluate: Evaluator | None, pace: Pace | None = None) -> Iterator[None]:
-    """While it is open, these look at the model every `train.eval_every` epochs, and at the pace of its training; only
-    in the first process."""
-    global _evaluate, _pace
-    before = _evaluate, _pace
-    _evaluate, _pace = evaluate, pace
-    try:
-        yield
-    finally:
-        _evaluate, _pace = before
 
 
 @shared
 def train_epochs(
-    model: Model, table: Table, config: TrainConfig, run: Run | None, cache: TokenCache | None
+    model: Model,
+    table: Table,
+    config: TrainConfig,
+    run: Run | None,
+    cache: TokenCache | None,
+    evaluate: Unsent[Evaluator],
+    pace: Unsent[Pace],
 ) -> ViewStore | None:
     """All epochs that are missing; returns the views that were trained on, if they are stored."""
     device = choose_device(config.device)
@@ -96,19 +88,18 @@ def train_epochs(
     groups = parameter_groups(model, config)
     for line in describe_groups(groups, config.lr):
         say(f"training {line}")
-    looks = model.encoder.organizer.starts_from_tokens and not model.begins_organized
-    if looks and not from_first(run is not None and run.state_file.is_file()):
-        with agreed(), torch.random.fork_rng(devices=[]):
+    needs_tokens = model.encoder.organizer.starts_from_tokens and not model.begins_organized
+    if needs_tokens and not (run is not None and in_first(run.state_file.is_file)):
+        with share_errors(), torch.random.fork_rng(devices=[]):
             seed = seed_for("start of the organizer", config.seed)
             torch.default_generator.manual_seed(seed)
             model.encoder.organizer.start(sample_of_tokens(model.encoder, table, device, seed, config.workers, cache))
-    with agreed():
+    with share_errors():
         store = with_slots(model.encoder, cache, table)
     if not config.epochs:
         say("nothing is trained (train.epochs=0): categories are found in the backbone's features")
-        with alone() as mine:
-            if mine and run is not None:
-                run.write_metrics([])
+        if run is not None:
+            in_first(run.write_metrics, [])
         return store
     if model.method.teacher_momentum(Progress(0, config.epochs)) is not None:
         model.teacher = Teacher(model.encoder, model.method)
@@ -116,24 +107,19 @@ def train_epochs(
     first_epoch = _restore(model, optimizer, run)
     batches = batches_of(model, table, config, device, store)
     warmup = config.organizer_warmup * len(batches)  # steps
-    with agreed():
-        rows = run.metrics()[:first_epoch] if run is not None and world().first else []
-    replica = replicated(model)
-    with (
-        kept(model, model.encoder, table, store, batches),
-        progress_bar("training", config.epochs * len(batches), done=first_epoch * len(batches)) as bar,
-    ):
+    rows = [] if run is None else in_first(run.metrics)[:first_epoch]
+    is_evaluated = broadcast(evaluate.value is not None) and bool(config.eval_every)
+    replica = replicate(model)
+    with progress_bar("training", config.epochs * len(batches), done=first_epoch * len(batches)) as bar:
         for epoch in range(first_epoch, config.epochs):
             started = time.perf_counter()
             torch.manual_seed(seed_for("training", config.seed, epoch))
             lr = cosine_lr(epoch, config.epochs, config.lr, config.min_lr_ratio)
             optimizer.set_lr(lr)
-            with alone() as mine:
-                if mine:
-                    model.method.on_epoch_start(epoch, gatherer(model, table, batches, epoch))
-            _share_gathered(model)
+            model.method.on_epoch_start(epoch, gatherer(model, table, batches, epoch))
+            _share_method(model)
             model.train()
-            sums: dict[str, torch.Tensor] = defaultdict(lambda: torch.zeros((), device=device))
+            sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=device))
             paced_from = time.perf_counter()
             for number, batch in enumerate(batches(epoch)):
                 if number == 1:
@@ -144,30 +130,38 @@ def train_epochs(
                 progress = Progress(epoch, config.epochs, number, len(batches))
                 for name, value in step(model, on_device, progress, optimizer, replica).items():
                     sums[name] += value
-                _require_pace(epoch - first_epoch, number, paced_from)
+                if epoch == first_epoch and number == PACE_STEPS:
+                    in_first(_require_pace, pace.value, (time.perf_counter() - paced_from) / PACE_STEPS)
                 bar.advance(note=f"epoch {epoch + 1}/{config.epochs}")
             means = {name: value.item() / len(batches) for name, value in sums.items()}
-            last = epoch + 1 == config.epochs  # no further step would show that the last one went wrong
-            sound = math.isfinite(means["loss"]) and _sound(model, on_device if last else None)
-            if not all(collected(sound)):
+            is_last = epoch + 1 == config.epochs  # no further step would show that the last one went wrong
+            is_finite = math.isfinite(means["loss"]) and _is_finite(model, on_device if is_last else None)
+            if not all(all_gather(is_finite)):
                 raise NewkindsError(
                     f"training diverged in epoch {epoch + 1} (loss {means['loss']:.3g}): lower the learning rate "
                     f"(train.lr is {config.lr})."
                     + ("" if run is None else f" The epochs before are kept in {run.folder}.")
                 )
-            with alone() as mine:
-                if mine:
-                    row: dict[str, Any] = {"epoch": epoch, "lr": lr, **means}
-                    if _evaluate is not None and config.eval_every and (epoch + 1) % config.eval_every == 0:
-                        with as_it_answers(model):
-                            find_categories(model, table, config, store)
-                            row |= _evaluate(model)
-                    row["seconds"] = round(time.perf_counter() - started, 3)
-                    rows.append(row)
-                    _report(row, config.epochs)
-                    if run is not None:
-                        _save(run, rows, model, optimizer, epoch + 1)
+            row: dict[str, Any] = {"epoch": epoch, "lr": lr, **means}
+            if is_evaluated and (epoch + 1) % config.eval_every == 0:
+                with teacher_in_place(model):
+                    embedded = embed_training_images(model, table, config, store)
+                    row |= in_first(_look, evaluate.value, model, embedded.features, table, config)
+            row["seconds"] = round(time.perf_counter() - started, 3)
+            rows.append(row)
+            _report(row, config.epochs)
+            if run is not None:
+                in_first(_save, run, rows, model, optimizer, epoch + 1)
     return store
+
+
+def _look(
+    evaluate: Evaluator | None, model: Model, features: Tensor, table: Table, config: TrainConfig
+) -> dict[str, float | None]:
+    """What is to be seen of a model in training, which first finds its categories as a finished one does."""
+    assert evaluate is not None
+    model.find_categories(features, torch.from_numpy(table.targets), config.seed)
+    return evaluate(model, features)
 
 
 def _save(run: Run, rows: list[dict[str, Any]], model: Model, optimizer: Optimizers, epochs_done: int) -> None:
@@ -181,21 +175,20 @@ def _save(run: Run, rows: list[dict[str, Any]], model: Model, optimizer: Optimiz
     run.save_state({"epochs_done": epochs_done, **state})
 
 
-def _require_pace(epochs: int, number: int, started: float) -> None:
-    """After a few steps of the first epoch, ask whether they are too slow; all processes hear the first one's answer."""
-    if epochs == 0 and number == PACE_STEPS:
-        seconds = (time.perf_counter() - started) / PACE_STEPS
-        if why := from_first("" if _pace is None else _pace(seconds)):
-            raise TooSlow(why)
+def _require_pace(pace: Pace | None, seconds: float) -> None:
+    """Refuse a training whose steps take so many seconds, if that is too slow."""
+    if pace is not None and (why := pace(seconds)):
+        raise TooSlow(why)
 
 
-def _share_gathered(model: Model) -> None:
-    """What `on_epoch_start` found, in every process, with the random numbers that come next."""
+def _share_method(model: Model) -> None:
+    """What `on_epoch_start` found in the first process, in every one, with the random numbers that come next: on other
+    machines, rounding may have given clusters other numbers."""
     if world().size == 1:
         return
     method = model.method
     plain = {name: value for name, value in vars(method).items() if not name.startswith("_")}
-    buffers, plain, state = from_first((dict(method.named_buffers()), plain, torch.get_rng_state()))
+    buffers, plain, state = broadcast((dict(method.named_buffers()), plain, torch.get_rng_state()))
     vars(method).update(plain)
     for name, value in buffers.items():
         place, _, leaf = name.rpartition(".")
@@ -234,14 +227,6 @@ def batches_of(
     return TrainingBatches(table, preprocessing, config.batch_size, config.seed, workers, *of_epoch)
 
 
-def find_categories(model: Model, table: Table, config: TrainConfig, store: ViewStore | None) -> None:
-    """Let whitening and assigner be fitted to the training images as they are now."""
-    if model.whitening is None and model.chosen_assigner.learnt:
-        return  # nothing would look at the features
-    embedded = embed_training_images(model, table, config, store)
-    model.find_categories(embedded.features, torch.from_numpy(table.targets), config.seed)
-
-
 def embed_training_images(model: Model, table: Table, config: TrainConfig, store: ViewStore | None) -> Embedded:
     """The features of all images, of which none may have become unreadable."""
     embedded = embed(model.encoder, table, model.device, config.batch_size, config.workers, store)
@@ -253,24 +238,23 @@ def embed_training_images(model: Model, table: Table, config: TrainConfig, store
 def gatherer(model: Model, table: Table, batches: TrainingBatches | StoredBatches, epoch: int) -> Embed:
     """What `Method.on_epoch_start` is given: nothing is computed before it is called."""
 
-    def embed_views(views: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def embed_views(views: int) -> tuple[Tensor, Tensor]:
         return views_of_all(model, batches, epoch, views), torch.from_numpy(table.targets)
 
     return embed_views
 
 
-@shared
 @torch.no_grad()
-def views_of_all(model: Model, batches: TrainingBatches | StoredBatches, epoch: int, views: int) -> torch.Tensor:
+def views_of_all(model: Model, batches: TrainingBatches | StoredBatches, epoch: int, views: int) -> Tensor:
     """Features (views, n, D) of all images in random views, by the model as it is now."""
     model.eval()
     features = []
-    with agreed():
+    with share_errors():
         for batch in batches.of_all_rows(epoch, views):
             with model.precision.autocast():
                 encoded = model.encoder(batch.to(model.device).inputs)
             features.append(encoded.feature.float().unflatten(0, (views, -1)).cpu())  # (views, b, D)
-    return torch.cat(world().in_turn(collected(features)), dim=1).to(model.device)
+    return torch.cat(world().in_turn(all_gather(features)), dim=1).to(model.device)
 
 
 class _Replica(nn.Module):
@@ -280,12 +264,12 @@ class _Replica(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, batch: Batch, progress: Progress) -> dict[str, torch.Tensor]:
+    def forward(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
         losses = self.model(batch, progress)
         return {name: value if name == "loss" else value.detach() for name, value in losses.items()}
 
 
-def replicated(model: Model) -> nn.Module:
+def replicate(model: Model) -> nn.Module:
     """The model, with gradients that are the mean over all processes; they all begin with the first one's weights."""
     if world().size == 1:
         return model
@@ -300,12 +284,12 @@ def replicated(model: Model) -> nn.Module:
 
 def step(
     model: Model, batch: Batch, progress: Progress, optimizer: Optimizers, replica: nn.Module | None = None
-) -> dict[str, torch.Tensor]:
-    """One update; the losses, detached. `replica` is what `replicated` gave, if there are several processes."""
+) -> dict[str, Tensor]:
+    """One update; the losses, detached. `replica` is what `replicate` gave, if there are several processes."""
     scaler = model.precision.scaler
     for part in optimizer.parts:
         part.zero_grad(set_to_none=True)
-    with taking_turns(model, progress):
+    with take_turns(model, progress):
         losses = (replica or model)(batch, progress)
         scaler.scale(losses["loss"]).backward()
     parts = [part for part in optimizer.parts if has_gradients(part)]  # the others wait for their turn
@@ -322,7 +306,7 @@ def step(
 
 
 @contextmanager
-def taking_turns(model: Model, progress: Progress) -> Iterator[None]:
+def take_turns(model: Model, progress: Progress) -> Iterator[None]:
     """While it is open, only what this step trains wants gradients: some tunings alternate with all else."""
     tuning = model.encoder.backbone.tuning
     tuning.now = tuning.turn(progress.epoch * progress.steps + progress.step, progress.step)
@@ -343,8 +327,8 @@ def taking_turns(model: Model, progress: Progress) -> Iterator[None]:
 
 
 @contextmanager
-def as_it_answers(model: Model) -> Iterator[None]:
-    """While it is open, the model is the one that would be kept now: some methods keep the averaged one."""
+def teacher_in_place(model: Model) -> Iterator[None]:
+    """While it is open, the model is the one that would be kept now: of some methods, the averaged one."""
     teacher = model.teacher if model.method.teacher_answers else None
     if teacher is not None:
         teacher.change_places()
@@ -356,9 +340,9 @@ def as_it_answers(model: Model) -> Iterator[None]:
 
 
 @torch.no_grad()
-def _sound(model: Model, batch: Batch | None) -> bool:
+def _is_finite(model: Model, batch: Batch | None) -> bool:
     """Whether all weights are finite and, if a batch is given, also its features."""
-    values: list[torch.Tensor] = [p for p in model.parameters() if p.requires_grad]
+    values: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
     if batch is not None:
         values.append(model.encoder(batch.inputs).feature)
     return all(bool(torch.isfinite(value).all()) for value in values)
@@ -368,9 +352,7 @@ def _restore(model: Model, optimizer: Optimizers, run: Run | None) -> int:
     """Load the last complete epoch, if there is one; the number of epochs done."""
     if run is None:
         return 0
-    with agreed():
-        state = run.load_state() if world().first else None
-    state = from_first(state)
+    state = in_first(run.load_state)
     if state is None:
         return 0
     try:

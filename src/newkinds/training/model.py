@@ -26,7 +26,7 @@ from ..errors import NewkindsError
 from ..methods import METHODS, Method, Progress, Step
 from ..runs.config import OWN, Config
 from .device import MixedPrecision
-from .distributed import encoding_share, gathered
+from .distributed import draw_for_share, gather_batch
 from .teacher import Teacher
 
 CALIBRATION = "calibration."  # what is missing in runs of earlier versions
@@ -62,12 +62,12 @@ class Model(nn.Module):
 
     def forward(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
         """The losses of a batch: "loss" is the sum that is minimised, the organizer's own included."""
-        with self.precision.autocast(), encoding_share(batch.whole):
+        with self.precision.autocast(), draw_for_share(batch.whole):
             encoded = self.encoder(batch.inputs, prompts=self.method.reads_prompts)
             taught = self.teacher(batch.for_teacher or batch.inputs) if self.teacher is not None else None
         encoded = replace(encoded, feature=encoded.feature.float())
         if batch.whole is not None:
-            labels, index, encoded, taught = gathered((batch.labels, batch.index, encoded, taught), batch.whole)
+            labels, index, encoded, taught = gather_batch((batch.labels, batch.index, encoded, taught), batch.whole)
             batch = replace(batch, labels=labels, index=index)
         losses = self.method.loss(Step(batch, encoded, progress, taught))
         own = self.encoder.organizer.loss(encoded, batch.labels, progress.epoch)

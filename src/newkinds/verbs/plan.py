@@ -195,7 +195,7 @@ class Plan:
             cache = self.cache if recipe.passes == 0 else None
             try:
                 loaded, cache, _ = train_on(
-                    self.table, self._config(settings), inner, self.counted, self._watch(self.table, cache), cache
+                    self.table, self._config(settings), inner, self.counted, self._watch(self.table), cache
                 )
             except Collapsed as error:
                 self._keep(replace(chosen, state=f"stopped: {error}", scores=[]))
@@ -228,7 +228,7 @@ class Plan:
             cache = self.cache if recipe.passes == 0 else None
             config = replace(self._config(recipe.layer(len(table))), k=split.categories)
             try:
-                loaded, cache, _ = train_on(table, config, run, watch=self._watch(table, cache), cache=cache)
+                loaded, cache, _ = train_on(table, config, run, watch=self._watch(table), cache=cache)
             except NewkindsError as error:
                 state = f"stopped: {error}"
                 break
@@ -257,7 +257,7 @@ class Plan:
             made.append(candidate.judged(found[name], seconds) if not state else replace(candidate, state=state))
         return made
 
-    def _watch(self, table: Table, cache: TokenCache | None) -> Evaluator:
+    def _watch(self, table: Table) -> Evaluator:
         """Ends a training that has collapsed: most categories empty, or labels that frozen features knew forgotten."""
         targets = table.targets
         labelled = targets >= 0
@@ -267,8 +267,7 @@ class Plan:
         at_first = (frozen[labelled] @ F.normalize(centres, dim=1).T).argmax(1).numpy()
         known_before = float((np.unique(targets[labelled])[at_first] == targets[labelled]).mean())
 
-        def look(model: Model) -> dict[str, float | None]:
-            features = embed(model.encoder, table, model.device, cache=cache).features
+        def look(model: Model, features: torch.Tensor) -> dict[str, float | None]:
             category = model.assign(features).category.cpu().numpy()
             filled = len(np.unique(category)) / model.k
             knows = float((category[labelled] == targets[labelled]).mean())

@@ -118,7 +118,7 @@ def train_on(
             say(f"{run.folder} has been trained already")
             embedded = None
         else:
-            look = watch or partial(score_unlabelled, table=table, cache=cache)
+            look = watch or partial(score_unlabelled, table=table)
             embedded = fit(model, table, config.train, run, look, cache, embedded).embedded
         if not run.path("README.md").is_file():
             run.write("README.md", run_card(run, Described(model.known, describe_protocol(run)), None))
