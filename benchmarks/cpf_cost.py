@@ -23,7 +23,7 @@ from newkinds.data.batch import Batch, Pixels
 from newkinds.encoders.backbones import Backbone, build_backbone
 from newkinds.encoders.encoder import Encoder
 from newkinds.encoders.organizers import ORGANIZERS, Organizer
-from newkinds.encoders.organizers.cpf import CPF, PARTS
+from newkinds.encoders.organizers.cpf import CPF
 from plain_cpf import PlainCPF
 from side_by_side import AsPublished, TrainingStep, forward_and_backward, machine, ratio, simgcd_head, times_in_turns
 
@@ -40,9 +40,9 @@ def inference(encode: Callable[[], object]) -> Callable[[], object]:
 
 INFERENCE = "forward, inference"
 FORMS: dict[str, dict[str, Any]] = {
-    "apart": {"readout": "apart"},
-    "apart, fixed field": PARTS,
-    "gated": {"readout": "gated"},
+    "CPF, parts, field trained": {"name": "cpf-parts", "train_field": True},
+    "CPF, parts": {"name": "cpf-parts"},
+    "CPF, gated": {"name": "cpf", "readout": "gated"},
 }
 OTHERS: dict[str, dict[str, Any]] = {  # in training each computes losses of its own, if it has some
     "CoGe": {"name": "coge"},
@@ -54,9 +54,8 @@ OTHERS: dict[str, dict[str, Any]] = {  # in training each computes losses of its
 
 def built(dim: int, others: bool) -> dict[str, Organizer]:
     """What is measured beside CPF: its other forms, or the organizers of others."""
-    if not others:
-        return {f"CPF, {name}": CPF(dim, **form) for name, form in FORMS.items()}
-    return {name: ORGANIZERS[form["name"]](dim, **_settings(form)) for name, form in OTHERS.items()}
+    forms = OTHERS if others else FORMS
+    return {name: ORGANIZERS[form["name"]](dim, **_settings(form)) for name, form in forms.items()}
 
 
 def _settings(form: dict[str, Any]) -> dict[str, Any]:

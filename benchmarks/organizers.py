@@ -35,8 +35,8 @@ from newkinds.data.splits import for_tuning
 from newkinds.data.table import Table, readable
 from newkinds.data.views import TWO_CROPS
 from newkinds.encoders.backbones import Backbone, build_backbone
-from newkinds.encoders.organizers.apart import Grid
-from newkinds.encoders.organizers.cpf import CPF, PARTS
+from newkinds.encoders.organizers.cpf_parts import CPFParts
+from newkinds.encoders.organizers.grid import Grid
 from newkinds.encoders.tokens import Tokens
 from newkinds.files import csv_text, write_whole
 from newkinds.methods import METHODS
@@ -55,9 +55,9 @@ ROWS: dict[str, dict[str, Any]] = {
     "grid": {"name": "grid"},
     "cpf": {"name": "cpf", "readout": "literal"},
     "cpf-gated": {"name": "cpf", "readout": "gated"},
-    "cpf-parts": {"name": "cpf", **PARTS},
-    "cpf-parts-trained": {"name": "cpf", **PARTS, "train_field": True},
-    "cpf-random-parts": {"name": "cpf", **PARTS, "start": "random"},
+    "cpf-parts": {"name": "cpf-parts"},
+    "cpf-parts-trained": {"name": "cpf-parts", "train_field": True},
+    "cpf-random-parts": {"name": "cpf-parts", "start": "random"},
 }
 # chosen on labelled images (--tune), the same for all rows: see RESULTS.md
 RATES = {
@@ -250,7 +250,7 @@ def information(kind: str, table: Table, tokens: torch.Tensor, backbone: Backbon
     cls_of_all, patches = torch.cat([part.cls for part in found]), torch.cat([part.patches for part in found])
     sample = Tokens(cls_of_all, patches, found[0].grid)
     torch.manual_seed(0)
-    cpf = CPF(backbone.dim, **PARTS)
+    cpf = CPFParts(backbone.dim)
     cpf.start(Tokens(sample.cls[:512], sample.patches[:512], sample.grid))
     cls = centred(sample.cls[:, None])  # (n, 1, D)
     beside = {

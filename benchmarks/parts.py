@@ -26,17 +26,16 @@ TRAINED: Settings = {
 }  # the demo's
 FROZEN: Settings = {"backbone": {"train_blocks": 0}}  # the tokens stay the same: only CPF and the head train
 UNTRAINED: Settings = {"train": {"epochs": 0, "freeze_organizer": True}}
-APART: Settings = {"organizer": {"readout": "apart", "start": "tokens"}}
-FIXED: Settings = {"organizer": {"normalise": True, "train_field": False}}  # as the plan of `discover` tries it
+MOVING: Settings = {"organizer": {"normalise": False, "train_field": True}}  # unlike the plan of `discover`
 FORMS: dict[str, tuple[str, list[Settings]]] = {  # name → organizer and settings
     "paper-untrained": ("cpf", [UNTRAINED]),
     "paper-frozen": ("cpf", [TRAINED, FROZEN]),
-    "apart-untrained": ("cpf", [APART, UNTRAINED]),
-    "apart-frozen": ("cpf", [APART, TRAINED, FROZEN]),
-    "apart-fixed": ("cpf", [APART, FIXED, UNTRAINED]),  # its field never trains
+    "parts-untrained": ("cpf-parts", [MOVING, UNTRAINED]),
+    "parts-frozen": ("cpf-parts", [MOVING, TRAINED, FROZEN]),
+    "parts-fixed": ("cpf-parts", [UNTRAINED]),  # its field never trains
     "host": ("none", [TRAINED]),
     "paper": ("cpf", [TRAINED]),
-    "apart": ("cpf", [APART, TRAINED]),
+    "parts": ("cpf-parts", [MOVING, TRAINED]),
 }
 
 
@@ -57,7 +56,7 @@ def main() -> None:
             run = load(folder)
             looks = foreground_of(run.model.encoder.backbone, run.config, run.model.device)
             attention.setdefault(form, []).append(asdict(looks))
-            if organizer == "cpf":
+            if organizer != "none":
                 for way, scores in parts_of(run.model, run.config).scores.items():
                     row = way if way in (CELLS, RANDOM) else f"{way}: {form}"  # these two do not depend on the run
                     groups.setdefault(row, []).append(asdict(scores))

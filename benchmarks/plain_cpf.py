@@ -8,60 +8,65 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from newkinds.encoders.organizers.cpf import CPF, Attention, Field
+from newkinds.encoders.organizers.cpf import CPF, Field, PrimitiveField
+from newkinds.encoders.organizers.cpf_parts import CPFParts
+from newkinds.encoders.organizers.query_attention import QueryAttention
 
 
 class PlainCPF(CPF):
     """The same parameters as `CPF`, the same results, every product as it stands in the equations."""
 
     def forward(self, cls: Tensor, patches: Tensor, return_field: bool = False) -> Tensor | Field:
-        x = patches  # (B, N, D)
-        if self.normalise:
-            centred = patches - patches.mean(dim=2, keepdim=True)
-            x = centred / torch.sqrt(centred.square().mean(dim=2, keepdim=True) + 1e-5)
-        batch, _, dim = x.shape
-
-        mean_max = torch.cat([x.mean(dim=1), x.max(dim=1).values], dim=1)  # (B, 2D)
-        codebook = self.base + self.phi(mean_max).reshape(batch, -1, dim)  # (B, M, D)
-        scores = (self.w(x) @ codebook.transpose(1, 2)) / math.sqrt(dim) / self.prior_temperature  # (B, N, M)
-        prior = torch.softmax(scores, dim=1)  # (B, N, M)
-
-        p0 = prior.transpose(1, 2) @ x  # (B, M, D)
-        message, weights = attend(self.update, p0, x)  # (B, M, D), (B, H, M, N)
-        p1 = p0 + self.gamma * message  # (B, M, D)
-        p2, _ = attend(self.consolidation, p1, p1)  # (B, M, D)
-
-        data = torch.softmax(weights.mean(dim=1).transpose(1, 2) / self.data_temperature, dim=2)  # (B, N, M)
-        z = self.alpha_prior * prior.log() + self.alpha_data * data.log()  # (B, N, M)
-        assignment = torch.softmax(z, dim=2)  # (B, N, M)
-        if self.readout == "apart":
-            refined, feature = self.decoded_apart(cls, patches, assignment, p2)
-        else:
-            mixture = assignment @ F.gelu(self.mlp1(p2))  # (B, N, D)
-            refined = patches + F.gelu(self.mlp2(mixture))  # (B, N, D)
+        assignment, p2, *others = plain_field(self, patches)
+        mixture = assignment @ F.gelu(self.mlp1(p2))  # (B, N, D)
+        refined = patches + F.gelu(self.mlp2(mixture))  # (B, N, D)
         if self.readout == "delta":
             feature = cls + (refined - patches).mean(dim=1)
         elif self.readout == "gated":
             feature = cls + self.gate * refined.mean(dim=1)
-        elif self.readout == "literal":
+        else:
             feature = cls + refined.mean(dim=1)
-        feature = self.norm(feature)
-        return Field(feature, refined, assignment, p2, codebook, prior, data, p0, p1) if return_field else feature
+        return Field(feature, refined, assignment, p2, *others) if return_field else feature
 
-    def decoded_apart(self, cls: Tensor, patches: Tensor, assignment: Tensor, p2: Tensor) -> tuple[Tensor, Tensor]:
-        """X_refined and CLS*, primitive by primitive."""
-        refined, feature = patches, self.adapter(cls)
+
+class PlainCPFParts(CPFParts):
+    """The same of `CPFParts`, primitive by primitive."""
+
+    def forward(self, cls: Tensor, patches: Tensor, return_field: bool = False) -> Tensor | Field:
+        x = plain_norm(patches) if self.normalise else patches
+        assignment, p2, *others = plain_field(self, x)
+        refined = patches
+        feature = self.adapter(cls)
         for m in range(p2.shape[1]):
-            primitive = p2[:, m]  # (B, D)
-            centred = primitive - primitive.mean(dim=1, keepdim=True)
-            unit = centred / torch.sqrt(centred.square().mean(dim=1, keepdim=True) + 1e-5)
-            decoded = unit @ self.apart.down[m] @ self.apart.up[m]  # (B, D)
+            decoded = plain_norm(p2[:, m]) @ self.maps.down[m] @ self.maps.up[m]  # (B, D)
             refined = refined + assignment[:, :, m, None] * decoded[:, None]
             feature = feature + decoded
-        return refined, feature
+        return Field(feature, refined, assignment, p2, *others) if return_field else feature
 
 
-def attend(attention: Attention, queries: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+def plain_field(cpf: PrimitiveField, x: Tensor) -> tuple[Tensor, ...]:
+    """A, P2, P, A_prior, A_data, P0 and P1 of tokens (B, N, D)."""
+    batch, _, dim = x.shape
+    mean_max = torch.cat([x.mean(dim=1), x.max(dim=1).values], dim=1)  # (B, 2D)
+    codebook = cpf.base + cpf.phi(mean_max).reshape(batch, -1, dim)  # (B, M, D)
+    scores = (cpf.w(x) @ codebook.transpose(1, 2)) / math.sqrt(dim)  # (B, N, M)
+    prior = torch.softmax(scores, dim=1)  # (B, N, M)
+    p0 = prior.transpose(1, 2) @ x  # (B, M, D)
+    message, weights = attend(cpf.update, p0, x)  # (B, M, D), (B, H, M, N)
+    p1 = p0 + cpf.gamma * message  # (B, M, D)
+    p2, _ = attend(cpf.consolidation, p1, p1)  # (B, M, D)
+    data = torch.softmax(weights.mean(dim=1).transpose(1, 2) / cpf.data_temperature, dim=2)  # (B, N, M)
+    z = cpf.alpha_prior * prior.log() + cpf.alpha_data * data.log()  # (B, N, M)
+    return torch.softmax(z, dim=2), p2, codebook, prior, data, p0, p1
+
+
+def plain_norm(rows: Tensor) -> Tensor:
+    """LayerNorm without parameters, over the last axis."""
+    centred = rows - rows.mean(dim=-1, keepdim=True)
+    return centred / torch.sqrt(centred.square().mean(dim=-1, keepdim=True) + 1e-5)
+
+
+def attend(attention: QueryAttention, queries: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Multi-head attention with all tokens projected: messages (B, M, D) and weights (B, H, M, N)."""
     q, k, v = (
         linear(source).unflatten(2, (attention.heads, -1)).transpose(1, 2)  # (B, H, M or N, d)

@@ -73,7 +73,6 @@ def forward_and_backward(organizer: Organizer, tokens: Tokens) -> Callable[[], o
     def run() -> object:
         encoded = organizer.organize(Tokens(cls, patches, tokens.grid))
         own = organizer.loss(encoded, labels, 0).values()
-        # what is read out apart does not use the weights of the fusion
         return torch.autograd.grad(encoded.feature.sum() + sum(own), leaves, allow_unused=True)
 
     return run

@@ -33,9 +33,8 @@ from newkinds.runs.config import resolve
 from newkinds.training.model import Model, build_model
 
 SIZE, KNOWN, K = 32, 4, 8
-FIELDS = {"readout": "apart", "start": "tokens", "normalise": True, "train_field": False}  # primitives that are parts
 VARIANTS: list[dict[str, Any]] = [
-    {"organizer": "cpf", "settings": {"organizer": FIELDS}},
+    {"organizer": "cpf", "settings": {"organizer": {"readout": "gated"}}},
     {"organizer": "coge", "settings": {"organizer": {"variant": "release"}}},
 ]
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from newkinds.encoders.organizers.cpf import CPF, Attention, Field
+from newkinds.encoders.organizers.cpf import CPF, Field, PrimitiveField
+from newkinds.encoders.organizers.cpf_parts import CPFParts
+from newkinds.encoders.organizers.query_attention import QueryAttention
 from newkinds.encoders.tokens import Tokens
 from newkinds.errors import NewkindsError
-from plain_cpf import PlainCPF, attend
+from plain_cpf import PlainCPF, PlainCPFParts, attend
 
 BATCH, TOKENS, DIM, PRIMITIVES, HEADS = 3, 10, 24, 5, 4  # all different, so that a mixed-up axis cannot go unseen
 
@@ -20,19 +23,21 @@ VARIANTS = [
     {},
     {"readout": "delta"},
     {"readout": "gated"},
-    {"readout": "apart", "rank": 6},
-    {"readout": "apart", "norm": True, "train_field": False},
-    {"prior_temperature": 0.4},
-    {"norm": True},
-    {"start": "hypergraph"},
     {"phi_rank": None},
     {"phi_rank": 7},
     {"learn_alpha": False},
     {"use_prior": False},
     {"use_data": False},
     {"data_temperature": 0.1},
-    {"normalise": True},
     {"primitives": 1, "heads": 1},
+]
+
+
+PARTS = [{"rank": 6}, {"train_field": True}, {"normalise": False, "train_field": True}]
+Form = tuple[type[PrimitiveField], type[PrimitiveField], dict]  # as shipped, in the paper's order, and settings
+FORMS: list[Form] = [
+    *((CPF, PlainCPF, settings) for settings in VARIANTS),
+    *((CPFParts, PlainCPFParts, settings) for settings in PARTS),
 ]
 
 
@@ -40,10 +45,15 @@ def variant_name(settings: dict) -> str:
     return " ".join(f"{key}={value}" for key, value in settings.items()) or "default"
 
 
+def form_name(form: Form) -> str:
+    return f"{form[0].__name__} {variant_name(form[2])}"
+
+
+each_form = pytest.mark.parametrize("form", FORMS, ids=form_name)
 each_variant = pytest.mark.parametrize("settings", VARIANTS, ids=variant_name)
 
 
-def build(settings: dict | None = None, kind: type[CPF] = CPF) -> CPF:
+def build(settings: dict | None = None, kind: type[PrimitiveField] = CPF) -> Any:
     """A small CPF in double precision, with parameters large enough that each of them matters to the result."""
     torch.manual_seed(0)
     cpf = kind(DIM, **{"primitives": PRIMITIVES, "heads": HEADS, **(settings or {})}).double()
@@ -65,22 +75,20 @@ def patches() -> Tensor:
     return torch.randn(BATCH, TOKENS, DIM, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 
 
-def field_of(cpf: CPF, cls: Tensor, patches: Tensor) -> Field:
+def field_of(cpf: PrimitiveField, cls: Tensor, patches: Tensor) -> Field:
     field = cpf(cls, patches, return_field=True)
     assert isinstance(field, Field)
     return field
 
 
-def gradients(cpf: CPF, cls: Tensor, patches: Tensor, return_field: bool) -> dict[str, Tensor]:
+def gradients(cpf: PrimitiveField, cls: Tensor, patches: Tensor, return_field: bool) -> dict[str, Tensor]:
     """Gradients of a random weighting of all outputs, by parameter name and for both inputs."""
     inputs = {"cls": cls.clone().requires_grad_(), "patches": patches.clone().requires_grad_()}
     output = cpf(**inputs, return_field=return_field)
     generator = torch.Generator().manual_seed(3)
     parts = output if return_field else (output,)
     loss = sum((part * torch.randn(part.shape, generator=generator, dtype=part.dtype)).sum() for part in parts)
-    # what is read out apart does not depend on the assignment, so its weights learn only if the field is used
-    unused = {"alpha_prior", "alpha_data"} if cpf.readout == "apart" and not return_field else set()
-    trained = [(name, p) for name, p in cpf.named_parameters() if p.requires_grad and name not in unused]
+    trained = [(name, p) for name, p in cpf.named_parameters() if p.requires_grad]
     names, leaves = zip(*inputs.items(), *trained, strict=True)
     return dict(zip(names, torch.autograd.grad(loss, leaves), strict=True))
 
@@ -90,17 +98,19 @@ def gelu_by_hand(x: float) -> float:
 
 
 class TestAgainstThePlainOrder:
-    @each_variant
-    def test_values(self, settings: dict, cls: Tensor, patches: Tensor) -> None:
-        expected = field_of(build(settings, PlainCPF), cls, patches)
-        for name, got in field_of(build(settings), cls, patches)._asdict().items():
+    @each_form
+    def test_values(self, form: Form, cls: Tensor, patches: Tensor) -> None:
+        fast, plain, settings = form
+        expected = field_of(build(settings, plain), cls, patches)
+        for name, got in field_of(build(settings, fast), cls, patches)._asdict().items():
             torch.testing.assert_close(got, getattr(expected, name), rtol=1e-9, atol=1e-9, msg=name)
 
-    @each_variant
+    @each_form
     @pytest.mark.parametrize("return_field", [False, True], ids=["feature", "field"])
-    def test_gradients(self, settings: dict, return_field: bool, cls: Tensor, patches: Tensor) -> None:
-        expected = gradients(build(settings, PlainCPF), cls, patches, return_field)
-        got = gradients(build(settings), cls, patches, return_field)
+    def test_gradients(self, form: Form, return_field: bool, cls: Tensor, patches: Tensor) -> None:
+        fast, plain, settings = form
+        expected = gradients(build(settings, plain), cls, patches, return_field)
+        got = gradients(build(settings, fast), cls, patches, return_field)
         assert got.keys() == expected.keys()
         for name, gradient in got.items():
             torch.testing.assert_close(gradient, expected[name], rtol=1e-8, atol=1e-8, msg=name)
@@ -140,7 +150,8 @@ class TestAgainstThePlainOrder:
     @pytest.mark.parametrize("dim", [24, 96], ids=["tokens projected", "tokens probed"])
     def test_both_orders_of_attention(self, dim: int) -> None:
         torch.manual_seed(0)
-        attention, queries, tokens = Attention(dim, 4).double(), torch.randn(2, 5, dim), torch.randn(2, 40, dim)
+        attention = QueryAttention(dim, 4).double()
+        queries, tokens = torch.randn(2, 5, dim), torch.randn(2, 40, dim)
         queries, tokens = queries.double().requires_grad_(), tokens.double().requires_grad_()
         for map_ in (attention.q, attention.k):
             nn.init.normal_(map_.weight)  # scores far enough apart that a wrong one shows
@@ -160,9 +171,10 @@ class TestFormulas:
         assert field.assignment.shape == (BATCH, TOKENS, PRIMITIVES)
         assert field.primitives.shape == (BATCH, PRIMITIVES, DIM)
 
-    @each_variant
-    def test_feature_is_the_same_without_the_field(self, settings: dict, cls: Tensor, patches: Tensor) -> None:
-        cpf = build(settings)
+    @each_form
+    def test_feature_is_the_same_without_the_field(self, form: Form, cls: Tensor, patches: Tensor) -> None:
+        kind, _, settings = form
+        cpf = build(settings, kind)
         feature = cpf(cls, patches)
         assert isinstance(feature, Tensor)
         assert torch.equal(feature, field_of(cpf, cls, patches).feature)
@@ -265,8 +277,6 @@ class TestTraining:
     def test_every_parameter_receives_gradient_from_the_start(
         self, settings: dict, cls: Tensor, patches: Tensor
     ) -> None:
-        if settings.get("readout") == "apart":
-            pytest.skip("its maps start at zero, and nothing goes through them before their first step")
         if settings.get("primitives") == 1:
             settings = {**settings, "primitives": 2}  # a single primitive owns every token, whatever α says
         torch.manual_seed(0)

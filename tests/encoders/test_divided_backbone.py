@@ -125,7 +125,7 @@ def test_nothing_is_computed_for_patches_that_nobody_reads(name: str) -> None:
     backbone = small_vit("plain", 1)
     seen: list[int] = []
     backbone.network.norm.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].shape[1]))
-    settings = {"heads": 4} if name == "cpf" else {}
+    settings = {"heads": 4} if name in ("cpf", "cpf-parts") else {}
     encoder = Encoder(backbone, ORGANIZERS[name](48, **settings).double())
     feature = encoder(images()).feature
     with_details = encoder(images(), details=True)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from newkinds.encoders.organizers.part_losses import all_min, diversity
-from newkinds.encoders.organizers.parts import PartQueries, prior_places
+from newkinds.encoders.organizers.part_queries import PartQueries, prior_places
 from newkinds.encoders.tokens import Encoded, Tokens
 from newkinds.errors import NewkindsError
 

@@ -115,13 +115,14 @@ def test_figures_are_those_of_a_naive_computation(run: Path) -> None:
     assert found.accuracy == {part: evaluated[f"acc_{part}"] for part in ("all", "old", "new")}
 
 
-READOUTS = [{"name": "cpf", "readout": readout} for readout in ("delta", "gated", "apart")]
+READOUTS = [{"name": "cpf", "readout": readout} for readout in ("delta", "gated")]
+WITHOUT_ALPHA = {"name": "cpf", "learn_alpha": False}
 
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     "organizer",
-    [*({"name": name} for name in ORGANIZERS if name != "cpf"), *READOUTS, {"name": "cpf", "learn_alpha": False}],
+    [*({"name": name} for name in ORGANIZERS if name != "cpf"), *READOUTS, WITHOUT_ALPHA],
     ids=lambda organizer: "-".join(str(value) for value in organizer.values()),
 )
 def test_every_organizer_can_be_diagnosed(organizer: dict[str, object], tmp_path: Path) -> None:
@@ -129,11 +130,11 @@ def test_every_organizer_can_be_diagnosed(organizer: dict[str, object], tmp_path
     found = newkinds.diagnose_runs(tmp_path / "run", images=12).runs[0]
     assert (found.images, found.of, found.accuracy) == (12, 32, None)  # it was only trained, not assigned
     assert math.isfinite(found.spectrum(result.FEATURE).entropy)
-    assert ("disagreement" in found.measures) == (organizer["name"] == "cpf") == (not found.note)
+    assert ("disagreement" in found.measures) == (organizer["name"] in ("cpf", "cpf-parts")) == (not found.note)
     gates = [name for name in found.measures if name.startswith("gate")]
     assert bool(gates) == (organizer.get("readout") == "gated")
-    assert ("alpha_prior (fixed)" in found.measures) == (organizer.get("learn_alpha") is False)
-    assert ("slots" in found.measures) == (organizer["name"] == "grid" or organizer.get("readout") == "apart")
+    assert ("alpha_prior (fixed)" in found.measures) == (organizer in ({"name": "cpf-parts"}, WITHOUT_ALPHA))
+    assert ("slots" in found.measures) == (organizer["name"] in ("grid", "cpf-parts"))
     assert (tmp_path / "run" / "diagnose.json").is_file()
 
 

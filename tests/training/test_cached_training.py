@@ -83,14 +83,13 @@ def test_training_from_a_cache_is_training_on_the_same_views(
     assert 0 < (features["float16"] - features["pixels"]).abs().max() < 0.01 * size
 
 
-@pytest.mark.parametrize("organizer", ["grid", "cpf"])
+@pytest.mark.parametrize("organizer", ["grid", "cpf-parts"])
 def test_slots_that_do_not_train_are_computed_once_and_change_nothing(
     organizer: str, table: Table, caches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = {"readout": "apart", "start": "tokens", "normalise": True, "train_field": False}
     config = resolve(
         {"data": SMALL, "backbone": {"train_blocks": 0}, "organizer": {"name": organizer}},
-        {"organizer": parts if organizer == "cpf" else {}, "train": {"epochs": 3, "batch_size": 32}},
+        {"train": {"epochs": 3, "batch_size": 32}},
     )
     features, asked = {}, {}
     for kind in ("tokens", "slots"):
@@ -109,7 +108,7 @@ def test_slots_that_do_not_train_are_computed_once_and_change_nothing(
 
 
 def test_an_organizer_starts_once(table: Table, caches: Path, tmp_path: Path, killed_after_an_epoch: Killed) -> None:
-    settings = {"data": SMALL, "organizer": {"name": "cpf", "readout": "apart", "start": "tokens"}}
+    settings = {"data": SMALL, "organizer": {"name": "cpf-parts", "train_field": True}}
     config = resolve(settings, {"train": {"epochs": 2, "batch_size": 32}})
     runs = {name: Run(tmp_path / name) for name in ("whole", "resumed")}
     states = {}

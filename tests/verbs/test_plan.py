@@ -14,6 +14,7 @@ from conftest import Killed
 from newkinds.assigners.images import NearestImage
 from newkinds.cluster.metrics import Accuracy
 from newkinds.data.table import Table
+from newkinds.encoders.organizers.cpf_parts import CPFParts
 from newkinds.errors import NewkindsError
 from newkinds.runs.run import Run
 from newkinds.verbs import candidates, plan
@@ -55,7 +56,7 @@ def test_a_plan_ends_with_a_complete_run_and_says_what_was_compared(tmp_path: Pa
 
 
 def test_primitives_are_a_candidate_that_can_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = next(recipe for recipe in RECIPES if recipe.settings.get("organizer", {}).get("name") == "cpf")
+    recipe = next(recipe for recipe in RECIPES if recipe.settings.get("organizer", {}).get("name") == "cpf-parts")
     monkeypatch.setattr(plan, "RECIPES", (replace(recipe, steps=25),))
 
     def the_trained_one(tried: Sequence[Candidate]) -> tuple[Candidate, str]:
@@ -65,8 +66,8 @@ def test_primitives_are_a_candidate_that_can_win(tmp_path: Path, monkeypatch: py
     record = planned(tmp_path / "run")
     assert record["chosen"] == "adapter and primitives (CPF), own prototypes"
     organizer = newkinds.load(tmp_path / "run").model.encoder.organizer
-    assert isinstance(organizer, newkinds.CPF)
-    assert organizer.apart.up.any()  # it was trained
+    assert isinstance(organizer, CPFParts)
+    assert organizer.maps.up.any()  # it was trained
 
 
 def with_noisy_truth(table: Table) -> Table:

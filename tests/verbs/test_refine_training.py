@@ -134,7 +134,10 @@ def test_training_pays_if_it_gains_more_than_chance(run: Path) -> None:
 
 def test_an_organizer_keeps_what_it_has_learnt(tmp_path: Path) -> None:
     """It would look at tokens before training, and begin anew, if it came from nowhere."""
-    parts = {"organizer": {"name": "cpf", "start": "tokens"}, "method": {"projection_hidden": 32, "projection_dim": 16}}
+    parts = {
+        "organizer": {"name": "cpf-parts", "train_field": True},
+        "method": {"projection_hidden": 32, "projection_dim": 16},
+    }
     newkinds.train("creatures", tmp_path / "first", settings=[TINY_TRAINING, parts])
     begins = {"train": {"start": str(tmp_path / "first"), "epochs": 1, "lr": 0.0}}
     newkinds.train("creatures", tmp_path / "next", settings=[TINY_TRAINING, parts, begins])

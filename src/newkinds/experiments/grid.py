@@ -13,7 +13,7 @@ from ..cluster.count import Count
 from ..comparison import Column
 from ..console import say, warn
 from ..encoders.organizers import ORGANIZERS
-from ..encoders.organizers.cpf import PARTS, Readout
+from ..encoders.organizers.cpf import Readout
 from ..encoders.organizers.patches import ClassToken
 from ..errors import NewkindsError, reason_of
 from ..evaluation.judge import evaluate
@@ -29,7 +29,6 @@ from ..verbs.train import require_same_settings
 
 Settings = Sequence[Mapping[str, Any]]
 READOUTS = get_args(Readout)
-# primitives that begin as parts of the images and stay so: only what reads them trains
 SIZES = range(4, 25, 4)  # primitives and heads, as in the paper's figure
 FROZEN: dict[str, dict[str, Any]] = {"train": {"freeze_organizer": True}}  # random and never trained
 COUNTED_BY = "ward"  # published for trained features, and the same in all tables
@@ -86,8 +85,11 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """`SimGCD`, `SimGCD + CPF`, `SimGCD + CPF without prior`, `frozen + kmeans whitened`."""
-        name, *variant = self.organizer.split("-") if self.organizer in VARIANTS else [self.organizer]
+        """`SimGCD`, `SimGCD + CPF`, `SimGCD + CPF parts`, `SimGCD + CPF without prior`, `frozen + kmeans whitened`."""
+        name, *variant = self.organizer.split("-")
+        if name not in ORGANIZERS and self.organizer not in VARIANTS:  # an organizer of others whose name has a dash
+            name = self.organizer
+            variant = []
         plugged = " ".join([name if "assigner" in self.variant else name.upper(), *variant])
         method = None if self.is_quoted else METHODS[self.method]
         host = method.__name__ if method and method.trains else self.method
@@ -122,9 +124,8 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {  # organizers with settings t
     "cpf-without-prior": {"organizer": {"name": "cpf", "use_prior": False}},
     "cpf-without-data": {"organizer": {"name": "cpf", "use_data": False}},
     **{f"cpf-{readout}": {"organizer": {"name": "cpf", "readout": readout}} for readout in READOUTS},
-    "cpf-parts": {"organizer": {"name": "cpf", **PARTS}},
-    "cpf-parts-trained": {"organizer": {"name": "cpf", **PARTS, "train_field": True}},
-    "cpf-random-parts": {"organizer": {"name": "cpf", **PARTS, "start": "random"}},
+    "cpf-parts-trained": {"organizer": {"name": "cpf-parts", "train_field": True}},
+    "cpf-random-parts": {"organizer": {"name": "cpf-parts", "start": "random"}},
     "cpf-full-phi": {"organizer": {"name": "cpf", "phi_rank": None}},
     **{
         f"cpf-M{primitives}-H{heads}": {"organizer": {"name": "cpf", "primitives": primitives, "heads": heads}}

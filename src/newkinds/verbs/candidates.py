@@ -16,7 +16,6 @@ from ..assigners.whitening import whitened, whitening_of
 from ..cluster.metrics import Accuracy, clustering_accuracy
 from ..data.loader import seed_for
 from ..data.table import Table
-from ..encoders.organizers.cpf import PARTS
 from ..errors import NewkindsError
 from ..runs.config import OWN
 from ..text import percent, text_table
@@ -264,7 +263,7 @@ ADAPTER = {
     "backbone": {"train_blocks": 0},
     "train": {"lr": 0.1, "cache_views": 1, "cache_precision": "float32"},
 }
-PRIMITIVES = {**ADAPTER, "organizer": {"name": "cpf", **PARTS, "dropout": 0.1}}  # on top of the adapter
+PRIMITIVES = {**ADAPTER, "organizer": {"name": "cpf-parts", "dropout": 0.1}}  # on top of the adapter
 RECIPES = (
     Recipe("adapter on class tokens", ADAPTER, steps=600, passes=0),
     Recipe("adapter and primitives (CPF)", PRIMITIVES, steps=600, passes=1),

@@ -1,6 +1,15 @@
 """Token organizers: modules between the backbone's tokens and the feature that a head receives."""
 
-from . import adapter, apart, coge, cpf, parts, patches, slots  # noqa: F401  (registers the organizers)
+from . import (  # noqa: F401  (registers the organizers)
+    adapter,
+    coge,
+    cpf,
+    cpf_parts,
+    grid,
+    part_queries,
+    patches,
+    slot_attention,
+)
 from .base import ORGANIZERS, Organizer
 
 __all__ = ["ORGANIZERS", "Organizer"]

@@ -28,7 +28,7 @@ from ...settings import Count, Positive, Share, section_of
 from ..dropout import dropout
 from ..tokens import Encoded, Tokens
 from .base import ORGANIZERS, Organizer
-from .cpf import require_heads
+from .query_attention import require_heads
 
 STEP = 0.1  # of the released calibration
 TINY = 1e-12  # divides what may be 0
@@ -76,9 +76,9 @@ class CoGe(Organizer):
     def _initialise(self) -> None:
         """The released form begins as hypergraph layers do: P₀ Xavier-uniform, maps at torch's default.
 
-        In the paper's form every map keeps the size of what passes through it (see `CPF._initialise`). The mean over
-        heads makes scores √H times smaller than a product over √D, so P₀ is √H times larger than tokens after a
-        LayerNorm: else all concepts begin as the mean token.
+        In the paper's form every map keeps the size of what passes through it, as in `PrimitiveField.reset_parameters`.
+        The mean over heads makes scores √H times smaller than a product over √D, so P₀ is √H times larger than tokens
+        after a LayerNorm: else all concepts begin as the mean token.
         """
         if self.released:
             nn.init.xavier_uniform_(self.base)

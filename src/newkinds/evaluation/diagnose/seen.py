@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...encoders.organizers.adapter import Adapter
-from ...encoders.organizers.apart import KeptApart
 from ...encoders.organizers.cpf import CPF, Field
+from ...encoders.organizers.cpf_parts import CPFParts
+from ...encoders.organizers.slot_maps import SlotMaps
 from ...encoders.tokens import Encoded, Tokens
 from ...training.model import Model
 from . import fields
@@ -44,7 +45,7 @@ class Seen:
 
     def __init__(self, model: Model) -> None:
         self.model, self.organizer = model, model.encoder.organizer
-        self.cpf = self.organizer if isinstance(self.organizer, CPF) else None
+        self.cpf = self.organizer if isinstance(self.organizer, CPF | CPFParts) else None
         self.images = self.tokens_per_image = 0
         self._kept: dict[str, list[Tensor]] = {}  # one tensor per batch
         self._pooled: dict[str, Pooled] = {}  # matrix → all of its rows
@@ -61,8 +62,8 @@ class Seen:
             self._keep("assignment", encoded.field)
         if isinstance(adapter := getattr(self.organizer, "adapter", None), Adapter):
             self._keep("adapter", adapter(tokens.cls) - tokens.cls)
-        if isinstance(apart := getattr(self.organizer, "apart", None), KeptApart):
-            self._keep("slots", apart(self.organizer.slots(tokens)).sum(dim=1))
+        if isinstance(maps := getattr(self.organizer, "maps", None), SlotMaps):
+            self._keep("slots", maps(self.organizer.slots(tokens)).sum(dim=1))
         if self.tokens_per_image:
             self._matrices(X, tokens.patches)
             self._tokens.add(tokens.patches)
@@ -72,15 +73,17 @@ class Seen:
             if self.cpf is not None:
                 self._add_field(self.cpf, tokens)
 
-    def _add_field(self, cpf: CPF, tokens: Tokens) -> None:
+    def _add_field(self, cpf: CPF | CPFParts, tokens: Tokens) -> None:
         found = cpf(tokens.cls, tokens.patches, return_field=True)
         assert isinstance(found, Field)
         for name in ("prior", "data", *STATES):
             self._keep(name, getattr(found, name))
-        if cpf.readout == "apart":
-            mixture, states = DECODED, cpf.apart(found.primitives)  # (B, M, D)
+        if isinstance(cpf, CPFParts):
+            mixture = DECODED
+            states = cpf.maps(found.primitives)  # (B, M, D)
         else:
-            mixture, states = MIXTURE, F.gelu(cpf.mlp1(found.primitives))
+            mixture = MIXTURE
+            states = F.gelu(cpf.mlp1(found.primitives))  # (B, M, D)
         self._matrices(mixture, found.assignment.double() @ states.double())  # (B, N, D)
 
     def _keep(self, name: str, tensor: Tensor) -> None:

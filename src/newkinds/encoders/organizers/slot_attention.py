@@ -92,7 +92,7 @@ class Slots(Organizer):
         self.router = nn.Sequential(nn.Linear((1 + UNITS) * dim, inner), nn.GELU(), nn.Linear(inner, UNITS))
         self.decoder = Decoder(dim, decoder_width) if reconstruction else None
         nn.init.trunc_normal_(self.queries)
-        for map_ in (self.q, self.k, self.v):  # scores start with a std near 1, see `CPF._initialise`
+        for map_ in (self.q, self.k, self.v):  # scores start with a std near 1, see `PrimitiveField.reset_parameters`
             nn.init.trunc_normal_(map_.weight, std=dim**-0.5)
         *_, weight, bias = self.router.parameters()
         nn.init.zeros_(weight)  # both units count alike at the start

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from newkinds.encoders.organizers.slots import Decoder, Slots, dominant_of, places, unbalanced
+from newkinds.encoders.organizers.slot_attention import Decoder, Slots, dominant_of, places, unbalanced
 from newkinds.encoders.tokens import Tokens
 from newkinds.errors import NewkindsError
 

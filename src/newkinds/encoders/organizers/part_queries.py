@@ -24,8 +24,8 @@ from ...precision import full_precision
 from ...settings import Count, NonNegative, Positive, section_of
 from ..tokens import Encoded, Tokens
 from .base import ORGANIZERS, Organizer
-from .cpf import Attention, require_heads
 from .part_losses import all_min, diversity
+from .query_attention import QueryAttention, require_heads
 
 
 @ORGANIZERS.register("parts")
@@ -58,13 +58,14 @@ class PartQueries(Organizer):
         self.temperature, self.keep_class, self.as_published = temperature, keep_class, as_published
         self.all_min, self.diversity = all_min, diversity  # weights
         self.queries = nn.Parameter(torch.empty(count, dim))
-        self.among, self.to_prior = Attention(dim, heads), Attention(dim, heads)
+        self.among = QueryAttention(dim, heads)
+        self.to_prior = QueryAttention(dim, heads)
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(3))
         self.mlp = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim))
         self._initialise()
 
     def _initialise(self) -> None:
-        """Every map keeps the size of what passes through it (see `CPF._initialise`).
+        """Every map keeps the size of what passes through it (see `PrimitiveField.reset_parameters`).
 
         What queries get from the prior passes unchanged, so that they begin among the tokens they are compared with.
         """
