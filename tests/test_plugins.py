@@ -210,7 +210,7 @@ def test_a_plugin_trains_resumes_and_predicts(
     with killed_after_an_epoch():
         run_cli(*training, "--plugin", file)
     recorded = json.loads((run / "protocol.json").read_text())["outside"]
-    assert recorded == {"method": {"name": "tilted", "from": str(file), "checksum": checksum(file)}}
+    assert recorded == {"method": {"name": "tilted", "origin": str(file), "checksum": checksum(file)}}
     status, _, err = run_cli(*training, "--plugin", file)
     assert status == 0, err
     assert err.count("epoch 1/2") == 1, "that was before it was killed"

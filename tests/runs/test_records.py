@@ -12,7 +12,22 @@ import pytest
 
 from newkinds.errors import NewkindsError
 from newkinds.runs.directory import RunDirectory
-from newkinds.runs.records import CandidateScore, Finding, Findings, PlanRecord, Reliability, ReliabilityBin, Stage
+from newkinds.runs.records import (
+    CandidateScore,
+    Evaluation,
+    EvaluationState,
+    Finding,
+    Findings,
+    HeldOutEvaluation,
+    OutsidePart,
+    PlanRecord,
+    Protocol,
+    Record,
+    Reliability,
+    ReliabilityBin,
+    Stage,
+    Timing,
+)
 from newkinds.runs.typed_json import Unfit, value_of
 
 SCORES = [0.25, 0.5, 0.625]
@@ -22,11 +37,19 @@ PLAN = PlanRecord(
     [CandidateScore("frozen", state="not tried: why"), replace(JUDGED, name="worse", scores=[0.2]), JUDGED],
     [Stage("embed", 1.5, 2.5)],
 )  # fmt: skip
+FIGURES = {"acc_all": 0.5, "acc_old": None, "acc_new": 0.5, "nmi": 0.25, "ari": 0.125, "other": 1.0}
+EVALUATION = Evaluation(
+    7, FIGURES, FIGURES, None, HeldOutEvaluation(3, FIGURES, "abc", "def"), EvaluationState("0a", 2), {"seed": "0"}
+)
+PROTOCOL = Protocol(
+    30, 10, 2, None, "split", None, "list", {"backbone": 3}, ["head, lr 0.1"], "tiny", None,
+    {"method": OutsidePart("mine", "mine.py", "0a1b")}, "newkinds 0.2.0", "CPU", "2026-11-18",
+)  # fmt: skip
 RELIABILITY = Reliability([ReliabilityBin(0.8, 0.9, 12, 0.85, 0.75)], 12, "by temperature", 0.1)
 
 
-@pytest.mark.parametrize("record", [PLAN, RELIABILITY], ids=lambda record: record.FILE)
-def test_what_is_written_is_read_back(record: PlanRecord | Reliability, tmp_path: Path) -> None:
+@pytest.mark.parametrize("record", [PLAN, RELIABILITY, EVALUATION, PROTOCOL, Timing(1.5, 3)], ids=lambda one: one.FILE)
+def test_what_is_written_is_read_back(record: Record, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     assert type(record).find(run) is None
     record.write(run)
@@ -101,3 +124,11 @@ def test_a_crafted_plan_is_refused_by_its_name(tmp_path: Path, content: str) -> 
     (tmp_path / "plan.json").write_text(content)
     with pytest.raises(NewkindsError, match=r"plan\.json is damaged \(.+\): delete it, and the page"):
         PlanRecord.find(RunDirectory(tmp_path))
+
+
+def test_an_evaluation_without_a_figure_that_is_shown(tmp_path: Path) -> None:
+    content = EVALUATION.as_json()
+    del content["as_found"]["nmi"]
+    RunDirectory(tmp_path).write_json("evaluation.json", content)
+    with pytest.raises(NewkindsError, match=r"evaluation\.json is damaged \(it does not say 'as_found\.nmi'\)"):
+        Evaluation.read(RunDirectory(tmp_path))

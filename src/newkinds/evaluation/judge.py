@@ -21,18 +21,18 @@ from ..discovery.categories import Discovery
 from ..discovery.finished import ensure_assigned, ensure_complete, load
 from ..discovery.kinds import Member
 from ..discovery.report.build import PAGE, write_card, write_page
-from ..discovery.report.evidence import EVALUATION, state_of
+from ..discovery.report.evidence import state_of
 from ..errors import NewkindsError
 from ..files import checksum
 from ..runs.config import Config
 from ..runs.protocol import describe_protocol
+from ..runs.records import Evaluation, Figures, HeldOutEvaluation
 from ..runs.run import Run
 from ..text import percent, protocol_lines, text_table
 from ..training.embedding import Embedded, embed
 from ..training.model import Model
 
 _FROZEN: dict[str, Embedded] = {}  # the latest test images of a run that trained nothing: a table has many of these
-Figures = dict[str, float | None]  # None: of an empty split
 TITLES = {"acc": "ACC (v2, one match)", "acc_v1": "ACC (v1, two matches)", "acc_balanced": "ACC (v2, class-balanced)"}
 
 
@@ -60,22 +60,22 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     if truth is None and opened.config().data["name"] in BENCHMARKS:
         test, which = _on_test_images(opened)
         evaluated += f"; {which}"
-    evaluation = {
-        "evaluated": judged,
-        "metrics": result,
-        "as_found": as_found,  # by the model alone, if people corrected what it found
-        "truth": None if truth is None else str(truth),  # not the data set's own
-        "test": test,
-        "state": state_of(found),  # what it is about: figures are not shown with later edits
-        "protocol": dict(describe_protocol(opened, evaluated)),
-    }
+    evaluation = Evaluation(
+        evaluated=judged,
+        metrics=result,
+        as_found=as_found,
+        truth=None if truth is None else str(truth),
+        test=test,
+        state=state_of(found),
+        protocol=dict(describe_protocol(opened, evaluated)),
+    )
     try:
-        opened.write_json(EVALUATION, evaluation)
+        evaluation.write(opened)
     except NewkindsError as error:  # a run that may only be read can be judged as well
         warn(f"the result is not kept: {error}")
     else:
         _show_on_page(opened)
-    return evaluation
+    return evaluation.as_json()
 
 
 def _show_on_page(run: Run) -> None:
@@ -119,8 +119,8 @@ def known_accuracy(run: Run) -> Figures | None:
     images, or if their true classes are not known. Nothing is written."""
     if not run.path("assignments.csv").is_file():
         return None
-    if run.path("evaluation.json").is_file():
-        metrics = run.read_json("evaluation.json")["metrics"]
+    if (evaluation := Evaluation.find(run)) is not None:
+        metrics = evaluation.metrics
     else:
         table = load_table(run.config().data)
         if all(label or not true for label, true in zip(table.labels, table.truth or [], strict=False)):
@@ -129,7 +129,7 @@ def known_accuracy(run: Run) -> Figures | None:
     return {part: metrics[f"acc_{part}"] for part in ("all", "old", "new")}
 
 
-def _on_test_images(run: Run) -> tuple[dict[str, Any] | None, str]:
+def _on_test_images(run: Run) -> tuple[HeldOutEvaluation | None, str]:
     """Figures on the official test images of a benchmark, and which images these are, or why there are none."""
     config = run.config()
     data = config.data
@@ -139,32 +139,32 @@ def _on_test_images(run: Run) -> tuple[dict[str, Any] | None, str]:
         table = held_out(data["name"], data["root"], complete=True, classes=data.get("classes"))
     except NewkindsError as error:
         return None, f"not on test images: {str(error).rstrip('.')}"
-    of = {"model": checksum(run.model_file), "images": split_checksum(replace(table, labels=table.truth or []))}
+    of_model, of_images = checksum(run.model_file), split_checksum(replace(table, labels=table.truth or []))
     test = _earlier_test_figures(run)
-    if test is None or test["evaluated"] != len(table) or of != {name: test.get(name) for name in of}:
+    if test is None or (test.evaluated, test.model, test.images) != (len(table), of_model, of_images):
         model = load(run.folder).model
-        backbone = f"{config.backbone} {of['images']}"  # all that features depend on if nothing is trained
+        backbone = f"{config.backbone} {of_images}"  # all that features depend on if nothing is trained
         frozen = not config.train.epochs and config.organizer["name"] == "none"
         embedded = _FROZEN.get(backbone) if frozen else None
         embedded = embedded or embed(model.encoder, table, model.device)
         if frozen:
             _FROZEN.clear()
             _FROZEN[backbone] = embedded
-        test = {"evaluated": len(embedded.rows), "metrics": _judged(model, table, embedded), **of}
+        test = HeldOutEvaluation(len(embedded.rows), _judged(model, table, embedded), of_model, of_images)
         if embedded.skipped:
             first = embedded.skipped[0]
             warn(f"{len(embedded.skipped)} test image(s) skipped; the first is {first.path}: {first.reason}")
-    if not test["evaluated"]:
+    if not test.evaluated:
         return None, f"not on test images: none of {len(table):,} can be read"
-    unread = f" of {len(table):,}, the others cannot be read" if test["evaluated"] < len(table) else ""
-    return test, f"{test['evaluated']:,} test images{unread}"
+    unread = f" of {len(table):,}, the others cannot be read" if test.evaluated < len(table) else ""
+    return test, f"{test.evaluated:,} test images{unread}"
 
 
-def _earlier_test_figures(run: Run) -> dict[str, Any] | None:
+def _earlier_test_figures(run: Run) -> HeldOutEvaluation | None:
     """What an earlier evaluation found on test images, if there was one."""
     try:
-        return run.read_json("evaluation.json")["test"]
-    except (NewkindsError, KeyError):
+        return Evaluation.read(run).test
+    except NewkindsError:
         return None
 
 

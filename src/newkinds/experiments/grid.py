@@ -18,7 +18,7 @@ from ..encoders.organizers.patches import ClassToken
 from ..errors import NewkindsError, reason_of
 from ..evaluation.judge import evaluate
 from ..methods import METHODS
-from ..runs.records import Timing, read_count
+from ..runs.records import Evaluation, Timing, read_count
 from ..runs.run import FREE_TO_CHANGE, Run
 from ..settings import flat
 from ..verbs.assign import CHANGED as ASSIGNING
@@ -241,21 +241,20 @@ def read_outcome(folder: Path) -> Outcome | None:
     try:
         with safe_open(run.model_file, framework="pt"):
             damaged = "the run"
-            evaluation = run.read_json("evaluation.json")
-            return None if evaluation.get("truth") else _outcome(run, evaluation)
+            evaluation = Evaluation.read(run)
+            return None if evaluation.truth else _outcome(run, evaluation)
     except (OSError, KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, SafetensorError) as error:
         raise NewkindsError(f"{damaged} is damaged ({reason_of(error)}): delete {folder} and run it again.") from None
 
 
-def _outcome(run: Run, evaluation: dict[str, Any]) -> Outcome:
+def _outcome(run: Run, evaluation: Evaluation) -> Outcome:
     record, count = run.protocol(), _count_of(run)
     sizes, categories = record.parameters, record.categories
     counted = None if count is None else count.answer
     config, seconds = run.config(), [row["seconds"] for row in run.metrics()]
     if len(seconds) != config.train.epochs:
         raise ValueError(f"metrics.jsonl has {len(seconds)} epochs, not {config.train.epochs}")
-    test = evaluation.get("test")  # runs evaluated by earlier versions do not have it
-    figures = _accuracies(evaluation["metrics"]) | {
+    figures = _accuracies(evaluation.metrics) | {
         "count": counted,
         "count_error": None if categories is None or counted is None else 100 * abs(counted - categories) / categories,
         "parameters": (sizes["backbone"] + sizes.get("tuning", 0) + sizes["organizer"]) / 1e6,
@@ -264,7 +263,7 @@ def _outcome(run: Run, evaluation: dict[str, Any]) -> Outcome:
         "epoch_seconds": sum(seconds) / len(seconds) if seconds else None,
         "inference_seconds": Timing.read(run).embedding_seconds,
     }
-    protocol = {str(name): str(value) for name, value in evaluation["protocol"].items()}
+    protocol = dict(evaluation.protocol)
     if not protocol:
         raise ValueError("its protocol is missing")
     if count is not None:
@@ -273,7 +272,9 @@ def _outcome(run: Run, evaluation: dict[str, Any]) -> Outcome:
     if settings["train.start"] is not None:  # where all runs lie changes nothing
         settings["train.start"] = Path(settings["train.start"]).name
     settings = {name: value for name, value in settings.items() if name not in FREE_TO_CHANGE}
-    return Outcome(figures, protocol, settings, None if test is None else _accuracies(test["metrics"]))
+    return Outcome(
+        figures, protocol, settings, None if evaluation.test is None else _accuracies(evaluation.test.metrics)
+    )
 
 
 def _count_of(run: Run) -> Count | None:

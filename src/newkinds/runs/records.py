@@ -265,3 +265,53 @@ class Timing(Record):
 
     embedding_seconds: float
     images: int
+
+
+# -- evaluation.json --------------------------------------------------------------------------------------------------
+
+Figures = dict[str, float | None]  # shares by the names of metrics; None: of an empty split
+FIGURES_SHOWN = ("acc_all", "acc_old", "acc_new", "nmi", "ari")
+
+
+@dataclass(frozen=True)
+class EvaluationState:
+    """What an evaluation is about: figures are not shown with other assignments or later edits."""
+
+    assignments: str  # fingerprint of what the model found
+    edits: int  # that had been made, undone ones too
+
+
+@dataclass(frozen=True)
+class HeldOutEvaluation:
+    """Figures on a benchmark's test images."""
+
+    evaluated: int  # images
+    metrics: Figures
+    model: str  # checksum of the model that assigned them
+    images: str  # checksum of images and classes
+
+
+@dataclass(frozen=True)
+class Evaluation(Record):
+    """What `newkinds eval` found."""
+
+    FILE: ClassVar[str] = "evaluation.json"
+    ADVICE: ClassVar[str] = "delete it, and run newkinds eval again"
+
+    evaluated: int  # unlabelled images
+    metrics: Figures
+    as_found: Figures | None  # by the model alone, if people corrected what it found
+    truth: str | None  # what was judged by, if it is not the data set's own
+    test: HeldOutEvaluation | None
+    state: EvaluationState
+    protocol: dict[str, str]
+
+    @classmethod
+    def of_json(cls, content: Any) -> Self:
+        record = super().of_json(content)
+        of_test = None if record.test is None else record.test.metrics
+        for name, figures in (("metrics", record.metrics), ("as_found", record.as_found), ("test.metrics", of_test)):
+            missing = [] if figures is None else [key for key in FIGURES_SHOWN if key not in figures]
+            if missing:
+                raise Unfit(f"it does not say '{name}.{missing[0]}'")
+        return record

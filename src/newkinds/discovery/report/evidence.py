@@ -1,19 +1,13 @@
 """What an evaluation and a count left in a run, as far as it is about what the page shows."""
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from ...category_count import Count
-from ...errors import NewkindsError
 from ...runs.directory import K_AUTO, RunDirectory
-from ...runs.records import read_count
+from ...runs.records import FIGURES_SHOWN, Evaluation, EvaluationState, Figures, read_count
 from ..categories import Discovery
 from ..editlog import fingerprint
 
-T = TypeVar("T")
-EVALUATION = "evaluation.json"
 JUDGED_BY = ("evaluated", "metric", "selection")  # of the protocol, what belongs to the figures
 
 
@@ -46,53 +40,35 @@ def read_number(run: RunDirectory) -> Count | None:
 def read_judged(run: RunDirectory, discovery: Discovery) -> Judged | None:
     """The figures in `evaluation.json` that are about the present state: none of another assignment, and none with
     corrections that are no longer those in force."""
-    return _read(run, EVALUATION, lambda record: _judged(record, discovery))
+    evaluation = Evaluation.find(run)
+    return None if evaluation is None else _judged(evaluation, discovery)
 
 
-def state_of(discovery: Discovery) -> dict[str, Any]:
+def state_of(discovery: Discovery) -> EvaluationState:
     """What an evaluation is about: the assignments as the model made them, and how many edits had been made."""
     of = fingerprint((member.path, member.category_id) for member in discovery.found_members)
-    return {"assignments": of, "edits": discovery.revision}
+    return EvaluationState(of, discovery.revision)
 
 
-def _judged(record: Any, discovery: Discovery) -> Judged:
-    now = state_of(discovery)
-    then = {"assignments": now["assignments"], "edits": 0, **(record.get("state") or {})}  # once, nothing was edited
+def _judged(evaluation: Evaluation, discovery: Discovery) -> Judged:
+    now, then = state_of(discovery), evaluation.state
     again = "Run newkinds eval again."
-    if then["assignments"] != now["assignments"]:
+    if then.assignments != now.assignments:
         return Judged([], f"Other categories were found since these images were evaluated. {again}", [])
-    as_found, metrics = record.get("as_found"), record["metrics"]
-    rows, note = [_judged_row("as the model found them", metrics if as_found is None else as_found)], ""
-    protocol = [(str(name), str(value)) for name, value in record["protocol"].items() if name in JUDGED_BY]
-    if then["edits"] != now["edits"]:
-        since = now["edits"] - then["edits"]
+    by_model = evaluation.metrics if evaluation.as_found is None else evaluation.as_found
+    rows, note = [_judged_row("as the model found them", by_model)], ""
+    protocol = [(name, value) for name, value in evaluation.protocol.items() if name in JUDGED_BY]
+    if then.edits != now.edits:
+        since = now.edits - then.edits
         were = "edit was" if since == 1 else "edits were"
         note = f"{since} {were} made since, which these figures do not know of. {again}"
-        protocol = [(name, value) for name, value in protocol if name != "evaluated" or as_found is None]
-    elif as_found is not None:
-        rows.append(_judged_row("with corrections by hand", metrics))
-    if (test := record.get("test")) is not None:
-        rows.append(_judged_row("test images, by the model", test["metrics"]))
+        protocol = [(name, value) for name, value in protocol if name != "evaluated" or evaluation.as_found is None]
+    elif evaluation.as_found is not None:
+        rows.append(_judged_row("with corrections by hand", evaluation.metrics))
+    if evaluation.test is not None:
+        rows.append(_judged_row("test images, by the model", evaluation.test.metrics))
     return Judged(rows, note, protocol)
 
 
-def _judged_row(name: str, metrics: Any) -> JudgedRow:
-    figures = [_number(metrics[key]) for key in ("acc_all", "acc_old", "acc_new", "nmi", "ari")]
-    return JudgedRow(name, *figures)
-
-
-def _read(run: RunDirectory, name: str, parse: Callable[[Any], T]) -> T | None:
-    if not run.path(name).is_file():
-        return None
-    try:
-        return parse(run.read_json(name))
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        raise _damaged(run, name) from None
-
-
-def _damaged(run: RunDirectory, name: str) -> NewkindsError:
-    return NewkindsError(f"{run.path(name)} is damaged: delete it, and the page is made without it.")
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None or not math.isfinite(float(value)) else float(value)
+def _judged_row(name: str, metrics: Figures) -> JudgedRow:
+    return JudgedRow(name, *[metrics[key] for key in FIGURES_SHOWN])
