@@ -19,7 +19,6 @@ from PIL import Image
 
 from newkinds.discovery.categories import Discovery
 from newkinds.discovery.kinds import Member, category_names, category_of
-from newkinds.discovery.stored import write
 from newkinds.runs.directory import RunDirectory
 from newkinds.text import text_table
 
@@ -48,7 +47,7 @@ def drawn_run(folder: Path, images: int, categories: int) -> Path:
     run = RunDirectory(folder / "run")
     run.folder.mkdir()
     run.write("config.yaml", yaml.safe_dump({"data": {"name": "folder", "path": str(folder / "photos")}}))
-    write(Discovery(run.folder, found, members, []), run)
+    Discovery(run.folder, found, members, []).write()
     return run.folder
 
 

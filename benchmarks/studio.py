@@ -34,7 +34,6 @@ from newkinds.data import load_table
 from newkinds.discovery.categories import Discovery
 from newkinds.discovery.kinds import Member, category_names, category_of
 from newkinds.discovery.split import EMBEDDING
-from newkinds.discovery.stored import write
 from newkinds.runs.directory import EDITS, RunDirectory
 from newkinds.text import text_table
 
@@ -89,7 +88,7 @@ def draw_run(
     run.write("config.yaml", yaml.safe_dump({"data": data, "organizer": {"name": "none"}}))
     run.write(EMBEDDING, save({"embedding": rows.astype(np.float16)}))
     found = [category_of(number, name, number >= known, inside[number]) for number, name in enumerate(names)]
-    write(Discovery(out, found, members, []), run)
+    Discovery(out, found, members, []).write()
     return out
 
 

@@ -7,7 +7,6 @@ from safetensors.numpy import save
 
 from newkinds.discovery.categories import Discovery
 from newkinds.discovery.kinds import Member, category_names, category_of
-from newkinds.discovery.stored import write
 from newkinds.runs.directory import RunDirectory
 
 DIM = 16
@@ -40,5 +39,5 @@ def discovered(
     run.write("config.yaml", "data: {name: folder, path: photos}\n")
     embedding = np.stack(rows) / np.linalg.norm(rows, axis=1, keepdims=True)
     run.write("embedding.safetensors", save({"embedding": embedding.astype(np.float16)}))
-    write(Discovery(folder, categories, members, []), run)
+    Discovery(folder, categories, members, []).write()
     return folder

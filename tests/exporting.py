@@ -9,7 +9,6 @@ import yaml
 from conftest import save_image
 from newkinds.discovery.categories import Discovery
 from newkinds.discovery.kinds import Member, category_of
-from newkinds.discovery.stored import write
 from newkinds.runs.directory import RunDirectory
 from newkinds.text import unescaped
 
@@ -47,7 +46,7 @@ def run_of(
     run = RunDirectory(out)
     out.mkdir(parents=True)
     run.write("config.yaml", yaml.safe_dump({"data": data}))
-    write(Discovery(out, found, members, []), run)
+    Discovery(out, found, members, []).write()
     return out
 
 

@@ -13,7 +13,7 @@ from ..text import escaped, text_table, unescaped
 from .editlog import EditLog, fingerprint, set_aside
 from .edits import JUNK, JUNK_NAME, Corrections, Edit, EditConflict, refuse_conflict, usable_name
 from .kinds import Category, Member, category_of
-from .stored import Rows, read_categories, read_skipped
+from .stored import Rows, read_categories, read_skipped, write_tables
 
 
 class Discovery:
@@ -51,6 +51,14 @@ class Discovery:
         entries = read_categories(directory)
         categories = [Category(**{**entry, "id": number}) for number, entry in enumerate(entries)]
         return cls(run, categories, Rows(directory, categories), read_skipped(directory))
+
+    def write(self) -> None:
+        """Write the tables of what the model found into the run; what people correct stays in the log."""
+        if (aside := self.set_other_edits_aside()) is not None:
+            from ..console import warn
+
+            warn(f"other categories were found than before: what was corrected in those is kept in {aside}.")
+        write_tables(self.found_categories, self.found_members, self.skipped, RunDirectory(self.run))
 
     @property
     def found_members(self) -> list[Member]:

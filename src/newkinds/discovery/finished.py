@@ -34,7 +34,7 @@ from .kinds import Member, category_of
 from .lens import Lens
 from .originals import originals
 from .split import EMBEDDING
-from .stored import read_names, write
+from .stored import read_names
 
 FIELD_IMAGES = 6  # images whose primitive fields are drawn on the page
 
@@ -155,7 +155,7 @@ class LoadedRun:
         self._describe(found, table)
         if correct is not None:
             correct(found)
-        write(found, self.run)  # last: if there are assignments, there is all that the page is made of
+        found.write()  # last: if there are assignments, there is all that the page is made of
         if page:
             write_page(self.run)
         write_card(self.run)

@@ -2,31 +2,23 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import NewkindsError, Skipped
 from ..runs.directory import RunDirectory
 from .kinds import Category, Member, category_names
 
-if TYPE_CHECKING:
-    from .categories import Discovery
-
 ASSIGNMENT_COLUMNS = ("path", "given_label", "category", "category_id", "is_new", "confidence", "unlike")
 SKIPPED_COLUMNS = ("path", "reason")
 
 
-def write(discovery: "Discovery", run: RunDirectory) -> None:
-    """`skipped.csv`, `categories.json` and, last, `assignments.csv`: if that exists, so do the others.
-
-    They hold what the model found; what people correct stays in the log.
-    """
-    if (aside := discovery.set_other_edits_aside()) is not None:
-        from ..console import warn
-
-        warn(f"other categories were found than before: what was corrected in those is kept in {aside}.")
-    write_skipped(discovery.skipped, run)
-    run.write_json("categories.json", [category._asdict() for category in discovery.found_categories])
-    run.write_table("assignments.csv", ASSIGNMENT_COLUMNS, [member_row(m) for m in discovery.found_members])
+def write_tables(
+    categories: Sequence[Category], members: Sequence[Member], skipped: Sequence[Skipped], run: RunDirectory
+) -> None:
+    """`skipped.csv`, `categories.json` and, last, `assignments.csv`: if that exists, so do the others."""
+    write_skipped(skipped, run)
+    run.write_json("categories.json", [category._asdict() for category in categories])
+    run.write_table("assignments.csv", ASSIGNMENT_COLUMNS, [member_row(member) for member in members])
 
 
 def member_row(m: Member) -> tuple[Any, ...]:
