@@ -142,7 +142,7 @@ def a_page(names: list[str] | None = None, **changes: Any) -> Page:
         "summary": [(first, first), ("images in", "123")],
         "categories": categories,
         "command": first,
-        "version": "0.1.0",
+        "version": "0.2.0",
         "sheets": sheets,
         "dot_width": dot_width,
         "meanings": MEANINGS,

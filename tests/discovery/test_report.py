@@ -158,7 +158,7 @@ def test_comparison_without_rows_shows_its_protocol() -> None:
 
 
 def test_page_with_nothing_to_show() -> None:
-    document = Document(render(Page("Nothing", "", [], [], "newkinds discover empty", "0.1.0")))
+    document = Document(render(Page("Nothing", "", [], [], "newkinds discover empty", "0.2.0")))
     assert "No image was assigned" in document.text
     assert document.all("img") == []
     assert not [attributes for _, attributes in document.elements if attributes.get("role") == "img"]
@@ -166,7 +166,7 @@ def test_page_with_nothing_to_show() -> None:
 
 def test_category_without_pictures_or_confidence() -> None:
     bare = [CategoryRow("bare", True, 0, float("nan"))]
-    document = Document(render(Page("One", "", [], bare, "", "0.1.0")))
+    document = Document(render(Page("One", "", [], bare, "", "0.2.0")))
     assert "bare" in document.text
     assert "nan" not in document.text.lower()
     assert document.all("img") == []
@@ -174,7 +174,7 @@ def test_category_without_pictures_or_confidence() -> None:
 
 def test_an_image_that_has_vanished_keeps_its_place() -> None:
     row = CategoryRow("left", True, 1, 0.5, [Shown("gone.png", "left", 0.5)])
-    (tile,) = [t for t in Document(render(Page("One", "", [], [row], "", "0.1.0"))).all("i") if t.get("role")]
+    (tile,) = [t for t in Document(render(Page("One", "", [], [row], "", "0.2.0"))).all("i") if t.get("role")]
     assert (tile["class"], tile["title"]) == ("gone", "gone.png")
     assert "No picture" in (tile["data-note"] or "")
 

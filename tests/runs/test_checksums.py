@@ -67,7 +67,7 @@ def test_a_change_that_is_meant_can_be_kept(copy: Path) -> None:
     assert newkinds.load(copy).config.train.workers == 0
 
 
-def test_a_run_of_version_0_1_has_no_checksums_and_opens(copy: Path, tmp_path: Path) -> None:
+def test_a_run_without_checksums_opens(copy: Path, tmp_path: Path) -> None:
     (copy / CHECKSUMS).unlink()
     assert newkinds.predict(copy, save_image(tmp_path / "a.png"))
     assert newkinds.evaluate(copy)["evaluated"] == 24

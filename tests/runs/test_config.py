@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
-import yaml
 
 from newkinds.errors import NewkindsError
 from newkinds.methods import METHODS
-from newkinds.runs.config import Config, resolve
-from newkinds.runs.run import Run
+from newkinds.runs.config import resolve
 from newkinds.settings import Range, parse_assignment, read_recipe
 
 CREATURES = {"data": {"name": "creatures"}}
@@ -169,31 +167,6 @@ def test_a_number_without_a_range_may_be_negative_but_is_finite() -> None:
     ]:
         with pytest.raises(NewkindsError, match=f"'method.{setting}' {words}"):
             Config(**{setting: value})
-
-
-@pytest.mark.parametrize(
-    ("method", "switches"),
-    [
-        ("cms", ["neighbours", "rounds"]),
-        ("gcd", ["kmeans"]),
-        ("legogcd", ["kl"]),
-        ("selex", ["kmeans", "label_order", "target_axis", "feature_scale"]),
-    ],
-)
-def test_runs_with_a_switch_for_each_published_behaviour_still_open(
-    tmp_path: Path, method: str, switches: list[str]
-) -> None:
-    def config(**old: bool) -> Config:
-        settings = {**CREATURES, "method": {"name": method, "sup_weight": 0.25, **old}, "k": 5}
-        (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
-        return Run(tmp_path).config()
-
-    for value in (True, False):
-        read = config(**{f"published_{switch}": value for switch in switches})
-        assert (read.method["as_published"], read.method["sup_weight"]) == (value, 0.25)
-    if len(switches) > 1:
-        with pytest.raises(NewkindsError, match=r"config\.yaml switches on only some of published_"):
-            config(**{f"published_{switch}": switch == switches[0] for switch in switches})
 
 
 def test_a_small_file_of_nested_aliases_is_refused_at_once(tmp_path: Path) -> None:

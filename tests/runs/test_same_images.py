@@ -17,7 +17,6 @@ from conftest import save_image
 from newkinds.data import load_table
 from newkinds.data.table import DATASETS, Table, readable
 from newkinds.errors import NewkindsError
-from newkinds.runs.directory import IMAGES
 from newkinds.runs.protocol import earlier_images, require_same_images
 from newkinds.runs.run import Run
 
@@ -111,9 +110,3 @@ def test_images_without_files_are_compared_by_their_pixels(
         with pytest.raises(NewkindsError, match=r"32 image\(s\) changed since"):
             newkinds.train("creatures", tmp_path / "run", settings=drawn)
     newkinds.train("creatures", tmp_path / "run", settings=drawn)
-
-
-def test_a_run_of_version_0_1_knows_no_pixels_and_goes_on(begun: Path, photos: Path) -> None:
-    (begun / IMAGES).unlink()
-    repaint(photos / "loose.png")
-    assert len(discover(photos, begun).members) == 21

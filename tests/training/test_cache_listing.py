@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from newkinds.errors import NewkindsError
-from newkinds.training.store import Store, clear_caches, list_caches, listing, mention_old_caches
+from newkinds.training.store import Store, clear_caches, list_caches, listing
 
 IMAGES = sorted(sha256(str(i).encode()).hexdigest()[:32] for i in range(40))
 
@@ -31,36 +31,20 @@ def fill(store: Store) -> None:
             store.append(IMAGES, view, np.zeros((40, 5, 4)))
 
 
-def old_cache(caches: Path) -> Path:
-    """As version 0.1 made them."""
-    origin = {"format": 1, "backbone": "tiny", "images": "ab"}
-    key = sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:16]
-    (caches / key).mkdir(parents=True)
-    record = {"about": "birds, tiny", "count": 3, "origin": origin, "made": "2026-11-16"}
-    (caches / key / "cache.json").write_text(json.dumps(record))
-    for name in ("images.txt", "view000.tokens", "view000.crc", "view001.tokens", "view001.crc", "view001.crc.kept"):
-        (caches / key / name).write_bytes(b"0123456789" * 1000)
-    return caches / key
-
-
-def test_old_caches_are_listed_as_such_mentioned_once_and_cleared(
-    caches: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cache_of_another_format_is_listed_as_such_and_cleared(caches: Path) -> None:
     fill(a_store())
-    folder = old_cache(caches)
-    old, new = list_caches()
-    assert (old.key, old.state, old.about) == (folder.name, "old format", "birds, tiny")
-    assert old.bytes == 60_000
-    assert new.state == "in use"
-    assert "| birds, tiny |      – |     – | 0.1 MB | 2026-11-16 | old format |" in listing([old], "in x")
-    for _ in range(2):
-        mention_old_caches(caches)
-    said = capsys.readouterr().err
-    assert said.count("1 cache(s) of an earlier version take 0.1 MB") == 1
-    assert f"newkinds cache clear {folder.name}" in said
-    assert clear_caches([folder.name]) == [old]
+    origin = {"format": 1, "backbone": "tiny", "images": "ab"}
+    folder = caches / sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:16]
+    folder.mkdir()
+    record = {"about": "birds, tiny", "origin": origin, "made": "2026-11-16"}
+    (folder / "cache.json").write_text(json.dumps(record))
+    (folder / "rows.tokens").write_bytes(b"0123456789" * 10_000)
+    other, ours = sorted(list_caches(), key=lambda entry: entry.state, reverse=True)
+    assert (other.key, other.state, other.about, ours.state) == (folder.name, "other format", "birds, tiny", "in use")
+    assert "| birds, tiny |      – |     – | 0.1 MB | 2026-11-16 | other format |" in listing([other], "in x")
+    assert clear_caches([folder.name]) == [other]
     assert not folder.exists()
-    assert list_caches() == [new]
+    assert list_caches() == [ours]
 
 
 def test_listing_needs_no_torch(caches: Path) -> None:

@@ -12,19 +12,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import newkinds
 from conftest import TINY_TRAINING, save_image
 from newkinds.cluster.metrics import clustering_accuracy
 from newkinds.data import load_table
-from newkinds.discovery.finished import unlike_of
 from newkinds.discovery.kinds import category_names
-from newkinds.discovery.stored import unlike_text
 from newkinds.errors import NewkindsError
 from newkinds.runs.run import Run
-from newkinds.training.model import load_model
 
 ONE_EPOCH = {"train": {"epochs": 1}}
 
@@ -69,23 +65,6 @@ def test_saved_model_gives_the_same_assignments(trained_run: Path, tmp_path: Pat
         [p.confidence for p in predictions], [float(row["confidence"]) for row in assignments], atol=2e-4
     )
     assert [p.unlike for p in predictions] == pytest.approx([float(row["unlike"]) for row in assignments], abs=2e-3)
-
-
-def test_a_run_from_before_calibration_is_used_without(trained_run: Path, tmp_path: Path) -> None:
-    loaded = newkinds.load(trained_run)
-    older = tmp_path / "model.safetensors"
-    with safe_open(trained_run / "model.safetensors", framework="pt") as file:
-        about, names = file.metadata(), file.keys()
-        kept = {name: file.get_tensor(name) for name in names if not name.startswith("calibration.")}
-    save_file(kept, older, about)
-    model = load_model(loaded.config, older, torch.device("cpu"))
-    features = load_file(trained_run / "features.safetensors")["features"]
-    before, now = model.assign(features), loaded.model.assign(features)
-    assert before.category.tolist() == now.category.tolist()
-    assert before.unlike is None
-    assert unlike_of(before) == [None] * len(features)
-    assert unlike_text(None) == ""
-    assert now.unlike is not None
 
 
 def test_evaluation_is_clustering_accuracy_of_the_unlabelled_images(trained_run: Path) -> None:

@@ -28,7 +28,7 @@ class Seen:
 
     stamp: str  # see `Table.stamp`
     content: str = ""  # digest of its pixels; empty: not requested
-    facts: Facts | None = None  # likewise; runs of earlier versions have kept none
+    facts: Facts | None = None  # likewise
 
 
 Earlier = Mapping[str, Seen]  # what images were, by their paths

@@ -48,6 +48,7 @@ class Discovery:
             begun = directory.path("config.yaml").is_file()
             why = "has not assigned its images yet" if begun else "is not a run directory"
             raise NewkindsError(f"{directory.folder} {why}: it has no assignments.csv (newkinds discover makes one).")
+        directory.require_format()
         entries = read_categories(directory)
         categories = [Category(**{**entry, "id": number}) for number, entry in enumerate(entries)]
         return cls(run, categories, Rows(directory, categories), read_skipped(directory))

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..errors import NewkindsError
 from ..runs.directory import RunDirectory
-from .split import EMBEDDING
 
 DESCRIBED = "described.json"
 FIELDS = "fields.safetensors"
@@ -42,11 +41,6 @@ class Described:
     known: list[str]  # names of the known classes, as labels have them: category i is known[i]
     protocol: list[tuple[str, str]]  # name and value
     fields: TypicalFields | None = field(default=None, compare=False)  # of models that have primitives
-
-
-def lacking(run: RunDirectory) -> list[str]:
-    """The files that only the model can make and that a run, of an earlier version, has not kept."""
-    return [name for name in (EMBEDDING, DESCRIBED) if not run.path(name).is_file()]
 
 
 def write_described(described: Described, run: RunDirectory) -> None:
@@ -92,5 +86,5 @@ def _read_fields(run: RunDirectory) -> TypicalFields:
 
 def _damaged(run: RunDirectory, name: str) -> NewkindsError:
     return NewkindsError(
-        f"{run.path(name)} is missing or damaged: delete {DESCRIBED} beside it, and newkinds report makes both again."
+        f"{run.path(name)} is missing or damaged: restore it from a copy, or run newkinds discover again."
     )

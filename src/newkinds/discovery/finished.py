@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from ..console import say, warn
+from ..console import warn
 from ..data import load_table
 from ..data.folder import files_of, mention_ignored, table_below
 from ..data.images import BadImage
@@ -19,7 +19,6 @@ from ..data.table import Table, readable
 from ..data.vectors import table_of_vectors
 from ..errors import NewkindsError, Skipped
 from ..methods.base import Assignment
-from ..runs.directory import RunDirectory
 from ..runs.protocol import describe_protocol, earlier_images, require_same_images
 from ..runs.records import Timing
 from ..runs.run import Run
@@ -28,11 +27,10 @@ from ..training.device import choose_device
 from ..training.embedding import Embedded, embed, fields_of
 from ..training.model import Model, load_model
 from .categories import Discovery
-from .described import DESCRIBED, Described, TypicalFields, lacking, write_described
+from .described import Described, TypicalFields, write_described
 from .edits import JUNK, JUNK_NAME
 from .kinds import Member, category_of
 from .lens import Lens
-from .originals import originals
 from .split import EMBEDDING
 from .stored import read_names
 
@@ -90,8 +88,7 @@ class LoadedRun:
         """The prediction for an opened image, and its unit row (P,) where the run's images are compared."""
         table = Table([""], [None], lambda _: image)
         embedded = embed(self.model.encoder, table, self.model.device, workers=0)
-        kept = self.run.path(EMBEDDING).is_file()  # else images are compared by their features: see `read_embedding`
-        rows = self.embedding(embedded.features) if kept else embedded.features.numpy()
+        rows = self.embedding(embedded.features)
         return self._predictions(table, embedded)[0], rows[0] / max(float(np.linalg.norm(rows[0])), 1e-12)
 
     def _predictions(self, table: Table, embedded: Embedded) -> list[Prediction]:
@@ -161,25 +158,6 @@ class LoadedRun:
         write_card(self.run)
         return found
 
-    def complete(self) -> None:
-        """Write what runs of earlier versions have not kept: what pages are made of, and images compared by."""
-        found = Discovery.read(self.run.folder)
-        if not self.run.path(EMBEDDING).is_file():
-            kept = self.run.path("features.safetensors").is_file()
-            features = read_features(self.run) if kept else self.embed(images_of(self.run)).features
-            if len(features) != len(found.members):
-                raise NewkindsError(
-                    f"{self.run.folder} has features of {len(features)} images, but assigned {len(found.members)}: "
-                    "delete features.safetensors and assignments.csv, and run newkinds discover again."
-                )
-            self._keep_embedding(features)
-        if not self.run.path(DESCRIBED).is_file():
-            try:
-                table = originals(self.run, found.found_members)
-            except NewkindsError:  # the images have moved: their fields cannot be drawn any more
-                table = None
-            self._describe(found, table)
-
     def described(self) -> Described:
         """What the model and its settings say about themselves."""
         return Described(self.model.known, describe_protocol(self.run))
@@ -248,14 +226,6 @@ def ensure_assigned(run: Run) -> None:
     """Assign the images of a run that has only been trained."""
     if not run.path("assignments.csv").is_file():
         load(run.folder).discover(images_of(run))
-
-
-def ensure_complete(run: RunDirectory) -> None:
-    """Have the model write, once, what a run of an earlier version has not kept."""
-    if missing := lacking(run):
-        Discovery.read(run.folder)  # before the model is loaded: there must be something to show
-        say(f"{run.folder} has no {' and no '.join(missing)}: made once, by the model")
-        load(run.folder).complete()
 
 
 def images_of(run: Run) -> Table:

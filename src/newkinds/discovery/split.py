@@ -17,11 +17,9 @@ def read_embedding(run: RunDirectory, members: int) -> NDArray[np.float32]:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    # runs of version 0.1 have kept the features alone
-    name = EMBEDDING if run.path(EMBEDDING).is_file() else "features.safetensors"
-    file = run.verified(name)
+    file = run.verified(EMBEDDING)
     try:
-        rows = load_file(file)[name.partition(".")[0]].astype(np.float32)
+        rows = load_file(file)["embedding"].astype(np.float32)
     except (OSError, SafetensorError, KeyError) as error:
         raise NewkindsError(f"{file} is missing or damaged ({error}): run newkinds discover again.") from None
     if len(rows) != members:

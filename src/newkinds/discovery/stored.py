@@ -51,9 +51,7 @@ class Rows:
     def places(self) -> list[tuple[str, int]]:
         """Path and category of each image."""
         with self._expected():
-            path = self.column["path"]
-            if (number := self.column.get("category_id")) is None:
-                return list(zip([row[path] for row in self.rows], self._by_name(), strict=True))
+            path, number = self.column["path"], self.column["category_id"]
             categories = [int(row[number]) for row in self.rows]
             if not set(categories) <= set(range(len(self.categories))):
                 raise IndexError("a category that is not there")
@@ -73,14 +71,6 @@ class Rows:
                     Member(path, row[label] or None, category.name, category.is_new, float(row[sure]), far, number)
                 )
             return made
-
-    def _by_name(self) -> Iterator[int]:
-        """Categories in a run of version 0.1, whose table names them as `categories.json` did then."""
-        number_of = {category.name: category.id for category in self.categories}
-        defaults = category_names([c.name for c in self.categories if not c.is_new], len(self.categories))
-        for row in self.rows:
-            name = row[self.column["category"]]
-            yield number_of[name] if name in number_of else defaults.index(name)
 
     @contextmanager
     def _expected(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ from ..data.table import Table
 from ..data.vectors import NAME as READY_MADE
 from ..data.vectors import true_table
 from ..discovery.categories import Discovery
-from ..discovery.finished import ensure_assigned, ensure_complete, load
+from ..discovery.finished import ensure_assigned, load
 from ..discovery.kinds import Member
 from ..discovery.report.build import PAGE, write_card, write_page
 from ..discovery.report.evidence import state_of
@@ -83,7 +83,6 @@ def _show_on_page(run: Run) -> None:
     if not run.path(PAGE).is_file():
         return
     try:
-        ensure_complete(run)
         write_page(run)
         write_card(run)
     except NewkindsError as error:

@@ -29,6 +29,7 @@ from ..files import (
     write_whole,
 )
 
+FORMAT = 2  # of a run directory; written into protocol.json
 CHECKSUMS = "checksums.txt"
 EDITS = "edits.jsonl"  # what people corrected; every line has a checksum of its own
 EDITS_COUNT = "edits.count"  # how many of them were on the disk
@@ -78,7 +79,7 @@ class RunDirectory:
         write_whole(self.path(name), data)
 
     def verified(self, name: str) -> Path:
-        """Where a file is, after its checksum was verified; files of version 0.1 have none."""
+        """Where a file is, after its checksum was verified."""
         file = self.path(name)
         if not file.is_file():
             return file
@@ -172,6 +173,18 @@ class RunDirectory:
 
                 warn(f"{self.path(CHECKSUMS)} is damaged: the files beside it cannot be verified.")
         return known
+
+    def require_format(self) -> None:
+        """Refuse a run that another version of newkinds has made, whose files may mean something else."""
+        if not self.path("protocol.json").is_file():
+            return
+        record = self.read_json("protocol.json")
+        there = record.get("format") if isinstance(record, dict) else None
+        if there != FORMAT:
+            raise NewkindsError(
+                f"{self.folder} was made by another version of newkinds (its protocol.json does not say format "
+                f"{FORMAT}, the only one that this version reads): use that version, or discover again in another --out."
+            )
 
     def settings(self) -> dict[str, Any]:
         """The settings that the run was started with, as its file has them: nothing is checked or filled in."""

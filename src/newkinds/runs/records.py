@@ -11,7 +11,7 @@ from typing_extensions import Self
 from ..category_count import Count, plot
 from ..errors import NewkindsError
 from ..files import csv_text
-from .directory import RunDirectory
+from .directory import FORMAT, RunDirectory
 from .typed_json import Unfit, value_of
 
 
@@ -251,6 +251,7 @@ class Protocol(Record):
     versions: str
     device: str
     date: str
+    format: int = FORMAT  # of the run directory
 
 
 # -- timing.json ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,8 +18,6 @@ from .records import Protocol
 # (images that moved are compared with those the run started with)
 FREE_TO_CHANGE = {"train.device", "train.workers", "data.root", "data.corrections"}
 OURS = (CHECKSUMS, CORRECTIONS, "plan.json", "recipe.yaml", "plan")  # what may lie in a folder before there is a run
-# methods that had a switch published_… for each thing that as_published stands for now
-ONCE_SWITCHED = ("cms", "gcd", "legogcd", "selex")
 
 
 class Run(RunDirectory):
@@ -47,9 +44,10 @@ class Run(RunDirectory):
 
     def config(self) -> Config:
         """The settings the run was started with."""
-        settings = _of_this_version(self.settings(), self.path("config.yaml"))
+        self.require_format()
+        settings = self.settings()
         try:
-            return resolve({"train": {"cache_views": 0}}, settings)
+            return resolve(settings)
         except NewkindsError:
             self._require_parts()
             raise
@@ -113,16 +111,3 @@ class Run(RunDirectory):
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:
         file = self.path("metrics.jsonl")
         self.write(file.name, "".join(json_text(row, file) + "\n" for row in rows))
-
-
-def _of_this_version(settings: dict[str, Any], file: Path) -> dict[str, Any]:
-    """The settings of a run that an older version may have written."""
-    method = settings.get("method")
-    if not isinstance(method, dict) or method.get("name") not in ONCE_SWITCHED:
-        return settings
-    old = {name: value for name, value in method.items() if name.startswith("published_")}
-    if len(set(old.values())) > 1:
-        said = f"{file} switches on only some of {', '.join(old)}"
-        raise NewkindsError(f"{said}, but there is one switch for all of them now, method.as_published: train again.")
-    now = {"as_published" if name in old else name: value for name, value in method.items()}
-    return {**settings, "method": now}

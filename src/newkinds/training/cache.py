@@ -24,7 +24,7 @@ from ..encoders.backbones import Backbone, blocks_of
 from ..errors import NewkindsError
 from .device import choose_workers
 from .distributed import broadcast, in_first, share_errors, shared, work_alone, world
-from .store import ROOT_VARIABLE, CacheUnavailable, Store, gigabytes, mention_old_caches
+from .store import ROOT_VARIABLE, CacheUnavailable, Store, gigabytes
 
 BATCH = 64  # images that are computed at once
 WAITING_BYTES, WAITING_SECONDS = 1 << 24, 5.0  # of what is computed and not yet written: no more is lost by a kill
@@ -61,7 +61,6 @@ def cached_tokens(
         if not build:
             return None
         cache.complete()
-    mention_old_caches(store.folder.parent)
     return cache
 
 

@@ -29,7 +29,7 @@ from .device import MixedPrecision
 from .distributed import draw_for_share, gather_batch
 from .teacher import Teacher
 
-CALIBRATION = "calibration."  # what is missing in runs of earlier versions
+CALIBRATION = "calibration."
 ASSIGNED_AT_ONCE = 2**16  # images: each has a score for every category
 REPLACED = ("assigner.", "whitening.", CALIBRATION)  # found after training: what `newkinds assign` replaces
 
@@ -224,8 +224,6 @@ def load_model(config: Config, path: Path, device: torch.device, find_anew: bool
         raise NewkindsError(f"{path} is damaged or not a newkinds model: {error}.") from None
     model = build_model(config, known, k, load_weights=False)
     require_finite(tensors, dict(model.named_parameters()), path)  # a centre without members may be NaN
-    if not any(name.startswith(CALIBRATION) for name in tensors):
-        tensors |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(CALIBRATION)}
     if find_anew:
         tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(REPLACED)}
         tensors |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(REPLACED)}

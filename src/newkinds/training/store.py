@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -34,8 +33,7 @@ KEY = re.compile("[0-9a-f]{16}")
 DESCRIPTION, INDEX = "cache.json", "rows.index"
 SHARD = re.compile(r"rows(?:-([0-9]{12}))?\.tokens")
 SHARD_BYTES = 2**33  # from so many on, rows go to the next one: each that is open takes a file descriptor
-# of format 1 too
-ROW_FILE = re.compile(r"rows\.index|rows(-[0-9]{12})?\.tokens|images\.txt|view[0-9]{3}\.(tokens|crc)(\.kept)?")
+ROW_FILE = re.compile(r"rows\.index|rows(-[0-9]{12})?\.tokens")
 ENTRY = np.dtype([("content", "S16"), ("view", "<u4"), ("crc", "<u4")])  # all zero: nothing is in that row
 NAMED = 20  # bytes of an entry that say what its row holds
 
@@ -258,7 +256,7 @@ class CacheEntry:
     views: int  # random ones
     bytes: int
     made: str
-    state: str  # "in use", "damaged" or "old format", as far as its description tells
+    state: str  # "in use", "damaged" or "other format", as far as its description tells
 
 
 def cache_root() -> Path:
@@ -296,7 +294,7 @@ def _entry(folder: Path) -> CacheEntry | None:
     if not isinstance(origin, dict) or _key(origin) != folder.name:
         state, about = "damaged", "it does not say what it holds"
     else:
-        state = "in use" if origin.get("format") == FORMAT else "old format"
+        state = "in use" if origin.get("format") == FORMAT else "other format"
     return CacheEntry(folder.name, about, images, views, sum(map(_size, files)), made, state)
 
 
@@ -319,17 +317,6 @@ def clear_caches(keys: Sequence[str] = ()) -> list[CacheEntry]:
         except OSError as error:
             raise NewkindsError(f"cannot delete {folder}: {error.strerror or error}.") from error
     return chosen
-
-
-@cache  # once in a process
-def mention_old_caches(root: Path) -> None:
-    """Say how much space in `root` is taken by caches that an earlier version made and nobody reads any more."""
-    old = [entry for entry in list_caches() if entry.state == "old format"]
-    if old:
-        say(
-            f"{len(old)} cache(s) of an earlier version take {gigabytes(sum(entry.bytes for entry in old))} in {root} "
-            f"and are no longer used; to delete them: newkinds cache clear {' '.join(entry.key for entry in old)}"
-        )
 
 
 def gigabytes(size: int) -> str:

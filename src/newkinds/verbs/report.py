@@ -1,11 +1,10 @@
-"""The verb that renders the page of a finished run again, from its files: as a rule, torch is not imported."""
+"""The verb that renders the page of a finished run again, from its files, without torch."""
 
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from ..discovery.categories import Discovery
-from ..discovery.described import lacking
 from ..errors import NewkindsError
 from ..files import make_folder, refuse_inputs, write_whole
 from ..runs.directory import RunDirectory
@@ -29,10 +28,6 @@ def report(run: str | Path, out: str | Path | None = None, images: str | Path | 
             raise NewkindsError(f"{file} is a folder: name the file to write, e.g. {file / PAGE}.")
         refuse_inputs(file, _inputs(directory, images))
         make_folder(file.parent)  # before the work, not after it
-    if lacking(directory):
-        from ..discovery.finished import ensure_complete  # with it, torch is imported
-
-        ensure_complete(directory)
     html = render(page_of(directory, images))
     if not inside:
         write_whole(file, html)
