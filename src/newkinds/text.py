@@ -71,6 +71,11 @@ def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(columns), rule, *map(line, rows)])
 
 
+def plural(number: int, what: str) -> str:
+    """`1 image` or `2 images`; `1 known class` or `2 known classes`."""
+    return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
+
+
 def percent(share: float | None) -> str:
     """`0.612` → "61.2"; a split without images is a dash."""
     return "–" if share is None else f"{100 * share:.1f}"

@@ -9,8 +9,19 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from newkinds.checks import CHECKS, Check, Evidence, Finding, Found, as_records, not_run, run_checks, summary, write
-from newkinds.checks.result import in_order
+from newkinds.checks import (
+    CHECKS,
+    Check,
+    CheckInput,
+    CheckResult,
+    Verdict,
+    findings_of,
+    findings_text,
+    not_run,
+    run_checks,
+    write_findings,
+)
+from newkinds.checks.findings import in_order
 from newkinds.data.table import Skipped, Table, readable
 from newkinds.errors import NewkindsError
 from newkinds.runs.run import Run
@@ -26,7 +37,7 @@ def table_of(pictures: list[Image.Image], labels: list[str | None] | None = None
 
 
 def flagged(table: Table, check: str, embedding: torch.Tensor | None = None) -> list[str]:
-    found = CHECKS[check]().look(Evidence(table, embedding))
+    found = CHECKS[check]().look(CheckInput(table, embedding))
     return [(found.paths or table.paths)[row] for row in np.flatnonzero(found.flag)]
 
 
@@ -50,7 +61,7 @@ def clean() -> tuple[Table, torch.Tensor]:
 @pytest.mark.parametrize("name", in_order())
 def test_clean_data_has_no_flags_and_a_score_for_each_image(clean: tuple[Table, torch.Tensor], name: str) -> None:
     table, embedding = clean
-    found = CHECKS[name]().look(Evidence(table, embedding))
+    found = CHECKS[name]().look(CheckInput(table, embedding))
     assert found.score.shape == found.flag.shape == (len(found.paths if found.paths is not None else table),)
     assert np.isfinite(found.score).all()
     assert not found.flag.any()
@@ -65,7 +76,7 @@ def test_a_few_images_are_enough_for_every_check(name: str, count: int) -> None:
     table = table_of([scene(seed) for seed in range(count)])
     embedding = groups({"a": count})[1]
     if count > 1 or not CHECKS[name].needs_embedding:
-        CHECKS[name]().look(Evidence(table, embedding if count > 1 else None))
+        CHECKS[name]().look(CheckInput(table, embedding if count > 1 else None))
     assert run_checks(table, embedding)[0].check == "coverage"
 
 
@@ -75,7 +86,7 @@ def test_blank_and_tiny_images() -> None:
     table = table_of([scene(0), grey, noisy, scene(1).resize((31, 60)), scene(2).resize((32, 32))])
     assert flagged(table, "blank") == ["1.png", "2.png"]
     assert flagged(table, "tiny") == ["3.png"]
-    assert "only 31×60 pixels" in CHECKS["tiny"]().look(Evidence(table)).why[3]
+    assert "only 31×60 pixels" in CHECKS["tiny"]().look(CheckInput(table)).why[3]
 
 
 def test_unreadable_files_are_named_with_their_reason() -> None:
@@ -83,13 +94,13 @@ def test_unreadable_files_are_named_with_their_reason() -> None:
     [finding] = [finding for finding in run_checks(table) if finding.check == "unreadable"]
     assert finding.paths == ["broken.jpg"]
     assert finding.flagged == [0]
-    assert as_records([finding])[0]["sentence"] == "damaged: truncated"
+    assert findings_of([finding])[0].sentence == "damaged: truncated"
 
 
 def test_of_exact_copies_one_with_a_label_is_kept() -> None:
     table = table_of([scene(0), scene(1), scene(0), scene(0)], [None, "cat", "cat", None])
     assert flagged(table, "duplicate") == ["0.png", "3.png"]
-    assert CHECKS["duplicate"]().look(Evidence(table)).why[0] == "the same pixels as 2.png"
+    assert CHECKS["duplicate"]().look(CheckInput(table)).why[0] == "the same pixels as 2.png"
     assert flagged(table, "near-duplicate") == []
 
 
@@ -128,7 +139,7 @@ def test_one_picture_under_two_labels() -> None:
     pictures = [scene(0), scene(0), again(scene(0), "resized"), scene(1), scene(1), scene(2)]
     table = table_of(pictures, ["cat", None, "dog", "cat", "cat", "dog"])
     assert flagged(table, "two labels") == ["0.png", "2.png"]
-    why = CHECKS["two labels"]().look(Evidence(table)).why
+    why = CHECKS["two labels"]().look(CheckInput(table)).why
     assert why[0] == "labelled 'cat', but the same is labelled 'dog' in 2.png"
     assert why[2] == "labelled 'dog', but the same is labelled 'cat' in 0.png"
 
@@ -139,7 +150,7 @@ def test_wrong_labels_are_flagged_and_named() -> None:
     labels[3], labels[20], labels[30] = "b", "c", None
     table = table_of([scene(row) for row in range(36)], labels)
     assert flagged(table, "wrong label", rows) == ["3.png", "20.png"]
-    why = CHECKS["wrong label"]().look(Evidence(table, rows)).why
+    why = CHECKS["wrong label"]().look(CheckInput(table, rows)).why
     assert why[3] == "labelled 'b', but looks like 'a'"
     assert why[20] == "labelled 'c', but looks like 'b'"
 
@@ -167,7 +178,7 @@ def test_images_unlike_all_others() -> None:
 
 def said(labels: list[str | None], check: str) -> str:
     pictures = [Image.new("RGB", (40, 40))] * len(labels)
-    return CHECKS[check]().look(Evidence(table_of(pictures, labels))).sentence
+    return CHECKS[check]().look(CheckInput(table_of(pictures, labels))).sentence
 
 
 def test_what_can_be_promised_with_so_few() -> None:
@@ -195,21 +206,21 @@ def test_without_an_embedding_some_checks_are_left_out(clean: tuple[Table, torch
 def test_the_table_has_a_row_per_flagged_image_and_one_per_sentence_about_all(tmp_path: Path) -> None:
     table = table_of([scene(0), scene(1), scene(0)], ["cat\n", None, None])
     run = Run(tmp_path)
-    write(run_checks(table), run)
+    write_findings(run_checks(table), run)
     rows = run.read_table("check.csv")
     assert [(row["path"], row["check"]) for row in rows] == [
         ("", "coverage"), ("2.png", "duplicate"), ("", "few classes"), ("", "few labels"), ("", "few images")
     ]  # fmt: skip
     assert rows[1]["score"] == "1.0"
     assert rows[0]["score"] == ""
-    write(run_checks(table), tmp_path / "")
+    write_findings(run_checks(table), tmp_path / "")
     assert run.read_table("check.csv") == rows
 
 
 def test_the_summary_names_the_worst_and_counts_the_rest() -> None:
     score, why = np.arange(6.0), {row: f"number {row}" for row in range(1, 6)}
-    found = Found.images(score, why, "is", "odd.")
-    text = summary([Finding("odd", found, [f"{row}.png" for row in range(6)])])
+    found = Verdict.images(score, why, "is", "odd.")
+    text = findings_text([CheckResult("odd", found, [f"{row}.png" for row in range(6)])])
     assert text.splitlines() == [
         "odd  5 images are odd.", "       5.png: number 5", "       4.png: number 4", "       3.png: number 3",
         "       … and 2 more",
@@ -220,8 +231,8 @@ def test_a_check_of_ones_own_is_run_with_the_others(monkeypatch: pytest.MonkeyPa
     class Dark(Check):
         """Mine."""
 
-        def look(self, evidence: Evidence) -> Found:
-            return Found.images(np.ones(len(evidence.table)), {0: "dark"}, "is", "dark.")
+        def look(self, evidence: CheckInput) -> Verdict:
+            return Verdict.images(np.ones(len(evidence.table)), {0: "dark"}, "is", "dark.")
 
     monkeypatch.setitem(CHECKS._entries, "dark", Dark)
     findings = run_checks(table_of([scene(0)]))

@@ -1,10 +1,10 @@
 """What may be wrong with data before anything is learnt from it: one small class per check."""
 
-from . import copies, counts, labels, pixels, unlike  # noqa: F401  (registers the checks)
-from .base import CHECKS, Check, Evidence, Finding, Found
-from .result import CHECK_CSV, as_records, not_run, run_checks, summary, without_embedding, write
+from . import copies, counts, labels, unlike, unusable  # noqa: F401  (registers the checks)
+from .base import CHECKS, Check, CheckInput, CheckResult, Verdict
+from .findings import CHECK_CSV, findings_of, findings_text, not_run, run_checks, without_embedding, write_findings
 
 __all__ = [
-    "CHECKS", "CHECK_CSV", "Check", "Evidence", "Finding", "Found", "as_records", "not_run", "run_checks", "summary",
-    "without_embedding", "write",
+    "CHECKS", "CHECK_CSV", "Check", "CheckInput", "CheckResult", "Verdict", "findings_of", "findings_text", "not_run",
+    "run_checks", "without_embedding", "write_findings",
 ]  # fmt: skip

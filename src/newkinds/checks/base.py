@@ -12,6 +12,7 @@ from torch import Tensor
 from ..data.facts import Facts
 from ..data.table import Table
 from ..registry import Registry
+from ..text import plural
 from .cells import nearest_cosines
 from .same import Copies, exact_copies, near_copies
 
@@ -19,7 +20,7 @@ NEIGHBOURS = 10  # that an image is compared with
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class CheckInput:
     """Images, their labels, what their pixels told when they were opened, and, if available, their embedding."""
 
     table: Table  # from readable(…, contents=True)
@@ -72,7 +73,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Found:
+class Verdict:
     """What a check found: a score per image (the larger, the worse), a flag per image, and a sentence for people.
 
     The sentence says what it is and what to do; it is empty if there is nothing to say.
@@ -85,25 +86,25 @@ class Found:
     paths: Sequence[str] | None = None  # what was scored, if it is not the images of the table
 
     @classmethod
-    def images(cls, score: np.ndarray, why: Mapping[int, str], is_or_has: str, said: str) -> "Found":
+    def images(cls, score: np.ndarray, why: Mapping[int, str], is_or_has: str, said: str) -> "Verdict":
         """The images in `why` are flagged; `said` follows after how many there are: "3 images are …"."""
         flag = np.zeros(len(score), bool)
         flag[list(why)] = True
         verb = is_or_has if len(why) == 1 else {"is": "are", "has": "have"}[is_or_has]
-        return cls(score, flag, f"{counted(len(why), 'image')} {verb} {said}" if why else "", why)
+        return cls(score, flag, f"{plural(len(why), 'image')} {verb} {said}" if why else "", why)
 
     @classmethod
-    def about_all(cls, table: Table, sentence: str) -> "Found":
+    def about_all(cls, table: Table, sentence: str) -> "Verdict":
         """Something about the data as a whole: no image is flagged."""
         return cls(np.zeros(len(table)), np.zeros(len(table), bool), sentence)
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """What a check found, under its name."""
 
     check: str
-    found: Found
+    found: Verdict
     paths: Sequence[str]
 
     @property
@@ -121,15 +122,10 @@ class Check(ABC):
     needs_pixels: ClassVar[bool] = False  # left out if the data are ready-made vectors
 
     @abstractmethod
-    def look(self, evidence: Evidence) -> Found: ...
+    def look(self, evidence: CheckInput) -> Verdict: ...
 
 
 CHECKS: Registry[type[Check]] = Registry("check")
-
-
-def counted(number: int, what: str) -> str:
-    """`1 image` or `2 images`; `1 known class` or `2 known classes`."""
-    return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
 
 
 def some_of(names: Sequence[str], shown: int = 3) -> str:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .base import CHECKS, Check, Evidence, Found
+from .base import CHECKS, Check, CheckInput, Verdict
 from .same import Copies, same_picture
 
 
@@ -12,7 +12,7 @@ class Duplicate(Check):
 
     order = 5
 
-    def look(self, evidence: Evidence) -> Found:
+    def look(self, evidence: CheckInput) -> Verdict:
         how, same = (", pixel by pixel", "pixels") if evidence.has_pixels else ("", "numbers")
         said = f"the same as another{how}: delete copies, which count double."
         return _found(evidence, evidence.exact, f"the same {same} as", said)
@@ -25,15 +25,15 @@ class NearDuplicate(Check):
     order = 6
     needs_pixels = True
 
-    def look(self, evidence: Evidence) -> Found:
+    def look(self, evidence: CheckInput) -> Verdict:
         said = "nearly the same as another: keep one of each, or they count double."
         return _found(evidence, evidence.near, "nearly the same as", said)
 
 
-def _found(evidence: Evidence, copies: Copies, relation: str, said: str) -> Found:
+def _found(evidence: CheckInput, copies: Copies, relation: str, said: str) -> Verdict:
     paths = evidence.table.paths
     why = {row: f"{relation} {paths[copies.of[row]]}" for row in np.flatnonzero(copies.flag).tolist()}
-    return Found.images(copies.similarity, why, "is", said)
+    return Verdict.images(copies.similarity, why, "is", said)
 
 
 @CHECKS.register("two labels")
@@ -42,7 +42,7 @@ class TwoLabels(Check):
 
     order = 2
 
-    def look(self, evidence: Evidence) -> Found:
+    def look(self, evidence: CheckInput) -> Verdict:
         table, picture = evidence.table, same_picture(evidence.exact, evidence.near)
         rows_of: dict[int, dict[str | None, list[int]]] = {}  # picture → label → its images
         for row in np.flatnonzero(evidence.targets >= 0).tolist():
@@ -55,4 +55,4 @@ class TwoLabels(Check):
                 why |= dict.fromkeys(rows, said)
         score = np.zeros(len(table))
         score[list(why)] = 1
-        return Found.images(score, why, "is", "under another label too: decide for one label each.")
+        return Verdict.images(score, why, "is", "under another label too: decide for one label each.")

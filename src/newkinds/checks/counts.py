@@ -3,7 +3,8 @@
 import numpy as np
 
 from ..data.table import Table
-from .base import CHECKS, Check, Evidence, Found, counted, some_of
+from ..text import plural
+from .base import CHECKS, Check, CheckInput, Verdict, some_of
 
 FEWEST_CLASSES = 4  # labelled ones: half of them stand in for new ones when settings are chosen
 FEWEST_LABELS = 5  # per class
@@ -23,17 +24,17 @@ class Coverage(Check):
 
     order = 0
 
-    def look(self, evidence: Evidence) -> Found:
+    def look(self, evidence: CheckInput) -> Verdict:
         table, counts = evidence.table, list(labels_per_class(evidence.table).values())
         labelled = sum(counts)
-        said = f"{counted(len(table), 'image')}: {labelled:,} labelled and {len(table) - labelled:,} unlabelled"
+        said = f"{plural(len(table), 'image')}: {labelled:,} labelled and {len(table) - labelled:,} unlabelled"
         if labelled:
-            said += f"; {counted(len(counts), 'known class')} with {counts[0]:,} to {counts[-1]:,} labelled images each"
+            said += f"; {plural(len(counts), 'known class')} with {counts[0]:,} to {counts[-1]:,} labelled images each"
         if not labelled:
             said += ". Put some images of each known class into a folder named after the class"
         elif labelled == len(table):
             said += ". Nothing is left to discover: put images without a label into a folder 'unlabeled'"
-        return Found.about_all(table, f"{said}.")
+        return Verdict.about_all(table, f"{said}.")
 
 
 @CHECKS.register("few classes")
@@ -42,14 +43,14 @@ class FewClasses(Check):
 
     order = 20
 
-    def look(self, evidence: Evidence) -> Found:
+    def look(self, evidence: CheckInput) -> Verdict:
         classes = sum(count > 0 for count in labels_per_class(evidence.table).values())
         said = (
-            f"{counted(classes, 'labelled class')}: with fewer than {FEWEST_CLASSES}, settings cannot be judged, as "
+            f"{plural(classes, 'labelled class')}: with fewer than {FEWEST_CLASSES}, settings cannot be judged, as "
             "half of the classes stand in for new ones. Defaults are used, and the number of categories is a guess. "
             "Label another kind, if only a few images of it."
         )
-        return Found.about_all(evidence.table, said if 0 < classes < FEWEST_CLASSES else "")
+        return Verdict.about_all(evidence.table, said if 0 < classes < FEWEST_CLASSES else "")
 
 
 @CHECKS.register("few labels")
@@ -58,17 +59,17 @@ class FewLabels(Check):
 
     order = 21
 
-    def look(self, evidence: Evidence) -> Found:
+    def look(self, evidence: CheckInput) -> Verdict:
         counts = labels_per_class(evidence.table)
         few = [f"{name} ({count})" for name, count in counts.items() if count < FEWEST_LABELS]
         if not any(counts.values()) or not few:
-            return Found.about_all(evidence.table, "")
+            return Verdict.about_all(evidence.table, "")
         said = (
-            f"{len(few):,} of {counted(len(counts), 'known class')} {'has' if len(few) == 1 else 'have'} fewer than "
+            f"{len(few):,} of {plural(len(counts), 'known class')} {'has' if len(few) == 1 else 'have'} fewer than "
             f"{FEWEST_LABELS} labelled images ({some_of(few)}): a wrong label among these can hardly be noticed, and "
             f"settings are judged by few images. Label at least {FEWEST_LABELS} of each."
         )
-        return Found.about_all(evidence.table, said)
+        return Verdict.about_all(evidence.table, said)
 
 
 @CHECKS.register("few images")
@@ -77,13 +78,13 @@ class FewImages(Check):
 
     order = 22
 
-    def look(self, evidence: Evidence) -> Found:
+    def look(self, evidence: CheckInput) -> Verdict:
         unlabelled, classes = int((evidence.targets < 0).sum()), len(evidence.table.known)
         said = (
-            f"{counted(unlabelled, 'unlabelled image')} for {counted(classes, 'known class')}: kinds with fewer than "
+            f"{plural(unlabelled, 'unlabelled image')} for {plural(classes, 'known class')}: kinds with fewer than "
             f"about {FEWEST_IMAGES} images are found less reliably. Add images, or doubt small categories."
         )
-        return Found.about_all(evidence.table, said if 0 < unlabelled < FEWEST_IMAGES * classes else "")
+        return Verdict.about_all(evidence.table, said if 0 < unlabelled < FEWEST_IMAGES * classes else "")
 
 
 @CHECKS.register("imbalance")
@@ -92,13 +93,13 @@ class Imbalance(Check):
 
     order = 23
 
-    def look(self, evidence: Evidence) -> Found:
+    def look(self, evidence: CheckInput) -> Verdict:
         counts = [(count, name) for name, count in labels_per_class(evidence.table).items() if count]
         if not counts or counts[-1][0] < UNEVEN * counts[0][0]:
-            return Found.about_all(evidence.table, "")
+            return Verdict.about_all(evidence.table, "")
         (few, smallest), (many, largest) = counts[0], counts[-1]
         said = (
-            f"'{largest}' has {counted(many, 'labelled image')}, '{smallest}' has {few:,}: if the rest is as uneven, "
+            f"'{largest}' has {plural(many, 'labelled image')}, '{smallest}' has {few:,}: if the rest is as uneven, "
             "large kinds are split and small ones joined. Add images of small kinds, and doubt the sizes of categories."
         )
-        return Found.about_all(evidence.table, said)
+        return Verdict.about_all(evidence.table, said)

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .base import CHECKS, Check, Evidence, Found
+from .base import CHECKS, Check, CheckInput, Verdict
 
 UNUSUAL = 3.0  # robust standard deviations by which another class fits better than another class usually does
 SMALLEST_DEVIATION = 1e-3  # of cosines and of angles
@@ -18,7 +18,7 @@ class WrongLabel(Check):
     order = 3
     needs_embedding = True
 
-    def look(self, evidence: Evidence) -> Found:
+    def look(self, evidence: CheckInput) -> Verdict:
         assert evidence.embedding is not None
         table, score = evidence.table, np.zeros(len(evidence.table))
         labelled = np.flatnonzero(evidence.targets >= 0)
@@ -26,7 +26,7 @@ class WrongLabel(Check):
         size = np.bincount(target, minlength=len(table.known))  # (C,) labelled images
         judged = size[target] > 1  # an only image has nothing to agree with
         if not judged.any() or (size > 0).sum() < 2:
-            return Found.about_all(table, "")
+            return Verdict.about_all(table, "")
         centred = F.normalize(evidence.embedding - evidence.embedding.mean(0), dim=1)
         fit = class_agreement(centred[labelled], torch.from_numpy(target), len(size))[judged]  # (j, C)
         labelled, target, place = labelled[judged], target[judged], np.arange(judged.sum())
@@ -39,7 +39,7 @@ class WrongLabel(Check):
             row: f"labelled '{table.labels[row]}', but looks like '{table.known[seems]}'"
             for row, seems in zip(labelled[wrong].tolist(), other[wrong].tolist(), strict=True)
         }
-        return Found.images(score, why, "has", "perhaps a wrong label: look, the worst first, and correct it.")
+        return Verdict.images(score, why, "has", "perhaps a wrong label: look, the worst first, and correct it.")
 
 
 def class_agreement(rows: Tensor, target: Tensor, classes: int) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .base import CHECKS, NEIGHBOURS, Check, Evidence, Found
+from .base import CHECKS, NEIGHBOURS, Check, CheckInput, Verdict
 from .labels import robust_deviations
 
 UNUSUAL = 3.5  # robust standard deviations; hardly a photograph of CUB is beyond
@@ -16,10 +16,10 @@ class Unlike(Check):
     order = 8
     needs_embedding = True
 
-    def look(self, evidence: Evidence) -> Found:
+    def look(self, evidence: CheckInput) -> Verdict:
         distance = np.arccos(evidence.nearest.clip(-1, 1)).mean(1)  # angles: less skewed than cosines
         away = robust_deviations(distance)
         far = np.flatnonzero(away > UNUSUAL).tolist() if len(away) >= FEWEST else []
         why = {row: f"its nearest images are {away[row]:.1f} deviations further away than usual" for row in far}
         said = "unlike all others: remove what does not belong; of a rare kind add more images."
-        return Found.images(distance, why, "is", said)
+        return Verdict.images(distance, why, "is", said)

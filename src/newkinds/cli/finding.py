@@ -87,14 +87,15 @@ def _check(data: str | None = None, as_json: bool = False, **chosen: Any) -> int
     newkinds check list.csv --out checked/ --weights dinov2_vits14_pretrain.pth
     newkinds check photos/ --json > findings.json
     """
-    from ..checks import CHECK_CSV, as_records, not_run, summary, without_embedding
+    from ..checks import CHECK_CSV, findings_of, findings_text, not_run, without_embedding
     from ..verbs.check import check
 
     findings = check(data, **chosen)
     if as_json:
-        show(json_text({"findings": as_records(findings), "not_run": not_run(findings)}, "the result", indent=1))
+        found = [finding._asdict() for finding in findings_of(findings)]
+        show(json_text({"findings": found, "not_run": not_run(findings)}, "the result", indent=1))
     else:
-        show(summary(findings))
+        show(findings_text(findings))
         if left_out := without_embedding(not_run(findings)):
             how = "leave out --pixels-only" if chosen.get("pixels_only") else "add --download or --weights FILE"
             show(f"not checked: {', '.join(left_out)} (they need the features of a backbone: {how})")

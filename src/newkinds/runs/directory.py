@@ -182,8 +182,8 @@ class RunDirectory:
         there = record.get("format") if isinstance(record, dict) else None
         if there != FORMAT:
             raise NewkindsError(
-                f"{self.folder} was made by another version of newkinds (its protocol.json does not say format {FORMAT}, "
-                "the only one that this version reads): use that version, or discover again in another --out."
+                f"{self.folder} was made by another version of newkinds (its protocol.json does not say format "
+                f"{FORMAT}, all that this version reads): use that version, or discover again in another --out."
             )
 
     def settings(self) -> dict[str, Any]:

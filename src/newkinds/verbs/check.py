@@ -4,7 +4,7 @@ from pathlib import Path
 
 from typing_extensions import Unpack
 
-from ..checks import CHECK_CSV, Finding, run_checks, write
+from ..checks import CHECK_CSV, CheckResult, run_checks, write_findings
 from ..console import warn
 from ..data import load_table
 from ..data.table import readable
@@ -21,7 +21,7 @@ from .settled import settled
 
 def check(
     data: str | Path | None, out: str | Path | None = None, *, pixels_only: bool = False, **choices: Unpack[Choices]
-) -> list[Finding]:
+) -> list[CheckResult]:
     """Look for faults in data: unreadable, blank and duplicate images, contradicting labels, and what is too few.
 
     Some checks compare images in the features of a backbone. They are left out with `pixels_only`, and if there is no
@@ -62,5 +62,5 @@ def check(
         table = table.rows(rows)  # all of them, unless files change meanwhile
     findings = run_checks(table, embedding)
     if out is not None:
-        write(findings, out)
+        write_findings(findings, out)
     return findings

@@ -405,7 +405,7 @@ class Plan:
         return self.earlier + time.monotonic() - self.started
 
     def _shown(self, loaded: LoadedRun, cache: TokenCache | None = None) -> Discovery:
-        checks.write(self.findings, self.run)
+        checks.write_findings(self.findings, self.run)
         return loaded.discover(self.table, cache or self.cache)
 
     def _state_of(self, name: str) -> str:

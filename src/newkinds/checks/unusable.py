@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..data.images import SMALLEST_SIDE
-from .base import CHECKS, Check, Evidence, Found
+from .base import CHECKS, Check, CheckInput, Verdict
 
 TINY = 32  # px; below that, kinds can hardly be told apart
 BLANK = 3.0  # standard deviation of colours, of 255 levels; the flattest photograph of CUB has 11
@@ -17,10 +17,10 @@ class Unreadable(Check):
 
     order = 1
 
-    def look(self, evidence: Evidence) -> Found:
+    def look(self, evidence: CheckInput) -> Verdict:
         skipped = evidence.table.skipped
         why = {row: image.reason for row, image in enumerate(skipped)}
-        found = Found.images(np.ones(len(skipped)), why, "is", "skipped: repair or delete what cannot be read.")
+        found = Verdict.images(np.ones(len(skipped)), why, "is", "skipped: repair or delete what cannot be read.")
         return replace(found, paths=[image.path for image in skipped])
 
 
@@ -31,11 +31,11 @@ class Blank(Check):
     order = 4
     needs_pixels = True
 
-    def look(self, evidence: Evidence) -> Found:
+    def look(self, evidence: CheckInput) -> Verdict:
         spread = np.array([facts.spread for facts in evidence.facts])
         blank = np.flatnonzero(spread < BLANK).tolist()
         why = {row: f"nearly one colour (contrast {spread[row]:.1f} of 255)" for row in blank}
-        return Found.images(
+        return Verdict.images(
             1 - np.minimum(spread / 128, 1), why, "is", "nearly of one colour: delete what shows nothing."
         )
 
@@ -47,9 +47,9 @@ class Tiny(Check):
     order = 7
     needs_pixels = True
 
-    def look(self, evidence: Evidence) -> Found:
+    def look(self, evidence: CheckInput) -> Verdict:
         sizes = np.array([(facts.width, facts.height) for facts in evidence.facts])  # (n, 2)
         shorter = sizes.min(1)
         why = {row: "only {}×{} pixels".format(*sizes[row]) for row in np.flatnonzero(shorter < TINY).tolist()}
         said = f"a side below {TINY} pixels: use the originals instead of thumbnails."
-        return Found.images(SMALLEST_SIDE / shorter, why, "has", said)
+        return Verdict.images(SMALLEST_SIDE / shorter, why, "has", said)
