@@ -32,6 +32,7 @@ class Discovery:
         """Categories and members as the model found them; what people corrected is read from the run's log."""
         self.run = Path(run)
         self.found_categories, self._found_members, self.skipped = categories, members, skipped
+        self._rows = members if isinstance(members, Rows) else None
         found = members.places() if isinstance(members, Rows) else [(m.path, m.category_id) for m in members]
         self._found = dict(found)
         self._log = EditLog(self.run / EDITS, fingerprint(found))
@@ -67,6 +68,21 @@ class Discovery:
         if isinstance(self._found_members, Rows):
             self._found_members = self._found_members.members()
         return self._found_members
+
+    def known_as_found(self) -> list[Category]:
+        """The categories of known classes, as the model found them."""
+        return [category for category in self.found_categories if not category.is_new]
+
+    def names_as_found(self) -> dict[int, str]:
+        """What the categories were called when they were found: people may have changed `categories.json` since."""
+        names = {category.id: category.name for category in self.found_categories}
+        if self._rows is not None:
+            names.update(self._rows.names())
+        return names
+
+    def is_same_assignment(self, other: "Discovery") -> bool:
+        """Whether the two share one log of edits: the same images in the same categories of the same run."""
+        return self._log.of == other._log.of and self.run.resolve() == other.run.resolve()
 
     # -- what it shows --------------------------------------------------------------------------------------
 
@@ -104,6 +120,10 @@ class Discovery:
     def log(self) -> list[tuple[Edit, bool]]:
         """Every edit ever made, and whether it is still in force."""
         return self.corrections().history()
+
+    def set_edits_aside(self) -> Path | None:
+        """Rename the log, whatever it belongs to, so that editing begins anew; where to, or None if there is none."""
+        return set_aside(self._log.file)
 
     def set_other_edits_aside(self) -> Path | None:
         """Rename a log of other categories than these; where to, or None if there is none."""
@@ -187,7 +207,7 @@ class Discovery:
                 raise NewkindsError(f"the parts are not exactly the {len(here)} images of '{state.names[number]}'.")
             made, names = [], set(state.names.values())
             for place, part in enumerate(parts):
-                name = state.names[number] if place == 0 else _next_name(state.names[number], names)
+                name = state.names[number] if place == 0 else next_name(state.names[number], names)
                 names.add(name)
                 identity = number if place == 0 else state.next_id + place - 1
                 made.append({"id": identity, "name": name, "images": list(part)})
@@ -362,7 +382,7 @@ def _free_name(name: str, state: Corrections, besides: int | None = None) -> str
     return name
 
 
-def _next_name(name: str, taken: set[str]) -> str:
+def next_name(name: str, taken: set[str]) -> str:
     """NAME-2, NAME-3 …, the first that is free; a class may be called after a folder whose name cannot be shown."""
     name, number = escaped(name), 2
     while (made := f"{name}-{number}") in taken:

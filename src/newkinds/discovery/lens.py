@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from .categories import Discovery
 from .edits import JUNK
+from .split import unit_means
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,7 @@ class Lens:
         for edit in corrections.reshaped():
             if edit["edit"] == "split":
                 own = embedding() if own is None else own
-                means = [own[[row_of[path] for path in part["images"]]].mean(axis=0) for part in edit["parts"]]
-                centres = np.stack([mean / max(float(np.linalg.norm(mean)), 1e-12) for mean in means])
+                centres = unit_means(own, [[row_of[path] for path in part["images"]] for part in edit["parts"]])
                 self.steps.append(Reshape([edit["category"]], [part["id"] for part in edit["parts"]], centres))
             elif edit["edit"] == "merge":
                 self.steps.append(Reshape(list(edit["categories"]), [edit["into"]]))

@@ -1,5 +1,7 @@
 """Parting one category into several by its images' embedding, with scipy alone."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +27,22 @@ def read_embedding(run: RunDirectory, members: int) -> NDArray[np.float32]:
     if len(rows) != members:
         raise NewkindsError(f"{file} has {len(rows)} rows, assignments.csv {members}: run newkinds discover again.")
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+def nearest_part(rows: NDArray[np.float32], which: Sequence[int], parts: Sequence[Sequence[int]]) -> list[int]:
+    """The part whose mean is nearest to each of some unit rows; `which` and `parts` are numbers of `rows` (n, P).
+
+    >>> nearest_part(np.float32([[1, 0], [0, 1], [0.6, 0.8]]), [2], [[0], [1]])
+    [1]
+    """
+    centres = unit_means(rows, parts)  # (parts, P)
+    return (rows[list(which)] @ centres.T).argmax(axis=1).tolist()
+
+
+def unit_means(rows: NDArray[np.float32], parts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    """(parts, P): the mean of the rows of each part, of length 1."""
+    means = np.stack([rows[list(part)].mean(axis=0) for part in parts])
+    return means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
 
 
 def split_rows(rows: NDArray[np.float32], into: int | None = None) -> list[int]:

@@ -57,6 +57,12 @@ class Rows:
                 raise IndexError("a category that is not there")
             return list(zip([row[path] for row in self.rows], categories, strict=True))
 
+    def names(self) -> dict[int, str]:
+        """What each category that has images was called when the table was written, by its id."""
+        with self._expected():
+            name = self.column["category"]
+            return {number: row[name] for row, (_, number) in zip(self.rows, self.places(), strict=True)}
+
     def members(self) -> list[Member]:
         """The images; their categories are called as they are now, not as they were when the table was written."""
         with self._expected():
