@@ -1,8 +1,11 @@
 """What users see while they wait: messages, warnings, progress bars with the time left. All on stderr."""
 
+import io
+import logging
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import TypeVar
 
 from rich.console import Console
@@ -35,6 +38,19 @@ def speaking() -> Iterator[None]:
         yield
     finally:
         _quiet = before
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """While it is open, libraries that talk to their developers are not heard: we say what concerns users."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def say(message: str) -> None:

@@ -228,6 +228,8 @@ def test_files_that_could_run_code_or_hold_no_weights(
         ("[]", "does not describe a CLIP model"),
         ('{"model_cfg": {"embed_dim": 4}}', "does not describe a CLIP model"),
         (json.dumps({"model_cfg": {**TINY, "surprise": 1}}), "cannot build .*surprise"),
+        (json.dumps({"model_cfg": TINY, "preprocess_cfg": {"interpolation": "none"}}), "cannot build"),
+        (json.dumps({"model_cfg": TINY, "preprocess_cfg": {"mode": "CMYK"}}), "cannot build"),
         (json.dumps({"model_cfg": {**TINY, "multimodal_cfg": {}}}), "writes captions"),
         (json.dumps({"model_cfg": {**TINY, "text_cfg": {"hf_tokenizer_name": "x/y"}}}), "another tokenizer"),
         (json.dumps({"model_cfg": {**TINY, "text_cfg": {"hf_model_name": "x/y"}}}), "another tokenizer"),

@@ -1,10 +1,12 @@
-"""CLIP models, which put images and words into one space. The package open_clip is an extra; nothing is downloaded
-unasked, and a weight file is read as tensors alone."""
+"""CLIP models, which put images and words into one space, built by the factory of the package open_clip, an extra.
+
+The factory would download what is missing, and load what nearly fits, so it is never asked for weights: they are found
+here, downloaded only with the user's word, and read as tensors alone."""
 
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +19,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ..console import silence
 from ..errors import NewkindsError, nearest
 from ..files import user_path
 from .hub import THE_WORD, NoWord, cached_file, pretrained_file, size_of
@@ -45,13 +48,13 @@ class TwoTowers(Protocol):
         """(n, D) unit rows of texts."""
 
 
-class Found(NamedTuple):
+class ClipSource(NamedTuple):
     """A CLIP model before it is built."""
 
-    name: str
-    config: dict[str, Any]
-    preprocess: dict[str, Any]
+    name: str  # as the user called it
+    factory: str  # as open_clip's factory calls it: an architecture, or "local-dir:" and a folder with CONFIG
     weights: Path
+    tag: Mapping[str, Any]  # what open_clip knows of published weights: activation, preparation of images
 
 
 class Clip:
@@ -61,26 +64,18 @@ class Clip:
     >>> clip.image_rows([image]) @ clip.text_rows(["a photo of a corgi."]).T
     """
 
-    def __init__(self, found: Found, device: torch.device) -> None:
+    def __init__(self, source: ClipSource, device: torch.device) -> None:
         open_clip = require_open_clip()
-        from open_clip.transform import PreprocessCfg, image_transform_v2
-
-        network = _network(found.config, found.name)
-        state = _state(read_tensors(found.weights), network)
+        network, self._view = _build(source.factory, source.name, source.tag)
+        state = _state(read_tensors(source.weights), network)
         advice = "Name the architecture they are of (--clip), or pass other weights."
-        fill(network, state, found.weights, f"the CLIP model {found.name}", UNNEEDED, advice)
-        self.name, self.weights, self.device = found.name, found.weights, device
+        fill(network, state, source.weights, f"the CLIP model {source.name}", UNNEEDED, advice)
+        self.name, self.weights, self.device = source.name, source.weights, device
         self.network = network.to(device).eval()
         self._is_causal = (
             type(network) is open_clip.CLIP and network.attn_mask is not None and network.text_pool_type == "argmax"
         )
-        text = found.config["text_cfg"]
-        clean = text.get("tokenizer_kwargs") or {}
-        self._tokens = open_clip.SimpleTokenizer(context_length=text.get("context_length", 77), **clean)
-        size = self.network.visual.image_size
-        known = {name: found.preprocess[name] for name in ("mean", "std", "interpolation", "resize_mode", "fill_color")
-                 if found.preprocess.get(name) is not None}  # fmt: skip
-        self._view = image_transform_v2(PreprocessCfg(size=size, **known), is_train=False)
+        self._tokens = open_clip.get_tokenizer(source.factory)
 
     @torch.inference_mode()
     def image_rows(self, images: Sequence[Image.Image]) -> NDArray[np.float32]:
@@ -136,7 +131,7 @@ def require_open_clip() -> ModuleType:
     return open_clip
 
 
-def _find(clip: str | Path | None, weights: str | Path | None, download: bool) -> Found:
+def _find(clip: str | Path | None, weights: str | Path | None, download: bool) -> ClipSource:
     """The model that is meant; an error says what is needed."""
     open_clip = require_open_clip()
     file = None if weights is None else user_path(weights)
@@ -152,49 +147,47 @@ def _find(clip: str | Path | None, weights: str | Path | None, download: bool) -
         hub_id = text.removeprefix(HUB)
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", hub_id) or ".." in hub_id:
             raise NewkindsError(f"'{text}' is no model of the hub: write {HUB}OWNER/MODEL.")
-        config = _read_config(_hub_file(text, hub_id, (CONFIG,), download))
-        return Found(text, *config, file or _hub_file(text, hub_id, WEIGHTS, download, config[0]))
+        factory = _in_folder(_hub_file(text, hub_id, (CONFIG,), download))
+        return ClipSource(text, factory, file or _hub_file(text, hub_id, WEIGHTS, download, factory), {})
     path = user_path(text)
     if path.is_dir():
         own = [path / name for name in WEIGHTS if (path / name).is_file()]
         if file is None and not own:
             raise NewkindsError(f"{path} holds no weights ({' or '.join(WEIGHTS)}): name them by --weights FILE.")
-        return Found(path.name, *_read_config(path / CONFIG), file or own[0])
+        return ClipSource(path.name, _in_folder(path / CONFIG), file or own[0], {})
+    if path.is_file() and path.with_name(CONFIG).is_file():
+        return ClipSource(path.name, _in_folder(path.with_name(CONFIG)), path, {})
     if path.is_file():
-        beside = path.with_name(CONFIG)
-        return Found(path.name, *_read_config(beside), path) if beside.is_file() else _told_by_shapes(open_clip, path)
+        name = _architecture_by_shapes(open_clip, path)
+        return ClipSource(name, name, path, {})
     raise NewkindsError(
         f"there is no CLIP model '{text}', and no such file or folder.{nearest(text, _all_published(open_clip))} "
         f"Name one that open_clip knows, such as {DEFAULT}, or a file: {BY_FILE}."
     )
 
 
-def _published(open_clip: ModuleType, text: str, file: Path | None, download: bool) -> Found:
+def _published(open_clip: ModuleType, text: str, file: Path | None, download: bool) -> ClipSource:
     """NAME or NAME:TAG. The tag says how images are prepared and which activation the model has, even with a file."""
     name, _, tag = text.partition(":")
-    config, tags = open_clip.get_model_config(name), open_clip.list_pretrained_tags_by_model(name)
+    tags = open_clip.list_pretrained_tags_by_model(name)
     published = open_clip.get_pretrained_cfg(name, tag) if tag else {}
     shown = ", ".join(f"{name}:{one}" for one in tags) or "none"
     if tag and not published:
         raise NewkindsError(f"there are no published weights '{text}'.{nearest(tag, tags)} Published are: {shown}.")
-    if published.get("quick_gelu"):
-        config["quick_gelu"] = True
     if file is not None:
-        return Found(text, config, published, file)
+        return ClipSource(text, name, file, published)
     if not tag:
         raise NewkindsError(
             f"{name} is an architecture: name its weights by --weights FILE, or published ones by NAME:TAG ({shown})."
         )
     hub_id, weights = os.path.split(published["hf_hub"])
     files = (str(Path(weights).with_suffix(".safetensors")), weights) if weights else WEIGHTS
-    return Found(text, config, published, _hub_file(text, hub_id, files, download, config))
+    return ClipSource(text, name, _hub_file(text, hub_id, files, download, name), published)
 
 
-def _hub_file(
-    name: str, hub_id: str, files: Sequence[str], download: bool, config: dict[str, Any] | None = None
-) -> Path:
+def _hub_file(name: str, hub_id: str, files: Sequence[str], download: bool, factory: str | None = None) -> Path:
     """A file from the cache of the hub; if it is not there, it is downloaded only with the user's word."""
-    size = str if config is None else partial(size_of, partial(_network, config, name))
+    size = str if factory is None else partial(size_of, partial(_shapes, factory, name))
     otherwise = "or name the folder of a copy by --clip FOLDER"
     return pretrained_file(name, hub_id, files=files, otherwise=otherwise, size=size, allowed=download)
 
@@ -223,23 +216,24 @@ def _on_this_machine(open_clip: ModuleType) -> str | None:
     return None
 
 
-def _read_config(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Architecture and preparation of images, as a model of the hub describes them."""
+def _in_folder(config: Path) -> str:
+    """The folder of a description as open_clip's factory calls it, if that is what it is."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        config, preprocess = content["model_cfg"], content.get("preprocess_cfg") or {}
-        if not all(isinstance(part, dict) for part in (preprocess, config, config["vision_cfg"], config["text_cfg"])):
+        content = json.loads(config.read_text(encoding="utf-8"))
+        model = content["model_cfg"]
+        preprocess = content.get("preprocess_cfg") or {}
+        if not all(isinstance(part, dict) for part in (preprocess, model, model["vision_cfg"], model["text_cfg"])):
             raise TypeError("it is not an object of objects")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise NewkindsError(
-            f"{file} does not describe a CLIP model ({reason}): copy it again from the hub, or name the architecture "
+            f"{config} does not describe a CLIP model ({reason}): copy it again from the hub, or name the architecture "
             f"and the weights: {BY_FILE}."
         ) from None
-    return config, preprocess
+    return f"local-dir:{config.parent}"
 
 
-def _told_by_shapes(open_clip: ModuleType, file: Path) -> Found:
+def _architecture_by_shapes(open_clip: ModuleType, file: Path) -> str:
     """The architecture of a weight file, if its tensors fit one alone: activations do not show in shapes."""
     tensors = read_tensors(file)
     fits = []
@@ -248,13 +242,12 @@ def _told_by_shapes(open_clip: ModuleType, file: Path) -> Found:
         # a network is built only if the file may be of it
         if _unusable(config) or not any(value.shape[-1:] == (config["embed_dim"],) for value in tensors.values()):
             continue
-        with torch.device("meta"):  # shapes only
-            wanted = {key: value.shape for key, value in _network(config, name).state_dict().items()}
+        wanted = {key: value.shape for key, value in _shapes(name, name).state_dict().items()}
         state = without_prefix(tensors, wanted)
         if {key: value.shape for key, value in state.items() if not UNNEEDED.match(key)} == wanted:
             fits.append(name)
     if len(fits) == 1:
-        return Found(fits[0], open_clip.get_model_config(fits[0]), {}, file)
+        return fits[0]
     which = f"it may be {' or '.join(fits)}" if fits else f"no architecture that can be used here fits, e.g. {BY_FILE}"
     raise NewkindsError(f"{file} does not tell which CLIP model it is of ({which}): say --clip NAME --weights FILE.")
 
@@ -272,20 +265,29 @@ def _unusable(config: dict[str, Any]) -> str:
     return ""
 
 
-def _network(config: dict[str, Any], name: str) -> Any:
-    """A CLIP model with random weights."""
-    from open_clip.model import CLIP, CustomTextCLIP
+def _build(factory: str, name: str, tag: Mapping[str, Any], device: str = "cpu") -> tuple[Any, Any]:
+    """A CLIP model with random weights, and how it sees an image."""
+    open_clip = require_open_clip()
+    from open_clip.transform import PreprocessCfg, image_transform_v2
 
-    if why := _unusable(config):
+    if why := _unusable(open_clip.get_model_config(factory)):
         raise NewkindsError(f"the CLIP model {name} cannot be used here: {why}. Take another one, such as {DEFAULT}.")
-    vision = {**config["vision_cfg"], "timm_model_pretrained": False}  # else it would be downloaded
-    layout = {key: value for key, value in config.items() if key != "custom_text"}
+    by_tag = {"force_quick_gelu": bool(tag.get("quick_gelu")), "force_preprocess_cfg": dict(tag)}
     try:
-        kind = CustomTextCLIP if config.get("custom_text") else CLIP
-        return kind(**{**layout, "vision_cfg": vision, "text_cfg": dict(config["text_cfg"])})
+        with silence():  # it says that there are no weights yet
+            network = open_clip.create_model(factory, load_weights=False, device=device, **by_tag)
+        view = image_transform_v2(PreprocessCfg(**network.visual.preprocess_cfg), is_train=False)
     except Exception as error:  # a description from elsewhere can make the builder fail in any way
         reason = " ".join(str(error).split()) or type(error).__name__
         raise NewkindsError(f"open_clip cannot build the CLIP model {name} as it is described ({reason}).") from None
+    return network, view
+
+
+def _shapes(factory: str, name: str) -> nn.Module:
+    """The CLIP model without values, for its size and its shapes."""
+    with torch.device("meta"):
+        network, _ = _build(factory, name, {}, device="meta")
+    return network
 
 
 def _state(tensors: dict[str, Tensor], network: nn.Module) -> dict[str, Tensor]:

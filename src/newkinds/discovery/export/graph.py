@@ -1,10 +1,5 @@
 """Encoder, organizer, embedding, assigner, calibration and people's edits as one module: pixels in, categories out."""
 
-import io
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +10,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from ...assigners import Assignment
+from ...console import silence
 from ...errors import NewkindsError, reason_of
 from ...training.model import Model
 from ..edits import JUNK
@@ -140,16 +136,3 @@ def captured(classifier: Classifier, size: int) -> ExportedProgram:
         "this model cannot be written down as one graph: something in it decides by the values in a tensor, or by how "
         f"many images there are. torch says: {reason_of(error)[:300]}"
     )
-
-
-@contextmanager
-def silence() -> Iterator[None]:
-    """torch's exporters talk to their developers; what concerns users is said in our words."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from ...console import silence
 from ...errors import NewkindsError, reason_of
 from ...files import json_text, make_folder
 from ..categories import Discovery
-from .graph import Answer, captured, silence
+from .graph import Answer, captured
 from .prepared import prepared
 
 LARGEST = 1_900_000_000  # bytes of weights in the graph's own file, which a format of 2 GB holds; more lie beside it
