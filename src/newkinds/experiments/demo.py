@@ -25,6 +25,8 @@ DATA_SEED = 101  # of creatures on which nothing was ever chosen, neither a sett
 EPOCHS = 15
 SEEDS, SEEDS_OF_SEVERAL = (0, 1, 2, 3, 4), (0, 1, 2)
 CPF = "cpf-parts"
+ONE_SEED = "One seed: no difference can be told from chance."
+NO_SPREAD = "Every difference is the same for all seeds, which says nothing about others."
 # The published settings are for data sets and backbones a hundred times as large. Here the backbone stays frozen: a run
 # takes seconds, and the organizer is all that can adapt. The rates were chosen once, with SimGCD on creatures of
 # another data seed, and are the same for all hosts (RESULTS.md says among which).
@@ -77,7 +79,7 @@ def demo(
     (with_adapter,) = comparisons(replace(table, against="adapter"), outcomes)
     said = [row.told_apart() for row in comparison.rows]
     said += [row.told_apart(with_adapter.base) for row in with_adapter.rows if row.parts["organizer"] == CPF]
-    comparison.note = " ".join(filter(None, said)) or "One seed: no difference can be told from chance."
+    comparison.note = " ".join(filter(None, said)) or (ONE_SEED if len(seeds) == 1 else NO_SPREAD)
     command = ["newkinds", "demo", "--out", str(folder), "--hosts", ",".join(methods), "--seeds", *map(str, seeds)]
     shown = next((cell for cell in outcomes if cell.organizer == CPF), next(iter(outcomes)))
     _write_page(folder, shown, comparison, shlex.join([*command, "--epochs", str(epochs)]))
