@@ -14,16 +14,32 @@ from PIL import Image
 
 import newkinds
 from conftest import Killed, learns_prototypes, small_heads
+from covering import some_of, spread
 from newkinds.data.table import DATASETS, Table
 from newkinds.discovery.categories import Discovery
 from newkinds.methods import METHODS
 from newkinds.runs.run import Run
 
 COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200), "grey": (120, 120, 120)}
-methods = pytest.mark.parametrize("method", list(METHODS))
-clustering_methods = pytest.mark.parametrize(
-    "method", [name for name in METHODS if METHODS[name].trains and not learns_prototypes(name)]
-)
+PROTOTYPES = [name for name in METHODS if learns_prototypes(name)]
+CLUSTERING = [name for name in METHODS if METHODS[name].trains and not learns_prototypes(name)]
+FROZEN = [name for name in METHODS if not METHODS[name].trains]
+# Nine oddities × all methods: each oddity meets two methods of each family, in turns, so that all methods occur.
+# With `pytest -m long` each meets all.
+ODDITIES = (
+    "one label", "no room", "few images", "many labels", "no label", "copies", "too many", "evaluation",
+    "half precision",
+)  # fmt: skip
+MET = spread(ODDITIES, [PROTOTYPES, CLUSTERING, FROZEN], each=2)
+
+
+def methods(oddity: str) -> pytest.MarkDecorator:
+    met = [(method,) for place, method in MET if place == oddity]
+    return pytest.mark.parametrize("method", some_of([(name,) for name in METHODS], met))
+
+
+def test_all_methods_meet_something_odd() -> None:
+    assert {method for _, method in MET} == set(METHODS)
 
 
 def _noisy(pictures: list[tuple[str, int]], row: int) -> Image.Image:
@@ -72,33 +88,33 @@ def sizes(found: Discovery) -> Counter[str]:
     return Counter(member.category for member in found.members)
 
 
-@methods
+@methods("one label")
 def test_one_labelled_image_a_class(run: Any, method: str) -> None:
     found = run(method, {"red": 1, "green": 1}, {"red": 4, "green": 4, "blue": 5}, k=3)
     assert sum(sizes(found).values()) == 15
     assert set(sizes(found)) <= {"red", "green", "new-1"}
 
 
-@methods
+@methods("no room")
 def test_no_room_for_new_categories(run: Any, method: str) -> None:
     found = run(method, {"red": 3, "green": 3, "blue": 3}, {"red": 4, "green": 4}, k=3)
     assert set(sizes(found)) <= {"red", "green", "blue"}
 
 
-@methods
+@methods("few images")
 def test_fewer_images_than_a_batch_or_than_neighbours(run: Any, method: str) -> None:
     found = run(method, {"red": 1, "green": 1}, {"red": 1, "blue": 1}, k=3, batch_size=500)
     assert len(found.members) == 4
     assert len(run(method, {"red": 1}, {"blue": 1}, k=2, folder="two").members) == 2
 
 
-@methods
+@methods("many labels")
 def test_a_class_with_more_labels_than_its_share_of_images(run: Any, method: str) -> None:
     found = run(method, {"red": 20, "green": 2}, {"red": 4, "green": 4, "blue": 2}, k=4)
     assert len(found.members) == 32
 
 
-@methods
+@methods("no label")
 def test_a_known_class_without_a_label_keeps_its_number(run: Any, method: str) -> None:
     found = run(
         method, {"red": 3, "blue": 3}, {"red": 4, "green": 4, "blue": 4, "grey": 4}, k=5,
@@ -110,7 +126,7 @@ def test_a_known_class_without_a_label_keeps_its_number(run: Any, method: str) -
         assert "red" in category
 
 
-@methods
+@methods("copies")
 def test_copies_of_one_picture(run: Any, method: str) -> None:
     found = run(method, {"red": 3, "green": 3}, {"red": 4, "green": 4, "blue": 4}, k=5, copies=True)
     together = {(member.category, int(member.path[:-4])) for member in found.members}
@@ -118,14 +134,14 @@ def test_copies_of_one_picture(run: Any, method: str) -> None:
         assert len({category for category, row in together if row in rows}) == 1, "equal pictures, one category"
 
 
-@methods
+@methods("too many")
 def test_more_categories_than_images_could_show_are_refused_before_training(run: Any, method: str) -> None:
     with pytest.raises(newkinds.errors.NewkindsError, match="at most 6"):
         run(method, {"red": 5, "green": 5}, {"red": 4}, k=7)
     assert not (run.folder / "run").exists()
 
 
-@methods
+@methods("evaluation")
 def test_evaluation_on_the_way_changes_nothing(run: Any, method: str) -> None:
     arguments = ({"red": 3, "green": 3}, {"red": 4, "green": 4, "blue": 4}, 3)
     run(method, *arguments, epochs=2, eval_every=1)
@@ -135,14 +151,14 @@ def test_evaluation_on_the_way_changes_nothing(run: Any, method: str) -> None:
     assert curve.model_file.read_bytes() == never.model_file.read_bytes()
 
 
-@methods
+@methods("half precision")
 def test_half_precision_in_the_encoder(run: Any, method: str) -> None:
     found = run(method, {"red": 3, "green": 3}, {"red": 4, "green": 4, "blue": 4}, k=3, precision="bfloat16")
     assert all(torch.isfinite(torch.tensor(row["loss"])) for row in Run(run.folder / "run").metrics())
     assert len(found.members) == 18
 
 
-@clustering_methods
+@pytest.mark.parametrize("method", some_of([(name,) for name in CLUSTERING], [(name,) for name in CLUSTERING[::3]]))
 def test_a_run_killed_in_its_last_clustering_loses_no_epoch(
     run: Any, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

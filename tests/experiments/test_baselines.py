@@ -14,7 +14,10 @@ from newkinds.experiments.paper import TABLES
 from newkinds.runs.run import Run
 from newkinds.verbs.discover import discover
 
-SMALL = [{"data": {"categories": 8, "per_category": 8}, "train": {"epochs": 1, "batch_size": 32}}]
+SMALL = [
+    {"data": {"categories": 8, "per_category": 8}, "train": {"epochs": 1, "batch_size": 32}},
+    {"backbone": {"image_size": 32}},
+]
 NAMES = ["kmeans", "sskmeans-whitened"]
 
 

@@ -19,6 +19,7 @@ from newkinds.experiments.paper import TABLES
 from newkinds.runs.run import Run
 
 Cli = Callable[..., tuple[int, str, str]]
+FAST = {"backbone": {"image_size": 32}, "method": {"projection_hidden": 32}}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one finished cell: SimGCD on a small copy of CUB, seed 0."""
     root = tmp_path_factory.mktemp("grid")
     lay_out_birds(root / "data")
-    settings = [{"train": {"epochs": 1, "batch_size": 64}}]
+    settings = [FAST, {"train": {"epochs": 1, "batch_size": 64}}]
     benched = bench(
         "fine", root / "runs", data=["cub"], methods=["simgcd"], organizers=["none"], baselines=["none"],
         backbone="tiny", data_root=root / "data", settings=settings,
@@ -40,7 +41,7 @@ def test_a_run_with_other_settings_is_not_the_one_that_was_asked_for(one_run: Pa
     shutil.copytree(one_run / "runs", tmp_path / "runs")
     options = {"data": ["cub"], "methods": ["simgcd"], "baselines": ["none"], "backbone": "tiny"}
     options["data_root"] = one_run / "data"
-    two_epochs = [{"train": {"epochs": 2, "batch_size": 64}}]
+    two_epochs = [FAST, {"train": {"epochs": 2, "batch_size": 64}}]
     benched = bench("fine", tmp_path / "runs", organizers=["none", "patches"], settings=two_epochs, **options)
     assert benched.failed == ["SimGCD on cub, seed 0"]
     of_cub = benched.text.split("## aircraft")[0].splitlines()

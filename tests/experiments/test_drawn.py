@@ -18,7 +18,10 @@ from newkinds.experiments.paper import TABLES, comparisons
 from newkinds.runs.config import resolve
 
 Cli = Callable[..., tuple[int, str, str]]
-SMALL = [{"data": {"categories": 6, "per_category": 8}, "train": {"epochs": 1, "batch_size": 24}}]
+SMALL = [
+    {"data": {"categories": 6, "per_category": 8}, "train": {"epochs": 1, "batch_size": 24}},
+    {"backbone": {"image_size": 32}},
+]
 
 
 def outcomes_of(name: str, data: str, seeds: int = 3) -> dict[Cell, Outcome]:
@@ -92,7 +95,9 @@ def test_rows_that_cannot_be_or_are_another_row_are_left_out_with_a_sentence(
 def test_an_ablation_of_creatures_is_printed_and_drawn(run_cli: Cli, tmp_path: Path) -> None:
     command = ("bench", "ablation", "--out", str(tmp_path / "runs"), "--data", "creatures")
     settings = [f"{name}={value}" for name, value in (("data.categories", 6), ("data.per_category", 8))]
-    options = [part for setting in (*settings, "train.batch_size=24") for part in ("--set", setting)]
+    options = [
+        part for setting in (*settings, "train.batch_size=24", "backbone.image_size=32") for part in ("--set", setting)
+    ]
     chosen = ("--organizers", "none,adapter", "--baselines", "kmeans", "--seeds", "0", "1", "--epochs", "1")
     status, text, err = run_cli(*command, *options, *chosen)
     assert status == 0
