@@ -9,10 +9,10 @@ import numpy as np
 from newkinds.category_count import Count
 from newkinds.comparison import Column, Comparison, Entry, OverSeeds, Row
 from newkinds.data.table import table_of_pixels
-from newkinds.discovery.figures.fields import field_overlays
+from newkinds.discovery.figures.field_maps import field_overlays
 from newkinds.discovery.marks import MEANINGS
 from newkinds.discovery.report import ByHand, CategoryRow, FieldPictures, LogLine, MaybeOne, Page, Shown
-from newkinds.discovery.report.charts import curve, dots
+from newkinds.discovery.report.charts import count_curve, dots
 from newkinds.discovery.report.evidence import Judged, JudgedRow
 from newkinds.discovery.report.sheets import Tile, draw_sheets
 from newkinds.runs.records import CandidateScore, Finding, PlanRecord, Reliability, ReliabilityBin, Stage
@@ -154,7 +154,7 @@ def a_page(names: list[str] | None = None, **changes: Any) -> Page:
             (Finding("", "imbalance", None, "unequal"), None),
         ],
         "count": counted,
-        "curve": curve(counted),
+        "curve": count_curve(counted),
         "plan": PlanRecord(first, first, first, 2, 3600, candidates=candidates, stages=[Stage(first, 3.2)]),
         "reliability": Reliability([ReliabilityBin(0.8, 0.9, 20, 0.85, 0.8)], 20, first, 0.05),
         "comparison": a_comparison(),

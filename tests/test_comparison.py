@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from newkinds.comparison import Column, Comparison, Entry, OverSeeds, Row, merged, shared_protocol
+from newkinds.comparison import Column, Comparison, Entry, OverSeeds, Row, merge_protocols, shared_protocol
 from newkinds.experiments.styles import text
 
 ALL, ERROR = Column("all", "All", "%", better="higher"), Column("error", "error", better="lower")
@@ -129,7 +129,7 @@ def test_a_table_without_figures_is_empty_not_broken() -> None:
     printed = text(a_comparison(Row("host", [Entry(ALL, None)], protocol={"seed": "0"})))
     assert printed.count("–") == 1, "run, but not measured"
     assert "–" not in text(a_comparison(Row("host", [Entry(ALL, None)], runs=0))), "not run"
-    assert merged([]) == {}
+    assert merge_protocols([]) == {}
 
 
 def test_nothing_that_prints_a_table_imports_torch() -> None:

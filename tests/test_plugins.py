@@ -167,7 +167,7 @@ def test_the_example_of_the_page_is_a_package_that_trains_and_predicts(
 
 def test_the_mixture_of_the_page_is_that_of_scikit_learn(tmp_path: Path) -> None:
     (file := tmp_path / "my_kinds.py").write_text(of_page("my_kinds.py"))
-    plugins.load(file)
+    plugins.load_plugin(file)
     torch.manual_seed(0)
     centres = torch.nn.functional.normalize(torch.randn(3, 8), dim=1)
     rows = torch.nn.functional.normalize(centres.repeat_interleave(20, 0) + 0.15 * torch.randn(60, 8), dim=1)
@@ -257,10 +257,10 @@ def test_mistakes_in_a_plugin_are_named_with_their_line(run_cli: Cli, tmp_path: 
 
 def test_plugins_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(NewkindsError, match=r"nowhere\.py does not exist"):
-        plugins.load(tmp_path / "nowhere.py")
+        plugins.load_plugin(tmp_path / "nowhere.py")
     (tmp_path / "json.py").write_text("raise RuntimeError")
     with pytest.raises(NewkindsError, match=r"json\.py has the name of another module .*: rename it"):
-        plugins.load(tmp_path / "json.py")
+        plugins.load_plugin(tmp_path / "json.py")
 
 
 @pytest.mark.parametrize(
@@ -273,4 +273,4 @@ def test_plugins_that_are_none(tmp_path: Path) -> None:
 def test_plugins_that_cannot_be_loaded(tmp_path: Path, name: str, code: str, message: str) -> None:
     (tmp_path / name).write_text(code)
     with pytest.raises(NewkindsError, match=message):
-        plugins.load(tmp_path / name)
+        plugins.load_plugin(tmp_path / name)

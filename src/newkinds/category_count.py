@@ -38,7 +38,7 @@ class Count:
         return dict(self.curve)[self.answer]
 
 
-def summary(count: Count) -> str:
+def count_text(count: Count) -> str:
     """The answer, how sure it is, what each part says alone, and the curve: around the answer, or the best of it."""
     tried = f"({count.method}; {len(count.curve)} numbers tried)"
     lines = [f"{count.answer} categories: {count.known} known and {count.new} new {tried}"]

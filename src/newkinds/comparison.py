@@ -177,10 +177,10 @@ class Comparison:
         return LEGEND.format(base=self.base) if any(row.runs > 1 for row in self.rows) else ""
 
 
-def merged(protocols: Iterable[Mapping[str, str]]) -> dict[str, str]:
+def merge_protocols(protocols: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """One protocol for several runs; if they differ, every value.
 
-    >>> merged([{"split": "ab", "seed": "0"}, {"split": "ab", "seed": "1"}])
+    >>> merge_protocols([{"split": "ab", "seed": "0"}, {"split": "ab", "seed": "1"}])
     {'split': 'ab', 'seed': '0; 1'}
     """
     values: dict[str, dict[str, None]] = {}
@@ -193,7 +193,7 @@ def merged(protocols: Iterable[Mapping[str, str]]) -> dict[str, str]:
 def shared_protocol(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """One protocol for the rows of a table; if they differ, which row has what."""
     lines = []
-    for name in merged(row.protocol for row in rows):
+    for name in merge_protocols(row.protocol for row in rows):
         rows_with: dict[str, list[str]] = {}
         for row in filter(lambda row: row.protocol, rows):
             rows_with.setdefault(row.protocol.get(name, "–"), []).append(row.name)

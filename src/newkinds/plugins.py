@@ -10,10 +10,10 @@ from .files import user_path
 from .registry import registering_from
 
 
-def load(file: str | Path) -> None:
+def load_plugin(file: str | Path) -> None:
     """Import a Python file, once; what it registers can be named from then on.
 
-    >>> newkinds.plugins.load("mine.py")
+    >>> newkinds.plugins.load_plugin("mine.py")
     >>> newkinds.train("photos/", "runs/mine", method="mine", k=40)
     """
     path = user_path(file)

@@ -42,7 +42,7 @@ class Range:
 
 
 WholeNumber = Annotated[int, Range(0)]
-Count = Annotated[int, Range(1)]
+AtLeastOne = Annotated[int, Range(1)]
 NonNegative = Annotated[float, Range(0)]
 Positive = Annotated[float, Range(above=0)]
 Share = Annotated[float, Range(0, 1)]
@@ -143,7 +143,7 @@ def settings_of(build: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     }
 
 
-def merged(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One mapping of settings; later layers win."""
     merged: dict[str, Any] = {**{section: {} for section in SECTIONS}, "k": None}
     for key, value in (pair for layer in layers for pair in layer.items()):
@@ -189,7 +189,7 @@ def _waits(setting: Any) -> bool:
     return isinstance(setting, Mapping)
 
 
-def chosen(section: str, registry: Registry[Any], chosen: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def section_of_chosen(section: str, registry: Registry[Any], chosen: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of what is chosen: those under its name, and over them those given plainly."""
     waiting = {name: settings for name, settings in given.items() if _waits(settings)}
     for name, settings in waiting.items():
@@ -208,7 +208,7 @@ def section_of(section: str, build: Callable[..., Any], given: Mapping[str, Any]
     values = {}
     for name, parameter in settings.items():
         if name in given:
-            values[name] = coerced(given[name], parameter.annotation, f"{section}.{name}")
+            values[name] = coerce(given[name], parameter.annotation, f"{section}.{name}")
         elif parameter.default is inspect.Parameter.empty:
             raise NewkindsError(f"the setting '{section}.{name}' is missing.")
         else:
@@ -216,21 +216,21 @@ def section_of(section: str, build: Callable[..., Any], given: Mapping[str, Any]
     return values
 
 
-def coerced(value: Any, wanted: Any, where: str) -> Any:
+def coerce(value: Any, wanted: Any, where: str) -> Any:
     """`value` as the annotated type and within its range, or an error that names the setting.
 
-    >>> coerced("1e-3", Annotated[float, Range(0, 1)], "method.sup_weight")
+    >>> coerce("1e-3", Annotated[float, Range(0, 1)], "method.sup_weight")
     0.001
     """
     origin = get_origin(wanted)
     if origin in (Union, types.UnionType):
         for option in get_args(wanted):
             with suppress(NewkindsError):
-                return coerced(value, option, where)
+                return coerce(value, option, where)
     elif origin is Annotated:
         plain, *notes = get_args(wanted)
         with suppress(NewkindsError):  # the message below says the range too
-            found = coerced(value, plain, where)
+            found = coerce(value, plain, where)
             if all(found in note for note in notes if isinstance(note, Range)):
                 return found
     elif origin is Literal:
@@ -246,7 +246,7 @@ def coerced(value: Any, wanted: Any, where: str) -> Any:
     elif wanted is str and isinstance(value, (str, int, float)) and not isinstance(value, bool):
         return str(value)
     elif origin is list and isinstance(value, list):
-        return [coerced(item, get_args(wanted)[0], where) for item in value]
+        return [coerce(item, get_args(wanted)[0], where) for item in value]
     raise NewkindsError(f"the setting '{where}' must be {_described(wanted)}, not {_short(value)}.")
 
 

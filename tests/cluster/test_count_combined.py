@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from newkinds.cluster.count import combined, how_sure, plot, summary
+from newkinds.cluster.count import combined, count_text, how_sure, plot
 from newkinds.cluster.count.cuts import STEP, Cuts, Leaves
 from newkinds.cluster.count.share import LabelledNeighbours
 
@@ -212,7 +212,7 @@ def test_few_labels_and_long_tails_are_survived_and_said(
     assert count.caution.startswith(caution)
     if caution:
         assert count.sure == "unsure"
-        assert caution in summary(count)
+        assert caution in count_text(count)
 
 
 def test_the_interval_is_said_and_drawn() -> None:
@@ -220,8 +220,8 @@ def test_the_interval_is_said_and_drawn() -> None:
     count = combined(features, y)
     said = f"Between {count.low} and {count.high} with a probability of 90 %."
     assert said in how_sure(count)
-    assert how_sure(count) in summary(count)
-    assert "| labelled neighbours" in summary(count)
+    assert how_sure(count) in count_text(count)
+    assert "| labelled neighbours" in count_text(count)
     without = type(count)(count.answer, count.curve, count.method, count.known)
     assert how_sure(without) == ""
     assert plot(without) != plot(count)

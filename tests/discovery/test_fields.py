@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from newkinds.discovery.figures.fields import PALETTE, PICTURE_SIDE, field_overlays, fields_figure
+from newkinds.discovery.figures.field_maps import PALETTE, PICTURE_SIDE, field_overlays, fields_figure
 
 GRID = (4, 4)
 

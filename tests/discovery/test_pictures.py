@@ -10,9 +10,9 @@ from PIL import Image
 from newkinds.cluster.metrics import clustering_accuracy
 from newkinds.discovery.figures import sheet
 from newkinds.discovery.figures.alphabet import CROP_SIDE, alphabet_figure, crop, letters
-from newkinds.discovery.figures.attention import attention_figure, spread
+from newkinds.discovery.figures.attention_maps import attention_figure, attention_spread
 from newkinds.discovery.figures.confusion import confusion_figure, confusion_of
-from newkinds.discovery.figures.parts import parts_figure
+from newkinds.discovery.figures.part_chart import parts_figure
 from newkinds.discovery.figures.scatter import Scattered, map_figure, places_of
 from newkinds.discovery.figures.sheet import new_figure, picture, place_apart, shown_names
 
@@ -157,10 +157,10 @@ def test_alphabet_without_a_picture_that_has_gone() -> None:
 
 def test_spread_of_attention() -> None:
     weights = np.random.default_rng(0).random((3, 5))
-    for row, found in zip(weights, spread(weights), strict=True):
+    for row, found in zip(weights, attention_spread(weights), strict=True):
         shares = [weight / sum(row) for weight in row]
         assert found == pytest.approx(-sum(share * np.log(share) for share in shares) / np.log(5))
-    assert spread(np.array([1.0, 0, 0])) == 0
+    assert attention_spread(np.array([1.0, 0, 0])) == 0
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])

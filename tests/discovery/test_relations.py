@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from newkinds.discovery.relations import MAY_BE_ONE, NEIGHBOURS, may_be_one, mixing_of, nearest_others, relate
+from newkinds.discovery.relations import MAY_BE_ONE, NEIGHBOURS, may_be_one, mixing_of, nearest_neighbours, relate
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -50,7 +50,7 @@ def test_neighbours_in_blocks_are_those_of_the_whole_matrix(
     rows[: n // 3] = rows[0]  # equal images, more than are asked for
     cosines = (rows @ rows.T).astype(np.float64)
     np.fill_diagonal(cosines, -np.inf)
-    found = nearest_others(rows, count)
+    found = nearest_neighbours(rows, count)
     assert all(len(set(row)) == count and i not in row for i, row in enumerate(found.tolist()))
     np.testing.assert_allclose(np.take_along_axis(cosines, found, 1), -np.sort(-cosines, axis=1)[:, :count], atol=1e-6)
 

@@ -13,7 +13,7 @@ from newkinds.discovery.report.charts import (
     LETTER_WIDTH,
     MAP_HEIGHT,
     MAP_WIDTH,
-    curve,
+    count_curve,
     dots,
 )
 
@@ -55,7 +55,7 @@ def test_a_map_of_nothing() -> None:
 @pytest.mark.parametrize("largest", [30, 900])  # the second on a logarithmic scale
 def test_the_curve_shows_its_answer_and_interval_inside_the_frame(largest: int) -> None:
     scores = [(k, 1 - abs(k - 20) / 1000) for k in range(4, largest)]
-    drawn = curve(Count(20, scores[::-1], "ward", 3, low=12, high=2000, level=0.9))
+    drawn = count_curve(Count(20, scores[::-1], "ward", 3, low=12, high=2000, level=0.9))
     assert drawn is not None
     points = np.array([[float(part) for part in point.split(",")] for point in drawn.line.split()])
     assert (np.diff(points[:, 0]) >= 0).all(), "in the order of K, not in that of the search"
@@ -72,11 +72,11 @@ def test_the_curve_shows_its_answer_and_interval_inside_the_frame(largest: int) 
 
 @pytest.mark.parametrize("scores", [[], [(4, 0.5)], [(4, 0.5), (5, float("nan"))]])
 def test_a_single_point_is_no_curve(scores: list[tuple[int, float]]) -> None:
-    assert curve(Count(4, scores, "ward", 3)) is None
+    assert count_curve(Count(4, scores, "ward", 3)) is None
 
 
 def test_a_flat_curve_has_no_division_by_zero() -> None:
-    drawn = curve(Count(5, [(4, 0.5), (5, 0.5)], "ward", 3))
+    drawn = count_curve(Count(5, [(4, 0.5), (5, 0.5)], "ward", 3))
     assert drawn is not None
     assert drawn.interval is None
     assert "nan" not in drawn.line

@@ -20,7 +20,7 @@ from newkinds.data.published import BENCHMARKS, held_out
 from newkinds.data.table import Table
 from newkinds.errors import NewkindsError
 from newkinds.evaluation import judge as evaluation
-from newkinds.experiments.grid import read_outcome
+from newkinds.experiments.run_grid import read_outcome
 from newkinds.runs.run import Run
 from newkinds.training.embedding import embed
 

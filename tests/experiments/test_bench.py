@@ -17,8 +17,8 @@ from newkinds.data import load_table
 from newkinds.data.table import Table
 from newkinds.errors import NewkindsError
 from newkinds.experiments.bench import bench, collect
-from newkinds.experiments.grid import Cell, read_outcome
 from newkinds.experiments.paper import TABLES
+from newkinds.experiments.run_grid import Cell, read_outcome
 from newkinds.experiments.styles import STYLES
 from newkinds.runs.run import Run
 
@@ -177,7 +177,7 @@ def test_any_error_of_a_cell_is_told_and_the_others_run(
         tried.append(folder.name)
         raise MemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("newkinds.experiments.grid.discover", exhausted)
+    monkeypatch.setattr("newkinds.experiments.run_grid.discover", exhausted)
     benched = bench("fine", tmp_path, data=["cub"], methods=["simgcd"], baselines=["none"], data_root=birds)
     assert len(tried) == len(benched.failed) == 2
     assert "there is not enough memory" in capsys.readouterr().err
@@ -216,7 +216,7 @@ def test_settings_of_one_organizer_wait_for_it_and_wrong_ones_stop_their_cell_al
         begun.append(folder.name)
         raise NewkindsError("enough")
 
-    monkeypatch.setattr("newkinds.experiments.grid.discover", refuse)
+    monkeypatch.setattr("newkinds.experiments.run_grid.discover", refuse)
     command = (
         "bench", "fine", "--out", tmp_path, "--data", "cub", "--data-root", birds, "--seeds", "0", "0", "--baselines",
         "none",
@@ -242,7 +242,7 @@ def test_a_data_set_that_cannot_be_read_stops_no_other(
         return load_table(settings)
 
     monkeypatch.setattr("newkinds.experiments.bench.load_table", load)
-    monkeypatch.setattr("newkinds.experiments.grid.discover", lambda data, folder, **_: begun.append(folder.name))
+    monkeypatch.setattr("newkinds.experiments.run_grid.discover", lambda data, folder, **_: begun.append(folder.name))
     asked = {"data": ["cars", "cub"], "methods": ["simgcd"], "organizers": ["none"], "baselines": ["none"]}
     bench("fine", tmp_path, data_root=birds, **asked)  # type: ignore[arg-type]
     assert begun == ["cub-simgcd-none-seed0"]

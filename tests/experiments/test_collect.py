@@ -14,8 +14,8 @@ import pytest
 from layouts import lay_out_birds
 from newkinds.evaluation.judge import evaluate
 from newkinds.experiments.bench import bench, collect
-from newkinds.experiments.grid import Cell
 from newkinds.experiments.paper import TABLES
+from newkinds.experiments.run_grid import Cell
 from newkinds.runs.run import Run
 
 Cli = Callable[..., tuple[int, str, str]]

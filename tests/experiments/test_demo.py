@@ -14,7 +14,7 @@ from newkinds.data.creatures.dataset import creatures_table
 from newkinds.data.table import DATASETS
 from newkinds.errors import NewkindsError
 from newkinds.experiments import demo as module
-from newkinds.experiments.grid import Cell, Outcome, run_all
+from newkinds.experiments.run_grid import Cell, Outcome, run_all
 from newkinds.runs.config import resolve
 
 

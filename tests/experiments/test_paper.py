@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from newkinds.comparison import Comparison, OverSeeds
-from newkinds.experiments.grid import COLUMNS, Cell, Outcome
 from newkinds.experiments.paper import NARROW, REPORTED, TABLES, comparisons, narrowed
+from newkinds.experiments.run_grid import COLUMNS, Cell, Outcome
 from newkinds.experiments.styles import latex, markdown, text, tidy_csv
 from newkinds.methods import METHODS
 from newkinds.runs.config import resolve

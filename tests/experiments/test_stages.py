@@ -13,8 +13,8 @@ from conftest import TINY_TRAINING
 from newkinds.errors import NewkindsError
 from newkinds.evaluation.judge import evaluate
 from newkinds.experiments.bench import collect
-from newkinds.experiments.grid import Cell, Outcome, comparable, require_run_of, run_all, with_what_comes_before
 from newkinds.experiments.paper import narrowed
+from newkinds.experiments.run_grid import Cell, Outcome, comparable, require_run_of, run_all, with_what_comes_before
 from newkinds.methods import METHODS
 from newkinds.runs.run import Run
 from newkinds.verbs.discover import discover
@@ -54,7 +54,7 @@ def test_stages_are_resumed_and_stand_in_one_table(
         raise AssertionError("what had been done was done again")
 
     with monkeypatch.context() as patched:
-        patched.setattr("newkinds.experiments.grid.discover", refuse)
+        patched.setattr("newkinds.experiments.run_grid.discover", refuse)
         assert len(run_all([HOST, CPF], stages, settings, lambda _: None)) == 4
     found = collect(ROWS, stages)
     assert set(found) == set(ROWS), "a host and CPF start from different runs, which does not keep them apart"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from newkinds.errors import NewkindsError
-from newkinds.training.store import Store, clear_caches, list_caches, listing
+from newkinds.training.store import Store, cache_listing, clear_caches, list_caches
 
 IMAGES = sorted(sha256(str(i).encode()).hexdigest()[:32] for i in range(40))
 
@@ -41,7 +41,7 @@ def test_a_cache_of_another_format_is_listed_as_such_and_cleared(caches: Path) -
     (folder / "rows.tokens").write_bytes(b"0123456789" * 10_000)
     other, ours = sorted(list_caches(), key=lambda entry: entry.state, reverse=True)
     assert (other.key, other.state, other.about, ours.state) == (folder.name, "other format", "birds, tiny", "in use")
-    assert "| birds, tiny |      – |     – | 0.1 MB | 2026-11-16 | other format |" in listing([other], "in x")
+    assert "| birds, tiny |      – |     – | 0.1 MB | 2026-11-16 | other format |" in cache_listing([other], "in x")
     assert clear_caches([folder.name]) == [other]
     assert not folder.exists()
     assert list_caches() == [ours]

@@ -14,8 +14,7 @@ from safetensors.torch import load_file
 
 import newkinds
 from conftest import TINY_TRAINING
-from newkinds.cluster.count import COUNTERS, Count
-from newkinds.cluster.count import summary as count_summary
+from newkinds.cluster.count import COUNTERS, Count, count_text
 from newkinds.errors import NewkindsError
 from newkinds.runs.records import read_count
 from newkinds.runs.run import Run
@@ -190,7 +189,7 @@ def test_the_truth_of_unlabelled_images_may_be_a_sorted_folder(photos: Path, run
 
 def test_the_answer_is_always_shown_with_those_as_good() -> None:
     count = Count(17, [(k, 1.0) for k in range(3, 20)], "ward", 2)
-    text = count_summary(count)
+    text = count_text(count)
     assert "| 17 *" in text
     assert "17 numbers from 3 to 19 are equally good" in text
 

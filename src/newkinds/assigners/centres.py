@@ -9,7 +9,7 @@ from torch import Tensor
 from ..cluster import BalancedSemiSupervisedKMeans, KMeans, SemiSupervisedKMeans
 from ..cluster.metrics import match_known
 from ..precision import full_precision
-from ..settings import Count
+from ..settings import AtLeastOne
 from .base import ASSIGNERS, Assigner, drawn_seed
 
 
@@ -48,7 +48,9 @@ def centres_of_classes(clustering: SemiSupervisedKMeans, embedding: Tensor, labe
 class PlainKMeans(CentreClassifier):
     """k-means on all images without their labels; clusters are named after known classes afterwards."""
 
-    def __init__(self, dim: int, known: int, categories: int, /, restarts: Count = 10, iterations: Count = 200) -> None:
+    def __init__(
+        self, dim: int, known: int, categories: int, /, restarts: AtLeastOne = 10, iterations: AtLeastOne = 200
+    ) -> None:
         super().__init__(dim, known, categories)
         self.restarts, self.iterations = restarts, iterations
 
@@ -68,8 +70,8 @@ class LabelledKMeans(CentreClassifier):
         known: int,
         categories: int,
         /,
-        restarts: Count = 10,
-        iterations: Count = 200,
+        restarts: AtLeastOne = 10,
+        iterations: AtLeastOne = 200,
         as_published: bool = False,  # an emptied cluster takes in every unlabelled image, not a far one
     ) -> None:
         super().__init__(dim, known, categories)
@@ -95,8 +97,8 @@ class BalancedKMeans(LabelledKMeans):
         known: int,
         categories: int,
         /,
-        restarts: Count = 10,
-        iterations: Count = 10,  # with balancing, then as many without
+        restarts: AtLeastOne = 10,
+        iterations: AtLeastOne = 10,  # with balancing, then as many without
         even_sizes: bool = True,
         as_published: bool = False,
     ) -> None:

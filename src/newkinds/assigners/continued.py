@@ -10,7 +10,7 @@ from typing_extensions import Self
 from ..cluster import BalancedSemiSupervisedKMeans
 from ..cluster.neighbours import ENTRIES_AT_ONCE
 from ..precision import full_precision
-from ..settings import Count, Positive
+from ..settings import AtLeastOne, Positive
 from .base import ASSIGNERS, Assigner, SizedByState, drawn_seed
 from .centres import centres_of_classes
 
@@ -42,7 +42,7 @@ class ContinuedKMeans(SizedByState, Assigner):
         categories: int,
         /,
         told: Positive = 3.0,  # how many unlabelled images one with a label outweighs: most of theirs are right too
-        iterations: Count = 100,
+        iterations: AtLeastOne = 100,
     ) -> None:
         super().__init__(dim, known, categories)
         self.told, self.iterations = told, iterations

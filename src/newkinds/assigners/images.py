@@ -9,7 +9,7 @@ from ..cluster import Ward, mean_shift_step
 from ..cluster.metrics import match_known
 from ..cluster.neighbours import ENTRIES_AT_ONCE
 from ..precision import full_precision
-from ..settings import Count, Share
+from ..settings import AtLeastOne, Share
 from .base import ASSIGNERS, Assigner, SizedByState
 
 PUBLISHED_BATCH = 128  # rows that the published mean-shift moves at once
@@ -58,9 +58,9 @@ class MeanShift(NearestImage):
         categories: int,
         /,
         shift: Share = 0.5,  # how far an image moves to the mean of its neighbours
-        neighbours: Count = 8,
-        max_rounds: Count = 20,
-        patience: Count = 2,  # rounds without gain on the labelled images before it stops
+        neighbours: AtLeastOne = 8,
+        max_rounds: AtLeastOne = 20,
+        patience: AtLeastOne = 2,  # rounds without gain on the labelled images before it stops
         as_published: bool = False,  # batches find the rows of earlier batches of the round moved already
     ) -> None:
         super().__init__(dim, known, categories)

@@ -13,7 +13,7 @@ from typing_extensions import Self
 
 from ..cluster import KMeans, SemiSupervisedKMeans
 from ..cluster.metrics import match_known
-from ..settings import Count, NonNegative
+from ..settings import AtLeastOne, NonNegative
 from .base import ASSIGNERS, Assigner, drawn_seed
 from .centres import centres_of_classes
 
@@ -42,9 +42,9 @@ class PIM(Assigner):
         categories: int,
         /,
         entropy_weight: NonNegative | Literal["auto"] = "auto",
-        steps: Count = 1000,
-        search_steps: Count = 200,  # for each weight that is tried; of far fewer, heavy weights look best
-        restarts: Count = 10,  # of k-means
+        steps: AtLeastOne = 1000,
+        search_steps: AtLeastOne = 200,  # for each weight that is tried; of far fewer, heavy weights look best
+        restarts: AtLeastOne = 10,  # of k-means
         as_published: bool = False,
     ) -> None:
         super().__init__(dim, known, categories)

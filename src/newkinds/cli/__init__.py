@@ -89,9 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             tables_only = VERBS[verb].run.__module__ == correcting.__name__
             process.prepare(opens_images=not tables_only, download=given.pop("may_download", False))
             for file in given.pop("plugins", []):
-                from ..plugins import load
+                from ..plugins import load_plugin
 
-                load(file)
+                load_plugin(file)
             if "settings" in given:
                 from ..settings import parse_assignment
 

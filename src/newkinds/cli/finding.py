@@ -167,8 +167,8 @@ def _count(source: str, as_json: bool = False, **chosen: Any) -> None:
     """
     from dataclasses import asdict
 
-    from ..cluster.count import summary
+    from ..cluster.count import count_text
     from ..verbs.count import count_categories
 
     counted = count_categories(source, **chosen)
-    show(json_text(asdict(counted), "the result") if as_json else summary(counted))
+    show(json_text(asdict(counted), "the result") if as_json else count_text(counted))

@@ -29,9 +29,9 @@ def _cache_list() -> None:
 
     newkinds cache list
     """
-    from ..training.store import cache_root, list_caches, listing
+    from ..training.store import cache_listing, cache_root, list_caches
 
-    show(listing(list_caches(), f"in {cache_root()}"))
+    show(cache_listing(list_caches(), f"in {cache_root()}"))
 
 
 @verb(
@@ -44,11 +44,11 @@ def _cache_clear(keys: Sequence[str] = (), everything: bool = False) -> None:
     newkinds cache clear 3f0c7a2b9d4e1f56
     newkinds cache clear --all
     """
-    from ..training.store import cache_root, clear_caches, listing
+    from ..training.store import cache_listing, cache_root, clear_caches
 
     if bool(keys) == everything:
         raise NewkindsError("name the caches to delete (newkinds cache list shows them), or say --all.")
-    show(listing(clear_caches(keys), f"deleted from {cache_root()}"))
+    show(cache_listing(clear_caches(keys), f"deleted from {cache_root()}"))
 
 
 KINDS = (

@@ -101,7 +101,7 @@ def mixing_of(rows: NDArray[np.float32], category: NDArray[np.int64], k: int) ->
     count = min(NEIGHBOURS, len(rows) - 1)
     if count < 1:
         return np.zeros((k, k))
-    neighbours = category[nearest_others(rows, count)]  # (n, count)
+    neighbours = category[nearest_neighbours(rows, count)]  # (n, count)
     # at most half of a category's other images count: more neighbours would have to lie elsewhere
     counted = np.arange(count) < np.maximum((size[category] - 1) / 2, 1)[:, None]
     pair = (category[:, None] * k + neighbours)[counted]
@@ -116,7 +116,7 @@ def mixing_of(rows: NDArray[np.float32], category: NDArray[np.int64], k: int) ->
     return mixing
 
 
-def nearest_others(rows: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+def nearest_neighbours(rows: NDArray[np.float32], count: int) -> NDArray[np.int64]:
     """The numbers (n, count) of the rows with the largest products with each of `rows` (n, P), best first, besides
     itself."""
     n = len(rows)

@@ -65,7 +65,7 @@ class Suggestion:
 
 
 @dataclass(frozen=True)
-class Check:
+class SuggestionCheck:
     """How far to trust it: the same question about known classes, whose names are right."""
 
     known: int  # classes that were looked at
@@ -86,7 +86,7 @@ class Suggestions:
     model: str
     words: int
     of: list[Suggestion]
-    check: Check
+    check: SuggestionCheck
     skipped: list[Skipped]  # typical images that are gone or cannot be read
 
     def __iter__(self) -> Iterator[Suggestion]:
@@ -342,12 +342,12 @@ def _compare(
     return made
 
 
-def _check(categories: Sequence[Category], first: dict[int, str], words: Sequence[str]) -> Check:
+def _check(categories: Sequence[Category], first: dict[int, str], words: Sequence[str]) -> SuggestionCheck:
     known = [category for category in categories if not category.is_new and category.id in first]
     listed = {_plain(word) for word in words}
     answers = [(c.name, first[c.id]) for c in known if _plain(c.name) in listed]
     wrong = [(name, word) for name, word in answers if _plain(name) != _plain(word)]
-    return Check(len(known), len(answers), len(answers) - len(wrong), wrong)
+    return SuggestionCheck(len(known), len(answers), len(answers) - len(wrong), wrong)
 
 
 def _plain(name: str) -> str:
@@ -355,7 +355,7 @@ def _plain(name: str) -> str:
     return " ".join(re.sub(r"[_\-\s]+", " ", re.sub(r"^\d+[._\-\s]+", "", name)).split()).casefold()
 
 
-def _trust(check: Check) -> str:
+def _trust(check: SuggestionCheck) -> str:
     if not check.in_list:
         return (
             f"None of the {check.known} known classes has a name in the list, so nothing shows how far to trust this: "

@@ -19,7 +19,7 @@ from typing_extensions import Self
 from ..data.views import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from ..errors import NewkindsError, nearest
 from ..files import user_path
-from ..settings import Count
+from ..settings import AtLeastOne
 from .blocks import all_tokens, first_token
 from .hub import pretrained_file, size_of
 from .tokens import Tokens
@@ -210,7 +210,7 @@ def build_backbone(
     weights: str | None = None,
     train_blocks: int = 1,
     image_size: int | None = None,
-    width: Count | None = None,
+    width: AtLeastOne | None = None,
     *,
     tuning: Mapping[str, Any] | None = None,
     load_weights: bool = True,

@@ -23,8 +23,9 @@ from ..runs.config import resolve
 from ..settings import find_recipe, flat, read_recipe, recipe_names
 from ..verbs.choices import Choices, layers_of
 from ..verbs.settled import settled
-from .drawn import draw
-from .grid import (
+from .comparison_pictures import draw_comparisons
+from .paper import HOSTS, TABLES, PaperTable, comparisons
+from .run_grid import (
     VARIANTS,
     Cell,
     Outcome,
@@ -35,7 +36,6 @@ from .grid import (
     run_all,
     with_what_comes_before,
 )
-from .paper import HOSTS, TABLES, PaperTable, comparisons
 from .styles import STYLES
 
 CELLS_SAY = ("data.name", "data.path", "method.name", "organizer.name", "train.seed", "train.start")
@@ -101,7 +101,9 @@ def bench(
     wanted = {cell.row for cell in (*cells, *found)}
     shown = comparisons(widest, found, [row for row in widest.cells() if row in wanted or whole.reports(row)])
     failed = [str(cell) for cell in cells if cell not in finished]
-    return Benched(STYLES[style](shown), failed, draw(shown, folder, whole.picture) if whole.picture else [])
+    return Benched(
+        STYLES[style](shown), failed, draw_comparisons(shown, folder, whole.picture) if whole.picture else []
+    )
 
 
 def collect(

@@ -9,15 +9,15 @@ from typing import Any
 from ..comparison import Comparison
 from ..data import load_table
 from ..discovery.described import read_described
-from ..discovery.figures.fields import fields_figure
+from ..discovery.figures.field_maps import fields_figure
 from ..discovery.finished import load
 from ..discovery.report import render
 from ..discovery.report.build import page_of
 from ..errors import NewkindsError
 from ..files import make_folder, write_whole
 from ..runs.config import resolve
-from .grid import Cell, run_all
 from .paper import HOSTS, TABLES, comparisons, narrowed
+from .run_grid import Cell, run_all
 from .styles import text
 
 DATA = "creatures"

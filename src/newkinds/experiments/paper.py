@@ -7,11 +7,11 @@ from importlib import resources
 from itertools import product
 from typing import Any, Literal
 
-from ..comparison import HOST, Comparison, Entry, OverSeeds, Row, merged, shared_protocol
+from ..comparison import HOST, Comparison, Entry, OverSeeds, Row, merge_protocols, shared_protocol
 from ..methods import METHODS
 from ..runs.config import DRAWN
 from ..settings import settings_of
-from .grid import ACCURACY, COLUMNS, COMPARED, COUNTED_BY, READOUTS, SIZES, Cell, Outcome, Settings
+from .run_grid import ACCURACY, COLUMNS, COMPARED, COUNTED_BY, READOUTS, SIZES, Cell, Outcome, Settings
 
 HOSTS = ("simgcd", "legogcd", "cms", "selex")
 FINE = ("cub", "aircraft", "cars")
@@ -178,7 +178,7 @@ def _comparison(table: PaperTable, data: str, cells: Sequence[Cell], outcomes: M
         for name in table.measures:
             compared = None if cell == base else figure(base, name)
             entries.append(Entry(COLUMNS[name], figure(cell, name), compared, reported=paper.get(name)))
-        protocol = {name: value for name, value in merged(protocols).items() if name not in silent}
+        protocol = {name: value for name, value in merge_protocols(protocols).items() if name not in silent}
         named = ("none", cell.organizer) if "assigner" in cell.variant else (cell.organizer, "own")
         parts = {"method": cell.method, "organizer": named[0], "assigner": named[1]}
         rows.append(Row(cell.title, entries, len(protocols), protocol, parts))

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..precision import full_precision
-from ..settings import Count, NonNegative
+from ..settings import AtLeastOne, NonNegative
 from . import losses
 from .base import METHODS, Progress, Step
 from .queue import Queue
@@ -34,10 +34,10 @@ class AMEND(SimGCD):
     @dataclass
     class Config(SimGCD.Config):
         memax_weight: NonNegative = 2.0
-        neighbours: Count = 5
-        expansion: Count = 5  # neighbours of each neighbour
+        neighbours: AtLeastOne = 5
+        expansion: AtLeastOne = 5  # neighbours of each neighbour
         expansion_weight: NonNegative = 0.1  # of each of these; the other positives have weight 1
-        bank: Count = 2048  # earlier images, beside those of the batch
+        bank: AtLeastOne = 2048  # earlier images, beside those of the batch
         regulariser_weight: NonNegative = 1.0  # besides the supervised and unsupervised shares
         # Not the default: the margin as released has no effect, and a hinge on it is only our guess at what is meant.
         hinge: bool = False

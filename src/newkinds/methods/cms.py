@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..assigners.images import MeanShift
 from ..precision import full_precision
-from ..settings import Count, Positive, Share
+from ..settings import AtLeastOne, Positive, Share
 from . import losses
 from .base import METHODS, Embed, Method, Step
 from .heads import UnitProjectionHead, project
@@ -31,14 +31,14 @@ class CMS(Method):
     class Config(Method.Config):
         sup_weight: Share = 0.35  # share of the supervised term; the unsupervised one gets the rest
         shift: Share = 0.5  # how far a view moves to the mean of its neighbours
-        neighbours: Count = 8
+        neighbours: AtLeastOne = 8
         shifted_temp: Positive = 0.25
         sup_con_temp: Positive = 0.07
-        projection_hidden: Count = 2048
-        projection_dim: Count = 256  # before the last, weight-normalised layer
-        output_dim: Count = 768
-        max_rounds: Count = 20  # of mean-shift in the end
-        patience: Count = 2  # rounds without gain on the labelled images before it stops
+        projection_hidden: AtLeastOne = 2048
+        projection_dim: AtLeastOne = 256  # before the last, weight-normalised layer
+        output_dim: AtLeastOne = 768
+        max_rounds: AtLeastOne = 20  # of mean-shift in the end
+        patience: AtLeastOne = 2  # rounds without gain on the labelled images before it stops
         # a step leaves out the nearest row, not the views of the image itself; in the end,
         # batches find the rows of earlier batches of the round moved already
         as_published: bool = False

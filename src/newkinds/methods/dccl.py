@@ -13,7 +13,7 @@ from torch import Tensor
 from ..cluster.communities import Partition, communities, neighbour_graph, require_infomap
 from ..console import warn
 from ..precision import full_precision
-from ..settings import Count, NonNegative, Positive, Range, Share, WholeNumber
+from ..settings import AtLeastOne, NonNegative, Positive, Range, Share, WholeNumber
 from . import losses
 from .base import METHODS, Embed, Step
 from .gcd import GCD
@@ -35,7 +35,7 @@ class DCCL(GCD):
         neighbours: Annotated[int, Range(2)] = 15  # of an image in the graph, itself included
         min_similarity: Annotated[float, Range(-1, 1)] = 0.6  # of linked images
         partition: Partition = "map_equation"  # "infomap", as published, needs an extra
-        smallest_community: Count = 5  # images in smaller ones have no concept
+        smallest_community: AtLeastOne = 5  # images in smaller ones have no concept
         concept_temp: Positive = 0.05
         concept_weight: NonNegative = 0.4
         start_concept_weight: NonNegative = 0.04  # at epoch 0, from where it changes linearly to concept_weight

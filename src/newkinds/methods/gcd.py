@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..assigners.centres import BalancedKMeans, LabelledKMeans
-from ..settings import Count, Positive, Share
+from ..settings import AtLeastOne, Positive, Share
 from . import losses
 from .base import METHODS, Method, Step
 from .heads import UnitProjectionHead
@@ -22,11 +22,11 @@ class KMeansMethod(Method):
         sup_weight: Share = 0.35  # share of the supervised terms; the unsupervised one gets the rest
         info_nce_temp: Positive = 1.0
         sup_con_temp: Positive = 0.07
-        projection_hidden: Count = 2048
-        projection_dim: Count = 256  # before the last, weight-normalised layer
-        output_dim: Count = 65536
-        kmeans_restarts: Count = 10
-        kmeans_iterations: Count = 200
+        projection_hidden: AtLeastOne = 2048
+        projection_dim: AtLeastOne = 256  # before the last, weight-normalised layer
+        output_dim: AtLeastOne = 65536
+        kmeans_restarts: AtLeastOne = 10
+        kmeans_iterations: AtLeastOne = 200
         as_published: bool = False  # an emptied cluster takes in every unlabelled image, not a far one
 
     config: Config
@@ -50,7 +50,7 @@ class BalancedMethod(KMeansMethod):
     @dataclass
     class Config(KMeansMethod.Config):
         balanced: bool = True  # steer k-means towards categories of the same size
-        kmeans_iterations: Count = 10  # with balancing, then as many without
+        kmeans_iterations: AtLeastOne = 10  # with balancing, then as many without
 
     config: Config
 

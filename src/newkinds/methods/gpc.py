@@ -18,7 +18,7 @@ from ..assigners.whitening import whitening_of
 from ..cluster.split_merge import Prior, SplitMerge
 from ..errors import NewkindsError
 from ..precision import full_precision
-from ..settings import Count, NonNegative, Positive, WholeNumber
+from ..settings import AtLeastOne, NonNegative, Positive, WholeNumber
 from .base import METHODS, Embed, Step
 from .gcd import GCD
 
@@ -69,9 +69,9 @@ class GPC(GCD):
         prototype_weight: NonNegative = 1.0
         prototype_temp: Positive = 0.1  # mean over clusters
         warmup_epochs: WholeNumber = 1  # without prototypes, in which the number of categories stays
-        pca_dim: Count = 64  # at most; K clusters need no more than K
+        pca_dim: AtLeastOne = 64  # at most; K clusters need no more than K
         concentration: Positive = 1.0  # the larger, the more categories
-        smallest_side: Count = 5  # images on each side of a split
+        smallest_side: AtLeastOne = 5  # images on each side of a split
         # a change that the mixture is against is made in 10 % of all cases, merged clusters stay and are merged twice,
         # the prior does not know how wide the known classes are, a side has 6 images; and k-means as in KMeansMethod
         as_published: bool = False

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..precision import full_precision
-from ..settings import Count, NonNegative, Share
+from ..settings import AtLeastOne, NonNegative, Share
 from . import losses
 from .base import METHODS, Embed, Progress, Step
 from .gcd import BalancedMethod
@@ -36,8 +36,8 @@ class InfoSieve(BalancedMethod):
     @dataclass
     class Config(BalancedMethod.Config):
         smoothing: Share = 0.1  # share of the target that is spread over all images; see above
-        code_length: Count = 40
-        code_hidden: Count = 128
+        code_length: AtLeastOne = 40
+        code_hidden: AtLeastOne = 128
         code_weight: NonNegative = 1.0  # of the contrast of codes, beside that of projections
         length_weight: NonNegative = 0.1
         condition_weight: NonNegative = 0.01  # that codes become ±1 and use both alike, and that masks become 0 or 1

@@ -13,7 +13,7 @@ from ..cluster.affinity import consensus, diffused, strong_from
 from ..cluster.neighbours import most_similar
 from ..encoders.tokens import Encoded
 from ..precision import full_precision
-from ..settings import Count, NonNegative, Positive, Share, WholeNumber
+from ..settings import AtLeastOne, NonNegative, Positive, Share, WholeNumber
 from . import losses
 from .base import METHODS, Progress, Step
 from .gcd import GCD
@@ -36,7 +36,7 @@ class PromptCALStage1(GCD):
     @dataclass
     class Config(GCD.Config):
         prompt_weight: NonNegative = 0.35  # of all that is learnt on prompts
-        supervised_prompts: Count = 2  # the first ones, whose mean is learnt on; the others only help
+        supervised_prompts: AtLeastOne = 2  # the first ones, whose mean is learnt on; the others only help
 
     config: Config
     tuning_defaults: ClassVar[dict[str, Any]] = {"name": "prompts"}
@@ -76,11 +76,11 @@ class PromptCAL(PromptCALStage1):
     @dataclass
     class Config(PromptCALStage1.Config):
         teacher_momentum: Share = 0.999
-        bank: Count = 4096  # features of the teacher: two views of each image of earlier steps
-        neighbours: Count = 5
-        diffusion_steps: Count = 1
+        bank: AtLeastOne = 4096  # features of the teacher: two views of each image of earlier steps
+        neighbours: AtLeastOne = 5
+        diffusion_steps: AtLeastOne = 1
         quantile: Share = 0.8  # of the affinities above their mean: only stronger ones make positives
-        pairs: Count = 1024  # of each view with the bank; what is not positive is drawn at random
+        pairs: AtLeastOne = 1024  # of each view with the bank; what is not positive is drawn at random
         affinity_temp: Positive = 0.07
         affinity_weight: Share = 0.6  # its share of the unsupervised terms
         affinity_warmup_epochs: WholeNumber = 2  # in which that share grows from 0, step by step

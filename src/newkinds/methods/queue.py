@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ..assigners.base import SizedByState
 from ..console import warn
-from ..settings import Count
+from ..settings import AtLeastOne
 
 
 class Queue(SizedByState):
@@ -21,7 +21,7 @@ class Queue(SizedByState):
     ring_labels: Tensor
     pushed: Tensor
 
-    def __init__(self, size: Count, dim: int) -> None:
+    def __init__(self, size: AtLeastOne, dim: int) -> None:
         super().__init__()
         self.register_buffer("ring", torch.zeros(size, dim))
         self.register_buffer("ring_labels", torch.full((size,), -1))  # -1: none

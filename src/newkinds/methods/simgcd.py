@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..assigners.prototypes import PrototypeClassifier
 from ..precision import full_precision
-from ..settings import Count, NonNegative, Positive, Share, WholeNumber
+from ..settings import AtLeastOne, NonNegative, Positive, Share, WholeNumber
 from . import losses
 from .base import METHODS, Method, Progress, Step
 from .heads import ProjectionHead
@@ -50,8 +50,8 @@ class SimGCD(PrototypeMethod):
     class Config(PrototypeMethod.Config):
         info_nce_temp: Positive = 1.0
         sup_con_temp: Positive = 0.07
-        projection_hidden: Count = 2048
-        projection_dim: Count = 256
+        projection_hidden: AtLeastOne = 2048
+        projection_dim: AtLeastOne = 256
 
     config: Config
 

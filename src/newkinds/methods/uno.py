@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..assigners.prototypes import PrototypeClassifier
 from ..precision import full_precision
-from ..settings import Count, Positive, WholeNumber
+from ..settings import AtLeastOne, Positive, WholeNumber
 from . import losses
 from .base import METHODS, Method, Progress, Step
 from .heads import Perceptron, project
@@ -31,13 +31,13 @@ class UNO(Method):
 
     @dataclass
     class Config(Method.Config):
-        heads: Count = 5  # and as many that over-cluster
+        heads: AtLeastOne = 5  # and as many that over-cluster
         overclustering: WholeNumber = 3  # prototypes of these for each new category; 0: no such heads
         student_temp: Positive = 0.1
         sinkhorn_epsilon: Positive = 0.05  # divides the cosines themselves, not those over student_temp
-        sinkhorn_iterations: Count = 3
-        projection_hidden: Count = 2048
-        projection_dim: Count = 256
+        sinkhorn_iterations: AtLeastOne = 3
+        projection_hidden: AtLeastOne = 2048
+        projection_dim: AtLeastOne = 256
 
     config: Config
     train_defaults: ClassVar[dict[str, Any]] = {"weight_decay": 1.5e-4}

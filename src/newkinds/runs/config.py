@@ -21,7 +21,17 @@ from ..errors import NewkindsError
 from ..files import checksum, user_path
 from ..methods import METHODS
 from ..registry import Registry
-from ..settings import Count, NonNegative, Range, WholeNumber, chosen, coerced, merged, name_of, section_of
+from ..settings import (
+    AtLeastOne,
+    NonNegative,
+    Range,
+    WholeNumber,
+    coerce,
+    merge_layers,
+    name_of,
+    section_of,
+    section_of_chosen,
+)
 from .records import OutsidePart
 
 REGISTRIES: dict[str, Registry] = {
@@ -41,8 +51,8 @@ class TrainConfig:
     """The training loop. Defaults are those the published hosts share."""
 
     epochs: WholeNumber = 200
-    epoch_size: Count | None = None  # images drawn in an epoch; by default as many as there are
-    batch_size: Count = 128  # images; each gives two views
+    epoch_size: AtLeastOne | None = None  # images drawn in an epoch; by default as many as there are
+    batch_size: AtLeastOne = 128  # images; each gives two views
     lr: NonNegative = 0.1
     min_lr_ratio: NonNegative = 1e-3  # the cosine ends at lr · min_lr_ratio
     momentum: NonNegative = 0.9
@@ -116,7 +126,7 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     >>> resolve({"data": {"name": "creatures"}, "train": {"epochs": 5}}).train.epochs
     5
     """
-    given = merged(layers)
+    given = merge_layers(layers)
     data_name = name_of(given, "data", None)
     organizer_name = name_of(given, "organizer", "none")
     method_name = name_of(given, "method", "simgcd")
@@ -130,9 +140,9 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
         train["epochs"] = 0  # a table gives all its rows the same number
     if train.get("epochs") == 0:
         train["cache_views"] = 0  # no step would read them
-    k = coerced(given["k"], int | Literal["auto"] | None, "k")
+    k = coerce(given["k"], int | Literal["auto"] | None, "k")
     by_hand = [name for name in CORRECTED if name in given["data"]]
-    taught = {name: coerced(given["data"].pop(name), str, f"data.{name}") for name in by_hand}
+    taught = {name: coerce(given["data"].pop(name), str, f"data.{name}") for name in by_hand}
     data = {"name": data_name, **section_of("data", DATASETS[data_name], given["data"]), **taught}
     if "root" in data and (root := data_root(data["root"])) is not None:
         data["root"] = str(root)  # a run finds its images again from any folder, and without the variable
@@ -157,8 +167,8 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     return Config(
         data=data,
         backbone=backbone,
-        tuning={"name": tuning_name, **chosen("tuning", TUNINGS, tuning_name, tuning)},
-        organizer={"name": organizer_name, **chosen("organizer", ORGANIZERS, organizer_name, organizer)},
+        tuning={"name": tuning_name, **section_of_chosen("tuning", TUNINGS, tuning_name, tuning)},
+        organizer={"name": organizer_name, **section_of_chosen("organizer", ORGANIZERS, organizer_name, organizer)},
         method={"name": method_name, **section_of("method", method.Config, given["method"])},
         embedding=section_of("embedding", EmbeddingConfig, given["embedding"]),
         assigner={"name": assigner_name, **_assigner_settings(assigner_name, given["assigner"])},
@@ -184,7 +194,7 @@ def _assigner_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
             raise NewkindsError(
                 f"'{name}' is learnt by a method and cannot take the place of another assigner: choose --assigner own."
             )
-        return chosen("assigner", ASSIGNERS, name, given)
+        return section_of_chosen("assigner", ASSIGNERS, name, given)
     if plain := [setting for setting, value in given.items() if not isinstance(value, Mapping)]:
         raise NewkindsError(f"assigner.{plain[0]} belongs to an assigner that is not chosen: name one by --assigner.")
     return {}

@@ -324,7 +324,7 @@ def gigabytes(size: int) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
 
 
-def listing(entries: Sequence[CacheEntry], where: str) -> str:
+def cache_listing(entries: Sequence[CacheEntry], where: str) -> str:
     """Caches and their sizes, and the sum."""
     columns = ["key", "of", "images", "views", "size", "made", "state"]
     rows = []

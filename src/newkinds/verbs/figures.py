@@ -13,12 +13,12 @@ from ..data.creatures.drawing import PARTS
 from ..data.images import BadImage
 from ..data.table import Table
 from ..discovery.figures.alphabet import EXAMPLES, alphabet_figure, crop, letters
-from ..discovery.figures.attention import attention_figure
+from ..discovery.figures.attention_maps import attention_figure
 from ..discovery.figures.confusion import confusion_figure, confusion_of
-from ..discovery.figures.fields import fields_figure
-from ..discovery.figures.parts import parts_figure
+from ..discovery.figures.field_maps import fields_figure
+from ..discovery.figures.part_chart import parts_figure
 from ..discovery.figures.scatter import MOST_MAPPED, Scattered, map_figure, places_of
-from ..discovery.figures.sheet import Picture
+from ..discovery.figures.sheet import Drawing
 from ..discovery.finished import ensure_assigned, load, read_features
 from ..encoders.backbones import Backbone, build_backbone
 from ..errors import NewkindsError
@@ -179,7 +179,7 @@ class _Drawing:
         self.report: PartReport | None = None
 
     def all(self) -> Drawn:
-        figures: dict[str, Callable[[], Picture]] = {
+        figures: dict[str, Callable[[], Drawing]] = {
             "attention": self.attention,
             "primitives": self.primitives,
             "alphabet": self.alphabet,
@@ -214,7 +214,7 @@ class _Drawing:
         self.drawn.files.append(self.drawn.folder / name)
 
     # ---------------------------------------------------------------------------------- what the encoder sees
-    def attention(self) -> Picture:
+    def attention(self) -> Drawing:
         places = self.subject.typical(self.images)
         rows = list(self.subject.rows(places).values())
         table = self.subject.table
@@ -238,7 +238,7 @@ class _Drawing:
             return None
         return "before training", build_backbone(**self.subject.config.backbone)
 
-    def primitives(self) -> Picture:
+    def primitives(self) -> Drawing:
         places = self.subject.typical(self.images)
         fields = fields_of(self.encoder, self.subject.table, list(self.subject.rows(places).values()), self.device)
         if fields is None:
@@ -246,7 +246,7 @@ class _Drawing:
         captions = [self.subject.caption(place) for place in places]
         return fields_figure(list(fields.views), list(fields.shares), fields.grid, captions, MOST_MAPS)
 
-    def alphabet(self) -> Picture:
+    def alphabet(self) -> Drawing:
         subject = self.subject
         available = subject.rows(range(len(subject.members)))
         places = self.sample(list(available), MOST_SEARCHED)
@@ -309,7 +309,7 @@ class _Drawing:
         return [places[i] for i in np.sort(chosen)]
 
     # ------------------------------------------------------------------------------------------ what was found
-    def map(self) -> Picture:
+    def map(self) -> Drawing:
         maps, how = [], ""
         for subject in filter(None, (self.host, self.subject)):
             places = self.sample(list(range(len(subject.members))), MOST_MAPPED)
@@ -323,7 +323,7 @@ class _Drawing:
         some = f"{shown:,} of {every:,} images" if shown < every else f"{every:,} images"
         return map_figure(maps, f"{some} by {how}; each is tied to the middle of its {of}.")
 
-    def confusion(self) -> Picture:
+    def confusion(self) -> Drawing:
         subject = self.subject
         unlabelled = [member for member in subject.members if not member["given_label"]]
         judged = [member for member in unlabelled if member["path"] in subject.truth_of]
@@ -342,7 +342,7 @@ class _Drawing:
         )
         return confusion_figure(confusion, note)
 
-    def parts(self) -> Picture:
+    def parts(self) -> Drawing:
         config = self.subject.config
         report = self.report = parts_of(self.subject.model, config)
         looks = [(self.subject.name, self.encoder.backbone), *filter(None, [self.before()])]

@@ -4,12 +4,22 @@
 >>> count.answer, count.low, count.high, count.new
 """
 
-from ...category_count import how_sure, plot, summary
+from ...category_count import count_text, how_sure, plot
 from .base import COUNTERS, Count
 from .combination import by_shape, combined
 from .published import binary, brent, brent_maximum, halving_maximum, ward
 
 __all__ = [
-    "COUNTERS", "Count", "binary", "brent", "brent_maximum", "by_shape", "combined", "halving_maximum", "how_sure",
-    "plot", "summary", "ward",
+    "COUNTERS",
+    "Count",
+    "binary",
+    "brent",
+    "brent_maximum",
+    "by_shape",
+    "combined",
+    "count_text",
+    "halving_maximum",
+    "how_sure",
+    "plot",
+    "ward",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from .fields import PALETTE
+from .field_maps import PALETTE
 from .sheet import INK, new_figure, picture
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
-class Picture:
+class Drawing:
     """One drawing in two formats."""
 
     png: bytes
@@ -37,14 +37,14 @@ class Picture:
         return {f"{name}.png": self.png, f"{name}.svg": self.svg}
 
 
-def picture(draw: "Callable[P, Figure]") -> Callable[P, Picture]:
+def picture(draw: "Callable[P, Figure]") -> Callable[P, Drawing]:
     """Make a function that draws a matplotlib figure return it as files; the same arguments give the same bytes.
 
     Text is text: a category may be called $x_1$, and is not an equation.
     """
 
     @wraps(draw)
-    def as_files(*args: P.args, **kwargs: P.kwargs) -> Picture:
+    def as_files(*args: P.args, **kwargs: P.kwargs) -> Drawing:
         import matplotlib  # slow to import, and only pictures need it
 
         plain: dict[Any, Any] = {
@@ -58,7 +58,7 @@ def picture(draw: "Callable[P, Figure]") -> Callable[P, Picture]:
             png, svg = io.BytesIO(), io.BytesIO()
             figure.savefig(png, format="png", metadata={"Software": None})  # no version, no date
             figure.savefig(svg, format="svg", metadata={"Creator": None, "Date": None})
-        return Picture(png.getvalue(), svg.getvalue())
+        return Drawing(png.getvalue(), svg.getvalue())
 
     return as_files
 

@@ -22,7 +22,7 @@ from ...comparison import Comparison
 from ...runs.records import Finding, PlanRecord, Reliability
 from ...settings import flat
 from ...text import duration
-from ..figures.fields import FieldOverlays
+from ..figures.field_maps import FieldOverlays
 from ..marks import Mark
 from .charts import CHART_HEIGHT, CHART_WIDTH, MAP_HEIGHT, MAP_WIDTH, Curve, Dots
 from .evidence import Judged

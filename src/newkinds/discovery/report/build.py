@@ -21,14 +21,14 @@ from ..card import run_card
 from ..categories import Discovery
 from ..described import Described, read_described
 from ..edits import JUNK
-from ..figures.fields import field_overlays
+from ..figures.field_maps import field_overlays
 from ..kinds import Member
 from ..marks import MEANINGS, marks_of
 from ..originals import originals
 from ..relations import relate
 from ..split import read_embedding
 from . import LIMITS, CategoryRow, FieldPictures, MaybeOne, Page, render
-from .charts import curve, dots
+from .charts import count_curve, dots
 from .corrected import by_hand, histories, positions, present_labels
 from .evidence import read_judged, read_number
 from .pictures import MOST_WANTED, Pictures
@@ -98,7 +98,7 @@ def page_of(run: RunDirectory, images: str | Path | None = None) -> Page:
         by_hand=by_hand(discovery, pictures, LIMITS["junk"]),
         judged=read_judged(run, discovery),
         count=counted,
-        curve=None if counted is None else curve(counted),
+        curve=None if counted is None else count_curve(counted),
         plan=PlanRecord.find(run),
         reliability=Reliability.find(run),
         comparison=Comparison(rows=[], protocol=described.protocol),

@@ -69,7 +69,7 @@ def dots(
     return drawn, round(float(np.clip(260 / math.sqrt(max(len(places), 1)), 4, 12)), 1)
 
 
-def curve(count: Count) -> Curve | None:
+def count_curve(count: Count) -> Curve | None:
     """The curve behind the number of categories; None if fewer than two numbers were tried."""
     tried = np.array(sorted(count.curve), dtype=float).reshape(-1, 2)
     ks, scores = tried[np.isfinite(tried[:, 1])].T

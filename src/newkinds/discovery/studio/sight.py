@@ -71,7 +71,7 @@ class Sight:
 
 def _drawn(loaded: "LoadedRun", opened: Image.Image) -> dict[str, Any]:
     from ...training.embedding import fields_of
-    from ..figures.fields import field_overlays
+    from ..figures.field_maps import field_overlays
 
     table = Table(["image"], [None], lambda _: opened)
     fields = fields_of(loaded.model.encoder, table, [0], loaded.model.device)

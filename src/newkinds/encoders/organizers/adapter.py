@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from ...settings import Count, Share
+from ...settings import AtLeastOne, Share
 from ..dropout import dropout
 from ..tokens import Encoded, Tokens
 from .base import ORGANIZERS, Organizer
@@ -19,7 +19,7 @@ class Adapter(Organizer):
 
     reads_patches = False
 
-    def __init__(self, dim: int, rank: Count | None = None, dropout: Share = 0.0) -> None:
+    def __init__(self, dim: int, rank: AtLeastOne | None = None, dropout: Share = 0.0) -> None:
         super().__init__()
         self.dropout = dropout
         self.norm = nn.LayerNorm(dim)

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...precision import full_precision
-from ...settings import Count, Positive, Share, section_of
+from ...settings import AtLeastOne, Positive, Share, section_of
 from ..dropout import dropout
 from ..tokens import Encoded, Tokens
 from .base import ORGANIZERS, Organizer
@@ -50,9 +50,9 @@ class CoGe(Organizer):
         self,
         dim: int,
         variant: Literal["paper", "release"] = "paper",
-        primitives: Count = 16,
+        primitives: AtLeastOne = 16,
         heads: int = 8,
-        phi_rank: Count | Literal["auto"] | None = "auto",
+        phi_rank: AtLeastOne | Literal["auto"] | None = "auto",
         temperature: Positive = 1.0,
         dropout: Share = 0.1,
     ) -> None:

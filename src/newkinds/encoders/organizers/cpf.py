@@ -29,12 +29,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...errors import NewkindsError
-from ...settings import Count, Positive, section_of
+from ...settings import AtLeastOne, Positive, section_of
 from ..tokens import Encoded, Tokens
 from .base import ORGANIZERS, Organizer
 from .query_attention import QueryAttention, require_heads
 
-PhiRank = Count | Literal["auto"] | None
+PhiRank = AtLeastOne | Literal["auto"] | None
 Readout = Literal["literal", "delta", "gated"]
 
 
@@ -151,7 +151,7 @@ class CPF(PrimitiveField):
     def __init__(
         self,
         dim: int,
-        primitives: Count = 12,
+        primitives: AtLeastOne = 12,
         heads: int = 12,
         phi_rank: PhiRank = "auto",
         readout: Readout = "literal",

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
-from ...settings import Count, Share, section_of
+from ...settings import AtLeastOne, Share, section_of
 from ..tokens import Tokens
 from .adapter import Adapter
 from .base import ORGANIZERS
@@ -45,12 +45,12 @@ class CPFParts(PrimitiveField):
     def __init__(
         self,
         dim: int,
-        primitives: Count = 12,
+        primitives: AtLeastOne = 12,
         heads: int = 12,
         start: Literal["tokens", "random"] = "tokens",
         train_field: bool = False,
         normalise: bool = True,
-        rank: Count = 48,
+        rank: AtLeastOne = 48,
         dropout: Share = 0.0,
     ) -> None:
         given = {"primitives": primitives, "start": start, "rank": rank, "dropout": dropout}

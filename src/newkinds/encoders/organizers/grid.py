@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...settings import Count, Share
+from ...settings import AtLeastOne, Share
 from ..tokens import Encoded, Tokens
 from .adapter import Adapter
 from .base import ORGANIZERS, Organizer
@@ -19,7 +19,9 @@ class Grid(Organizer):
 
     fixed_slots = True
 
-    def __init__(self, dim: int, rows: Count = 4, columns: Count = 3, rank: Count = 48, dropout: Share = 0.0) -> None:
+    def __init__(
+        self, dim: int, rows: AtLeastOne = 4, columns: AtLeastOne = 3, rank: AtLeastOne = 48, dropout: Share = 0.0
+    ) -> None:
         super().__init__()
         self.cells = (rows, columns)
         self.adapter = Adapter(dim, dropout=dropout)

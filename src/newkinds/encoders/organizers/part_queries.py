@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...precision import full_precision
-from ...settings import Count, NonNegative, Positive, section_of
+from ...settings import AtLeastOne, NonNegative, Positive, section_of
 from ..tokens import Encoded, Tokens
 from .base import ORGANIZERS, Organizer
 from .part_losses import all_min, diversity
@@ -43,7 +43,7 @@ class PartQueries(Organizer):
     def __init__(
         self,
         dim: int,
-        count: Count = 12,
+        count: AtLeastOne = 12,
         heads: int = 4,
         temperature: Positive = 0.07,
         keep_class: bool = False,

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...precision import full_precision
-from ...settings import Count, NonNegative, WholeNumber, section_of
+from ...settings import AtLeastOne, NonNegative, WholeNumber, section_of
 from ..tokens import Encoded, Tokens
 from .base import ORGANIZERS, Organizer
 
@@ -72,9 +72,9 @@ class Slots(Organizer):
     def __init__(
         self,
         dim: int,
-        count: Count = 8,
-        iterations: Count = 3,
-        decoder_width: Count = 128,
+        count: AtLeastOne = 8,
+        iterations: AtLeastOne = 3,
+        decoder_width: AtLeastOne = 128,
         reconstruction: NonNegative = 0.1,
         warmup: WholeNumber = 10,
         balance: NonNegative = 0.01,

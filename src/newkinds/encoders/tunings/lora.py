@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ...settings import Count, Positive
+from ...settings import AtLeastOne, Positive
 from .base import TUNINGS, Anatomy, Compute, Tuning, last_blocks, require_vit
 
 QKV = "attn.qkv"
@@ -19,7 +19,9 @@ class LoRA(Tuning):
     In the last `blocks` blocks; those before can be cached. Usually with `--set backbone.train_blocks=0`.
     """
 
-    def __init__(self, anatomy: Anatomy, /, rank: Count = 8, scale: Positive = 1.0, blocks: Count | None = 4) -> None:
+    def __init__(
+        self, anatomy: Anatomy, /, rank: AtLeastOne = 8, scale: Positive = 1.0, blocks: AtLeastOne | None = 4
+    ) -> None:
         super().__init__(anatomy)
         require_vit("lora", anatomy)
         self.first, self.scale = last_blocks(anatomy, blocks), scale

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import NewkindsError
-from ...settings import Count, WholeNumber
+from ...settings import AtLeastOne, WholeNumber
 from .base import TUNINGS, Anatomy, Tuning, Turn
 
 FRAME_OF = 224  # the image size for which the width of the frame is given
@@ -29,8 +29,8 @@ class PixelPrompts(Tuning):
         anatomy: Anatomy,
         /,
         where: Literal["both", "patches", "frame"] = "both",
-        ring: Count = 1,  # pixels inside the border of each patch
-        frame: Count = 30,  # pixels along each side of an image of 224; other sizes have their share
+        ring: AtLeastOne = 1,  # pixels inside the border of each patch
+        frame: AtLeastOne = 30,  # pixels along each side of an image of 224; other sizes have their share
         shared: bool = False,  # one ring for all patches
         alternate: WholeNumber = 20,  # steps; 0: all trains at once
         as_published: bool = False,  # turns begin anew with each epoch, and its first is one step shorter

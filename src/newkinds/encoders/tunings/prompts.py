@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ...settings import Count
+from ...settings import AtLeastOne
 from .base import TUNINGS, Anatomy, Tuning, last_blocks, require_vit
 
 
@@ -16,7 +16,7 @@ class Prompts(Tuning):
     cached; by default every block has some, and nothing can.
     """
 
-    def __init__(self, anatomy: Anatomy, /, count: Count = 5, blocks: Count | None = None) -> None:
+    def __init__(self, anatomy: Anatomy, /, count: AtLeastOne = 5, blocks: AtLeastOne | None = None) -> None:
         super().__init__(anatomy)
         require_vit("prompts", anatomy)
         self.first, self.extra, self.prefix = last_blocks(anatomy, blocks), count, anatomy.prefix

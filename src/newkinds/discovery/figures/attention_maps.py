@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .fields import at_picture_size, spotlight
+from .field_maps import at_picture_size, spotlight
 from .sheet import INK, new_figure, picture, shown_names
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ FULL_QUANTILE = 0.99  # of a row's weights: a single patch must not darken all o
 CELL, BLOCKS = 1.35, 2  # inches; images side by side
 
 
-def spread(weights: np.ndarray) -> np.ndarray:
+def attention_spread(weights: np.ndarray) -> np.ndarray:
     """How evenly attention (…, N) is spread over the patches: entropy over log N, 1 is even, 0 a single patch.
 
-    >>> spread(np.array([[0.25, 0.25, 0.25, 0.25], [1, 0, 0, 0]])).tolist()
+    >>> attention_spread(np.array([[0.25, 0.25, 0.25, 0.25], [1, 0, 0, 0]])).tolist()
     [1.0, 0.0]
     """
     share = weights / weights.sum(axis=-1, keepdims=True)
@@ -46,7 +46,7 @@ def attention_figure(
     words = [note] if note else []
     words += [
         f"{name}: {100 * weights.sum(axis=1).mean():.0f} % of the attention is on patches (the rest on class and "
-        f"register tokens); spread over them {spread(weights).mean():.3f} (1 is even)."
+        f"register tokens); spread over them {attention_spread(weights).mean():.3f} (1 is even)."
         for name, weights, _ in seen
     ]
     gap = 0.35  # inches between the blocks

@@ -9,7 +9,7 @@ import pytest
 from conftest import TINY_TRAINING
 from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.evaluation.judge import evaluate
-from newkinds.experiments.grid import VARIANTS, Cell, run_all
+from newkinds.experiments.run_grid import VARIANTS, Cell, run_all
 from newkinds.runs.run import Run
 
 CREATURES = {"data": {"name": "creatures"}}

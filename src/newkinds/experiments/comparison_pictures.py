@@ -11,7 +11,7 @@ import numpy as np
 from ..comparison import MINUS, Comparison, Entry, Row
 from ..discovery.figures.sheet import INK, PALE, new_figure, picture
 from ..files import write_whole
-from .grid import SIZES
+from .run_grid import SIZES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,7 +20,7 @@ OURS, PAPER = "#0072b2", "#d55e00"
 CELL = re.compile(r"cpf-M(\d+)-H(\d+)")
 
 
-def draw(tables: Sequence[Comparison], folder: Path, kind: Literal["differences", "map"]) -> list[Path]:
+def draw_comparisons(tables: Sequence[Comparison], folder: Path, kind: Literal["differences", "map"]) -> list[Path]:
     """One picture for each table and host of which something has been run; returns the files."""
     files = []
     for table in tables:

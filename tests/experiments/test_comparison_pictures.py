@@ -12,9 +12,9 @@ from PIL import Image
 
 from newkinds.experiments import bench as module
 from newkinds.experiments.bench import bench
-from newkinds.experiments.drawn import draw
-from newkinds.experiments.grid import COLUMNS, VARIANTS, Cell, Outcome
+from newkinds.experiments.comparison_pictures import draw_comparisons
 from newkinds.experiments.paper import TABLES, comparisons
+from newkinds.experiments.run_grid import COLUMNS, VARIANTS, Cell, Outcome
 from newkinds.runs.config import resolve
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -39,16 +39,16 @@ def test_pictures_are_drawn_for_screens_and_for_papers(name: str, tmp_path: Path
     table = replace(TABLES[name], data=("cub",))
     assert table.picture is not None
     shown = comparisons(table, outcomes_of(name, "cub"))
-    files = draw(shown, tmp_path, table.picture)
+    files = draw_comparisons(shown, tmp_path, table.picture)
     assert [file.name for file in files] == [f"{name}-cub-simgcd.png", f"{name}-cub-simgcd.svg"]
     png, _ = files
     with Image.open(png) as picture:
         assert min(picture.size) > 500
     before = [file.read_bytes() for file in files]
     assert b"<svg" in before[1]
-    draw(shown, tmp_path, table.picture)
+    draw_comparisons(shown, tmp_path, table.picture)
     assert [file.read_bytes() for file in files] == before, "the same runs, the same bytes"
-    assert draw(comparisons(table, {}), tmp_path / "none", table.picture) == [], "nothing has been run"
+    assert draw_comparisons(comparisons(table, {}), tmp_path / "none", table.picture) == [], "nothing has been run"
 
 
 def test_a_row_may_be_compared_with_another_than_the_host() -> None:
