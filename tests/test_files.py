@@ -12,7 +12,8 @@ import pytest
 
 from conftest import Killed
 from newkinds.errors import NewkindsError
-from newkinds.files import csv_text, make_folder, remove_folder, remove_leftovers, write_whole
+from newkinds.files import csv_text, make_folder, remove_leftovers, temporary_of, write_whole
+from newkinds.ownership import OF_RUN, OwnFiles, remove_own_folder
 
 
 def test_replaces_in_one_step(tmp_path: Path) -> None:
@@ -45,15 +46,27 @@ def test_odd_names_do_not_cost_the_table(tmp_path: Path) -> None:
 
 
 def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
-    (tmp_path / ".model.safetensors.123.tmp").write_bytes(b"half")
-    (tmp_path / "kept").write_bytes(b"whole")
+    left = temporary_of(tmp_path / "model.safetensors")
+    left.write_bytes(b"half")
+    temporary_of(tmp_path / "exported").mkdir()
+    theirs = [
+        ".drafts.tmp",
+        ".model.safetensors.0123abcd.tmp",
+        ".model.safetensors.0123abcd89abcdef.tmp",
+        left.name[1:],
+    ]
+    for name in theirs:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "draft").write_text("of somebody else")
     remove_leftovers(tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == ["kept"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(theirs)
+    assert all((tmp_path / name / "draft").is_file() for name in theirs)
 
 
 def test_writing_a_file_again_removes_what_a_killed_process_left_of_it(tmp_path: Path) -> None:
-    left = [".a.csv.0123abcd.tmp", ".a.csv.89abcdef.tmp"]
-    others = [".a.csv.tmp", ".a.csv.mine.tmp", ".b.csv.0123abcd.tmp", "a.csv.0123abcd.tmp"]
+    left = [temporary_of(tmp_path / "a.csv").name for _ in range(2)]
+    others = [".a.csv.tmp", ".a.csv.mine.tmp", ".a.csv.0123abcd.tmp", "a.csv.0123abcd.tmp"]
+    others += [temporary_of(tmp_path / name).name for name in ("b.csv", "a.csv.b")]
     for name in (*left, *others):
         (tmp_path / name).write_text("half")
     write_whole(tmp_path / "a.csv", "whole")
@@ -82,7 +95,7 @@ def test_names_as_long_as_names_can_be(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_deleted_is_never_half_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "plan" / "trial").mkdir(parents=True)
+    OwnFiles(make_folder(tmp_path / "plan" / "trial"), OF_RUN).write("config.yaml", "k: 3")
 
     def killed(*_: Any, **__: Any) -> None:
         raise Killed
@@ -90,11 +103,11 @@ def test_a_folder_that_is_deleted_is_never_half_there(tmp_path: Path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", killed)
         with pytest.raises(Killed):
-            remove_folder(tmp_path / "plan")
+            remove_own_folder(tmp_path / "plan")
     assert not (tmp_path / "plan").exists()
     remove_leftovers(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    remove_folder(tmp_path / "plan")  # which is not there
+    assert remove_own_folder(tmp_path / "plan")  # which is not there
 
 
 def test_a_file_in_the_way_of_a_folder(tmp_path: Path) -> None:

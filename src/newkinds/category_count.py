@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .files import write_whole
+from .ownership import write_output
 from .text import percent, text_table
 
 CURVE_SHOWN = 8  # numbers of categories in a summary, of those that were tried
@@ -106,5 +106,5 @@ def plot(count: Count, path: str | Path | None = None) -> bytes:
     png = io.BytesIO()
     figure.savefig(png, format="png", metadata={"Software": None})  # no version: same input, same bytes
     if path is not None:
-        write_whole(Path(path), png.getvalue())
+        write_output(Path(path), png.getvalue())
     return png.getvalue()

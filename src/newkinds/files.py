@@ -20,11 +20,13 @@ from .text import escaped, unescaped
 UNTOUCHED = " What was there before is untouched; make room or choose another folder, then rerun the same command."
 # names for what the process has open already, which may be a file in the middle
 OPEN_STREAM = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|(?P<process>\d+))/fd/\d+")
+TEMPORARY = re.compile(r"(\..+\.)([0-9a-f]{8})([0-9a-f]{8})\.tmp", re.DOTALL)
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
     """Replace `path` by `content` in one step; after a crash or on a full disk the old file is still there.
 
+    Whether it may be replaced is decided before, by `ownership`; by itself this is for files in a new folder of ours.
     If `path` is a link, what it leads to is replaced. Devices and pipes are written to, not replaced.
     """
     data = encoded(content)
@@ -186,8 +188,12 @@ def sync_tree(path: Path) -> None:
 
 
 def temporary_of(path: Path) -> Path:
-    """A new name beside `path` for what is going to be put there; short, however long its name is."""
-    return path.with_name(f"{_hidden(path)}{os.urandom(4).hex()}.tmp")
+    """A new name beside `path` for what is going to be put there; short, however long its name is.
+
+    It is signed, so that what a killed process left is told from what people call .something.tmp themselves.
+    """
+    hidden, number = _hidden(path), os.urandom(4).hex()
+    return path.with_name(f"{hidden}{number}{_signature(hidden, number)}.tmp")
 
 
 def _hidden(path: Path) -> str:
@@ -195,31 +201,36 @@ def _hidden(path: Path) -> str:
     return f".{path.name if len(name) <= 200 else hashlib.sha256(name).hexdigest()[:32]}."
 
 
+def _signature(hidden: str, number: str) -> str:
+    return hashlib.sha256(b"newkinds " + os.fsencode(f"{hidden}{number}")).hexdigest()[:8]
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether a name is one that `temporary_of` gave."""
+    found = TEMPORARY.fullmatch(path.name)
+    return found is not None and _signature(found[1], found[2]) == found[3]
+
+
 def remove_leftovers_of(path: Path) -> None:
     """Delete what killed processes left that were about to write `path`, which is there now."""
-    ours = re.compile(re.escape(_hidden(path)) + r"[0-9a-f]{8}\.tmp")
+    hidden = _hidden(path)
     with suppress(OSError):
-        for name in filter(ours.fullmatch, os.listdir(path.parent)):
-            remove(path.with_name(name))
+        for name in os.listdir(path.parent):
+            found = TEMPORARY.fullmatch(name)
+            if found is not None and found[1] == hidden:
+                remove(path.with_name(name))
 
 
 def remove_leftovers(folder: Path) -> None:
     """Delete the temporary files and folders that a killed process left in `folder`."""
-    for leftover in folder.glob(".*.tmp"):
+    for leftover in filter(is_leftover, folder.glob(".*.tmp")):
         remove(leftover)
 
 
-def remove_folder(folder: Path) -> None:
-    """Delete a folder and all that is in it. A kill leaves all of it or, under another name, what can be deleted."""
-    if folder.is_dir():
-        aside = temporary_of(folder)
-        with _writing(folder):
-            os.rename(folder, aside)
-        remove(aside)
-
-
 def remove(leftover: Path) -> None:
-    """Delete a file, or a folder with all that is in it, if it is there and can be deleted."""
+    """Delete a temporary file, or a folder with all that is in it, if it is there and can be deleted; nothing else."""
+    if not is_leftover(leftover):
+        return
     if leftover.is_dir() and not leftover.is_symlink():
         shutil.rmtree(leftover, ignore_errors=True)
     with suppress(OSError):

@@ -158,6 +158,9 @@ def test_what_is_measured_already_is_not_measured_again(run: Path, monkeypatch: 
         assert newkinds.diagnose_runs(run).text == first
     assert newkinds.diagnose_runs(run, images=5).runs[0].images == 5  # another sample is
     (run / "diagnose.json").write_text("{")
+    with pytest.raises(NewkindsError, match=r"diagnose\.json would be replaced, but it is not as newkinds wrote it"):
+        newkinds.diagnose_runs(run)
+    (run / "diagnose.json").unlink()
     assert newkinds.diagnose_runs(run).text == first
 
 
@@ -171,7 +174,7 @@ def test_several_runs_end_with_a_table(
     assert status == 0, err
     assert out.count("simgcd |") == 6  # one line for each run, though the host is named twice
     assert "entropy of CLS*" in out
-    assert {file.name for file in (tmp_path / "all").iterdir() if file.is_file()} == {
+    assert {file.name for file in (tmp_path / "all").glob("[!.]*") if file.is_file()} == {
         "diagnose_runs.png", "diagnose_runs.svg",
     }  # fmt: skip
     assert len(list((tmp_path / "all").glob("*/diagnose.json"))) == 6

@@ -95,7 +95,7 @@ def test_killed_in_the_middle_the_same_command_repairs(
                 raise Killed
             write_whole(path, content)
 
-        patched.setattr("newkinds.runs.directory.write_whole", write_or_die)
+        patched.setattr("newkinds.ownership.write_whole", write_or_die)
         with pytest.raises(Killed):
             newkinds.assign(run, "kmeans", out=out, settings=QUICK)
     newkinds.assign(run, "kmeans", out=out, settings=QUICK)

@@ -212,7 +212,8 @@ def test_damaged_tiffs_are_reported_by_us_alone(tmp_path: Path, capfd) -> None:
 def test_a_table_that_was_saved_otherwise(name: str, trained_run: Path, tmp_path: Path, run_cli) -> None:
     run = tmp_path / "run"
     shutil.copytree(trained_run, run)
-    (run / "checksums.txt").unlink()  # as the message says, to keep a change of one's own
+    lines = (run / "checksums.txt").read_text().split("\n")  # as the message says, to keep a change of one's own
+    (run / "checksums.txt").write_text("\n".join(line for line in lines if not line.endswith(f"  {name}")))
     content = (run / name).read_bytes()
     (run / name).write_bytes(b"\xef\xbb\xbf" + content)
     assert len(Discovery.read(run).members) == 32

@@ -11,6 +11,7 @@ import pytest
 
 import newkinds
 from newkinds.discovery.categories import Discovery
+from newkinds.files import temporary_of
 from newkinds.runs.directory import RunDirectory
 from pages import Document
 from pictured import pictured
@@ -171,7 +172,7 @@ def _of_no_use(file: Path) -> None:
 def test_what_is_damaged_is_named_and_the_old_page_stays(
     run: Path, run_cli: Cli, name: str, damage: Callable[[Path], None], sentence: str
 ) -> None:
-    (run / "report.html").write_text("the page as it was")
+    RunDirectory(run).write("report.html", "the page as it was")
     damage(run / name)
     status, out, said = run_cli("report", run)
     assert (status, out) == (1, "")
@@ -182,12 +183,12 @@ def test_what_is_damaged_is_named_and_the_old_page_stays(
 
 
 def test_half_a_page_left_by_a_crash_is_no_harm(run: Path, run_cli: Cli) -> None:
-    (run / ".report.html.1234.tmp").write_text("<!doctype html><ht")
-    (run / "report.html").write_text("<!doctype html><ht")
+    temporary_of(run / "report.html").write_text("<!doctype html><ht")
     with (run / "checksums.txt").open("a") as file:
         file.write("\n0123  report.html")  # noted before the file was written, which never happened
     assert run_cli("report", run)[0] == 0
     assert "4 new categories" in text_of(run / "report.html")
+    assert not list(run.glob(".*.tmp"))
 
 
 def test_what_is_no_run_is_said_to_be_none(tmp_path: Path, run_cli: Cli) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..data.table import Table
 from ..errors import NewkindsError
-from ..files import write_whole
+from ..ownership import OwnFiles
 from ..runs.records import Finding, Findings
 from ..runs.run import Run
 from .base import CHECKS, CheckInput, CheckResult
@@ -73,7 +73,7 @@ def write_findings(results: Sequence[CheckResult], where: Run | str | Path) -> N
     if isinstance(where, Run):
         Findings.write(findings, where)
     else:
-        write_whole(Path(where) / Findings.FILE, Findings.text(findings))
+        OwnFiles(Path(where)).write(Findings.FILE, Findings.text(findings))
 
 
 def findings_text(results: Sequence[CheckResult]) -> str:

@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..files import csv_text, is_replaceable, json_text, make_folder, refuse_inputs, write_whole
+from ..files import csv_text, is_replaceable, json_text, make_folder, refuse_inputs
+from ..ownership import remove_output, require_output, require_table_name, write_output
 from ..text import show
 from .options import DOWNLOAD, JSON, RUN, TRUTH, argument, choices, switch, verb
 
@@ -31,6 +32,9 @@ def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any)
         make_folder(file.parent)  # before the work, not after it
         for written in (file, beside):
             refuse_inputs(written, inputs_of(run, images))
+        require_table_name(file, "a table", "predictions.csv")
+        for written in (file, beside):
+            require_output(written)
     predictions, skipped = load(run, **chosen).predict_or_skip(images)
     columns = ("path", "category", "category_id", "is_new", "confidence", "unlike")
     rows = [
@@ -38,12 +42,12 @@ def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any)
         for p in predictions
     ]
     if out:
-        write_whole(file, csv_text(columns, rows))
+        write_output(file, csv_text(columns, rows))
         show(f"{len(rows)} predictions in {out}", file=sys.stderr)
-        if not skipped and is_replaceable(beside):
-            beside.unlink(missing_ok=True)  # of an earlier prediction
-        elif skipped and is_replaceable(file):
-            write_whole(beside, csv_text(("path", "reason"), [(s.path, s.reason) for s in skipped]))
+        if not skipped:
+            remove_output(beside)  # of an earlier prediction
+        elif is_replaceable(file):
+            write_output(beside, csv_text(("path", "reason"), [(s.path, s.reason) for s in skipped]))
             show(f"{len(skipped)} image(s) skipped, listed in {beside}", file=sys.stderr)
     else:
         show(csv_text(columns, rows), end="")

@@ -5,7 +5,7 @@ import io
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from PIL import Image
 
 from ..console import say, warn
 from ..errors import NewkindsError, nearest
+from ..ownership import ELSEWHERE, OF_RUN, is_run_folder, own_pictures
 from ..text import unescaped
 from .images import is_meant_as_image, open_image
 from .splits import Known, as_benchmark
@@ -45,6 +46,8 @@ def read_folder(root: Path) -> Table:
     """
     if not root.is_dir():
         raise NewkindsError(f"there is no folder {root}.")
+    if is_run_folder(root):
+        raise NewkindsError(f"{root} is a run of newkinds, not a folder of images: name the folder with the images.")
     names: list[str] = []
     labels: list[str | None] = []
     closed: list[Skipped] = []
@@ -59,7 +62,7 @@ def read_folder(root: Path) -> Table:
     mention_ignored(others)
     classes = {entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")}
     for name in sorted(classes - set(labels)):
-        if name.lower() not in UNLABELLED_FOLDERS:
+        if name.lower() not in UNLABELLED_FOLDERS and not is_run_folder(root / name):
             warn(f"the class folder '{name}' has no image and is not counted as a known class.")
     return table_below(root, names, labels, skipped=closed)
 
@@ -175,7 +178,8 @@ def mention_ignored(others: Sequence[Path]) -> None:
 
 
 def files_below(root: Path, closed: list[Skipped], follow_links: bool = True) -> Iterator[Path]:
-    """All files that are not hidden, in a fixed order; no folder is entered twice.
+    """All files that are not hidden, in a fixed order; no folder is entered twice. What newkinds itself wrote among
+    them, runs and pictures, is left out.
 
     Folders that are not entered, because they cannot be read or are links back into the tree, are added to `closed`.
     Without `follow_links` no linked folder is entered; `root` and files may still be links.
@@ -198,6 +202,11 @@ def files_below(root: Path, closed: list[Skipped], follow_links: bool = True) ->
             subfolders.clear()
             continue
         entered.add(real)
+        if OF_RUN in files and Path(folder) != root and is_run_folder(Path(folder)):
+            _mention_run(folder)
+            subfolders.clear()
+            continue
+        drawn = own_pictures(Path(folder), files) if ELSEWHERE in files else set()
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in list(subfolders) if follow_links else []:
             link = Path(folder, name)
@@ -205,8 +214,13 @@ def files_below(root: Path, closed: list[Skipped], follow_links: bool = True) ->
                 subfolders.remove(name)
                 closed.append(Skipped(os.path.relpath(link, root), "a link back into the same folders"))
         for name in sorted(files):
-            if not name.startswith(".") and name.lower() not in LITTER:
+            if not name.startswith(".") and name.lower() not in LITTER and name not in drawn:
                 yield Path(folder) / name
+
+
+@cache  # once in a process
+def _mention_run(folder: str) -> None:
+    say(f"{folder} is a run of newkinds among the images: it is not read")
 
 
 def csv_rows(file: Path, blank: bool = False) -> tuple[list[str], list[tuple[int, dict[str, str] | None]]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..comparison import MINUS, Comparison, Entry, Row
 from ..discovery.figures.sheet import INK, PALE, new_figure, picture
-from ..files import write_whole
+from ..ownership import write_output
 from .run_grid import SIZES
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def draw_comparisons(tables: Sequence[Comparison], folder: Path, kind: Literal["
             name = "-".join([table.parts["table"], table.parts["data"], method, *of_test])
             for file, content in drawn.files(name).items():
                 files.append(folder / file)
-                write_whole(files[-1], content)
+                write_output(files[-1], content)
     return files
 
 

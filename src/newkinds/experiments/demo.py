@@ -14,13 +14,15 @@ from ..discovery.finished import load
 from ..discovery.report import render
 from ..discovery.report.build import page_of
 from ..errors import NewkindsError
-from ..files import make_folder, write_whole
+from ..files import make_folder
+from ..ownership import OwnFiles
 from ..runs.config import resolve
 from .paper import HOSTS, TABLES, comparisons, narrowed
 from .run_grid import Cell, run_all
 from .styles import text
 
 DATA = "creatures"
+PAGE, FIELDS = "index.html", "fields.png"
 DATA_SEED = 101  # of creatures on which nothing was ever chosen, neither a setting nor this seed (RESULTS.md)
 EPOCHS = 15
 SEEDS, SEEDS_OF_SEVERAL = (0, 1, 2, 3, 4), (0, 1, 2)
@@ -72,6 +74,8 @@ def demo(
     for cell in cells:  # a wrong name or number is found before anything long begins
         resolve(*settings(cell), *cell.layers())
     folder = make_folder(Path(out))
+    for name in (PAGE, FIELDS):
+        OwnFiles(folder).require(name)  # before the work, not after it
     outcomes = run_all(cells, folder, settings)
     if not outcomes:
         raise NewkindsError(f"none of the {len(cells)} runs in {folder} could be finished: see the messages above.")
@@ -95,7 +99,7 @@ def _write_page(folder: Path, shown: Cell, comparison: Comparison, command: str)
         title="Does CPF help to discover new kinds?",
         subtitle=f"Hosts alone, with an adapter and with CPF on creatures drawn by code; below, what {shown} found",
     )  # fmt: skip
-    write_whole(folder / "index.html", render(page))
+    OwnFiles(folder).write(PAGE, render(page))
     if (fields := read_described(loaded.run).fields) is not None:
         picture = fields_figure(list(fields.views), list(fields.shares), fields.grid)
-        write_whole(folder / "fields.png", picture.png)
+        OwnFiles(folder).write(FIELDS, picture.png)

@@ -14,11 +14,9 @@ from typing import Any
 
 from ..errors import NewkindsError
 from ..files import (
-    append_line,
     checksum,
     csv_cells,
     csv_text,
-    encoded,
     json_text,
     make_folder,
     remove,
@@ -26,14 +24,15 @@ from ..files import (
     sync_folder,
     sync_tree,
     temporary_of,
-    write_whole,
 )
+from ..ownership import LOCK, OF_RUN, OwnFiles, require_lock
 
 FORMAT = 2  # of a run directory; written into protocol.json
-CHECKSUMS = "checksums.txt"
+CHECKSUMS = OF_RUN
 EDITS = "edits.jsonl"  # what people corrected; every line has a checksum of its own
 EDITS_COUNT = "edits.count"  # how many of them were on the disk
-EDITABLE = ("categories.json", "recipe.yaml")  # people may change names and settings in them
+NAMES = "categories.json"
+EDITABLE = (NAMES, "recipe.yaml")  # people may change names and settings in them
 EARLIER = "earlier"  # the folder of results that others have replaced
 IMAGES = "images.csv"  # what each image showed when the run started
 CORRECTIONS = "corrections.csv"  # of a refined run: every image as people saw it
@@ -68,15 +67,34 @@ class RunDirectory:
         self.folder = Path(folder)
         self.model_file, self.state_file = self.path("model.safetensors"), self.path("train_state.pt")
         self._intact: dict[str, tuple[int, int, int]] = {}  # files whose checksum was right, as they were then
+        self.own = OwnFiles(self.folder, CHECKSUMS)
 
     def path(self, name: str) -> Path:
         return self.folder / name
 
     def write(self, name: str, content: bytes | str) -> None:
-        """Write a file whole. Its checksum is noted before: a kill in between leaves the old file, and its checksum."""
-        data = encoded(content)
-        append_line(self.path(CHECKSUMS), f"{checksum(data)}  {name}")
-        write_whole(self.path(name), data)
+        """Write a file whole, if none is there or newkinds wrote it: see `ownership`.
+
+        Of names that people edited in categories.json, a copy is kept before they are replaced.
+        """
+        self._keep_edited(name)
+        self.own.write(name, content)
+
+    def remove(self, name: str) -> None:
+        """Delete a file of the run, if it is there; one that newkinds did not write, or that was edited, is refused."""
+        self._keep_edited(name)
+        self.own.remove(name)
+
+    def _keep_edited(self, name: str) -> None:
+        """Before categories.json goes: a copy of it, if people have edited it."""
+        file, number = self.path(name), 1
+        if name != NAMES or not file.is_file() or name not in self.own.checksums() or self.own.is_own(name):
+            return
+        content = file.read_bytes()
+        while os.path.lexists(copy := file.with_name(f"{file.stem}-edited-{number}{file.suffix}")):
+            number += 1
+        self.own.write(copy.name, content)
+        self.own.adopt(name, content)
 
     def verified(self, name: str) -> Path:
         """Where a file is, after its checksum was verified."""
@@ -114,7 +132,7 @@ class RunDirectory:
     def forget_answer(self) -> None:
         """Delete what is about an assignment that another one is going to replace."""
         for name in ANSWER:
-            self.path(name).unlink(missing_ok=True)
+            self.remove(name)
 
     def copy_from(self, other: "RunDirectory", names: Iterable[str] = BEGINNING) -> None:
         """Copy those of the files that the other run has; each is verified before."""
@@ -126,7 +144,7 @@ class RunDirectory:
         """Put the model of another run in the place of this one's. What was answered before is no longer there."""
         self.forget_answer()
         self.copy_from(other, (*MODEL, *BEGINNING))
-        self.path("categories.json").unlink(missing_ok=True)  # its names are those of other categories
+        self.remove(NAMES)  # its names are those of other categories
 
     def archive(self) -> Path:
         """Keep the present result as a run directory of its own, in `earlier/1`, `earlier/2` …; where that is.
@@ -162,16 +180,11 @@ class RunDirectory:
 
     def _checksums(self) -> dict[str, set[str]]:
         """Those of each file that was ever written here."""
-        known: dict[str, set[str]] = {}
-        if self.path(CHECKSUMS).is_file():
-            for line in self.path(CHECKSUMS).read_text(encoding="utf-8", errors="replace").split("\n"):
-                digest, _, name = line.partition("  ")
-                if name:
-                    known.setdefault(name, set()).add(digest)
-            if not known:
-                from ..console import warn
+        known = self.own.checksums()
+        if not known and self.path(CHECKSUMS).is_file():
+            from ..console import warn
 
-                warn(f"{self.path(CHECKSUMS)} is damaged: the files beside it cannot be verified.")
+            warn(f"{self.path(CHECKSUMS)} is damaged: the files beside it cannot be verified.")
         return known
 
     def require_format(self) -> None:
@@ -216,7 +229,7 @@ class RunDirectory:
         """One process at a time trains in a folder, which is made for it; a killed one leaves it free."""
         from filelock import FileLock, Timeout  # slow to import, and a reader needs no lock
 
-        lock = FileLock(make_folder(self.folder) / ".lock")
+        lock = FileLock(require_lock(make_folder(self.folder) / LOCK))
         try:
             held = lock.acquire(timeout=0)
         except Timeout:

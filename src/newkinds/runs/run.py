@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from ..data.corrected import CORRECTIONS
 from ..errors import NewkindsError
 from ..files import json_text, make_folder, remove_leftovers
+from ..ownership import NotOurs
 from ..settings import flat
 from .config import REGISTRIES, Config, resolve
 from .directory import CHECKSUMS, RunDirectory
@@ -17,7 +17,7 @@ from .records import Protocol
 # settings that may change between two parts of one run, for they do not change its result
 # (images that moved are compared with those the run started with)
 FREE_TO_CHANGE = {"train.device", "train.workers", "data.root", "data.corrections"}
-OURS = (CHECKSUMS, CORRECTIONS, "plan.json", "recipe.yaml", "plan")  # what may lie in a folder before there is a run
+SHOWN = ("report.html", "README.md", "check.csv")  # written in the end, and never read before
 
 
 class Run(RunDirectory):
@@ -33,14 +33,27 @@ class Run(RunDirectory):
         self.refuse_other_settings(config)
         make_folder(self.folder)
         remove_leftovers(self.folder)
-        self.write("config.yaml", config.as_yaml())
+        if not self.path("config.yaml").is_file() or self.config().as_dict() != config.as_dict():
+            self.write("config.yaml", config.as_yaml())
 
     def refuse_other_contents(self) -> None:
-        """A folder with files in it that are not a run's is somebody else's."""
-        if self.path("config.yaml").is_file() or not self.folder.is_dir():
+        """A folder in which newkinds has not written yet must be empty, but for hidden files, such as a desktop's.
+
+        In a run, a page that was edited is refused before the work, not when it is to be replaced; other files may lie
+        there.
+        """
+        if self.own.is_kept():
+            for name in SHOWN:
+                self.own.require(name)
             return
-        if any(not file.name.startswith(".") and file.name not in OURS for file in self.folder.iterdir()):
-            raise NewkindsError(f"the folder {self.folder} is not empty and holds no run: choose another --out.")
+        if not self.folder.is_dir():
+            return
+        others = sorted(file.name for file in self.folder.iterdir() if not file.name.startswith("."))
+        if others and not (others == [CHECKSUMS] and self.own.is_begun()):
+            raise NotOurs(
+                f"the folder {self.folder} is not empty and holds no run of newkinds: it has {others[0]}"
+                f"{f' and {len(others) - 1} more' if len(others) > 1 else ''}. To be safe, choose another --out."
+            )
 
     def config(self) -> Config:
         """The settings the run was started with."""

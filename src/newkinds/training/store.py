@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 from ..console import say, warn
 from ..errors import NewkindsError
 from ..files import make_folder, user_path, write_whole
+from ..ownership import require_lock
 from ..shards import Shards
 from ..text import text_table
 
@@ -114,7 +115,9 @@ class Store:
         """One process at a time adds to a store; the others wait. A killed one leaves no lock."""
         with _using(self.folder):
             make_folder(self.folder.parent)
-            lock = FileLock(f"{self.folder}.lock")  # not in the folder: deleted with what it guards, it guards nothing
+            lock = FileLock(
+                require_lock(_lock_of(self.folder))
+            )  # not in the folder: deleted with what it guards, it guards nothing
             try:
                 held = lock.acquire(timeout=1)
             except Timeout:
@@ -205,6 +208,10 @@ def _using(folder: Path) -> Iterator[None]:
 def _digests(contents: Sequence[str]) -> np.ndarray:
     """From hexadecimal to 16 bytes each: (n,)"""
     return np.frombuffer(bytes.fromhex("".join(contents)), ENTRY["content"])
+
+
+def _lock_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")
 
 
 def _key(origin: dict[str, Any]) -> str:
@@ -307,7 +314,7 @@ def clear_caches(keys: Sequence[str] = ()) -> list[CacheEntry]:
     for entry in chosen:
         folder = cache_root() / entry.key
         try:
-            with FileLock(f"{folder}.lock").acquire(timeout=1):
+            with FileLock(require_lock(_lock_of(folder))).acquire(timeout=1):
                 for file in [folder / DESCRIPTION, *_row_files(folder)]:
                     file.unlink(missing_ok=True)
                 with suppress(OSError):  # somebody else's files stay

@@ -76,7 +76,7 @@ def assign(
     with target.claimed():
         if in_place:
             for name in STALE:
-                target.path(name).unlink(missing_ok=True)
+                target.remove(name)
         else:
             target.begin(config)
             for name in (name for name in (*COPIED, "features.safetensors") if source.path(name).is_file()):

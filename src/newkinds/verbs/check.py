@@ -13,6 +13,7 @@ from ..encoders.backbones import VECTORS, weights_file
 from ..encoders.hub import NoWord
 from ..errors import NewkindsError
 from ..files import make_folder, refuse_inputs
+from ..ownership import OwnFiles
 from ..runs.config import resolve
 from .choices import Choices, layers_of
 from .count import backbone_features
@@ -53,6 +54,7 @@ def check(
     table = load_table(config.data)
     if out is not None:
         refuse_inputs(Path(out) / CHECK_CSV, [*table.files(), *([] if data is None else [Path(data)])])
+        OwnFiles(Path(out)).require(CHECK_CSV)
     table = readable(table, contents=True)
     if not len(table):
         raise NewkindsError("there is no readable image: nothing to check.")

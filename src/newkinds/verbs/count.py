@@ -22,6 +22,7 @@ from ..encoders.encoder import frozen_encoder
 from ..errors import NewkindsError
 from ..evaluation.judge import all_true, table_with_truth
 from ..files import make_folder, refuse_inputs
+from ..ownership import require_output
 from ..runs.config import Config
 from ..runs.records import write_count
 from ..runs.run import Run
@@ -78,6 +79,7 @@ def count_categories(
         make_folder(Path(plot_to).parent)  # before the work, not after it
         named = (source, truth, choices.get("recipe"), config.backbone["weights"])
         refuse_inputs(Path(plot_to), [*read, *(Path(file) for file in named if file is not None)])
+        require_output(Path(plot_to))
     if run is not None:
         features, paths, labels, y, learnt = _run_features(run)
         if learnt and "learnt" in takes:

@@ -39,6 +39,7 @@ def discover(
     >>> len(found.new)
     """
     layers, run = layers_of(data, choices), Run(default_out(data) if out is None else out)
+    run.refuse_other_contents()
     budget = seconds_of(time)
     if names_training(layers):
         config = settled(layers, run)
@@ -68,6 +69,8 @@ def tune(
     >>> newkinds.discover("photos/", recipe="tuned/recipe.yaml")
     """
     layers, run = layers_of(data, choices), Run(default_out(data, "tune") if out is None else out)
+    run.refuse_other_contents()
+    run.own.require("recipe.yaml")
     if names_training(layers):
         raise NewkindsError("tune chooses how to train: leave out the method, organizer and training settings.")
     plan = Plan(layers, run, seconds_of(time))

@@ -24,7 +24,8 @@ from ..encoders.backbones import Backbone, build_backbone
 from ..errors import NewkindsError
 from ..evaluation.judge import table_with_truth, true_classes
 from ..evaluation.parts import CELLS, FIELD, KMEANS, PartReport, foreground_of, no_primitives, parts_of
-from ..files import csv_text, json_text, make_folder, refuse_inputs, write_whole
+from ..files import csv_text, json_text, make_folder, refuse_inputs
+from ..ownership import OwnFiles
 from ..runs.config import DRAWN
 from ..runs.run import Run
 from ..training.embedding import attention_of, details_of, fields_of
@@ -174,7 +175,7 @@ class _Drawing:
     def __init__(self, subject: _Subject, host: _Subject | None, folder: Path, images: int) -> None:
         self.subject, self.host, self.images = subject, host, images
         self.encoder, self.device = subject.model.encoder, subject.model.device
-        self.drawn = Drawn(folder)
+        self.drawn, self.own = Drawn(folder), OwnFiles(folder)
         self.seed = subject.config.train.seed
         self.report: PartReport | None = None
 
@@ -208,9 +209,10 @@ class _Drawing:
         inputs = [file for subject in subjects for file in (*subject.run.own_files(), *subject.image_files())]
         for name in names:
             refuse_inputs(self.drawn.folder / name, inputs)
+            self.own.require(name)
 
     def write(self, name: str, content: bytes | str) -> None:
-        write_whole(self.drawn.folder / name, content)
+        self.own.write(name, content)
         self.drawn.files.append(self.drawn.folder / name)
 
     # ---------------------------------------------------------------------------------- what the encoder sees

@@ -23,7 +23,8 @@ from ..discovery.finished import LoadedRun, load
 from ..encoders.backbones import TINY, VECTORS, Backbone, build_backbone
 from ..encoders.encoder import frozen_encoder
 from ..errors import NewkindsError
-from ..files import make_folder, remove_folder, remove_leftovers
+from ..files import make_folder, remove_leftovers
+from ..ownership import remove_own_folder
 from ..runs.config import OWN, Config, resolve
 from ..runs.directory import K_AUTO
 from ..runs.protocol import require_same_images
@@ -205,15 +206,15 @@ class Plan:
         self._write()
         with _no_interrupts():
             for name in STALE:
-                self.run.path(name).unlink(missing_ok=True)
+                self.run.remove(name)
             for name in ("calibration.json", "model.safetensors", "config.yaml", *COPIED):
                 if inner.path(name).is_file():
                     self.run.write(name, inner.verified(name).read_bytes())
-            self.run.path("categories.json").unlink(missing_ok=True)
+            self.run.remove("categories.json")
             found = self._shown(LoadedRun(self.run, loaded.model), cache)
             self.replacing = False
             self._write()
-            remove_folder(inner.folder.parent)
+            remove_own_folder(inner.folder.parent)
         return found
 
     # -- parts -----------------------------------------------------------------------------------------------------
@@ -247,7 +248,7 @@ class Plan:
             if self.spent + needs > self.seconds and tried < min(TRIALS, len(self.splits)):
                 state = f"stopped: it turned out to need {duration(needs)} more, too much for the time that is left"
                 break
-        remove_folder(self.run.path("plan"))
+        remove_own_folder(self.run.path("plan"))
         seconds = time.monotonic() - started
         if not recipe.blocks and tried:
             self.step_seconds = seconds / (recipe.steps * tried)

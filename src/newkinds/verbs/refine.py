@@ -22,7 +22,8 @@ from ..discovery.categories import Discovery
 from ..discovery.finished import LoadedRun, load, read_features
 from ..discovery.taught import changes, corrections_of, keep_decisions, require_corrections
 from ..errors import NewkindsError
-from ..files import make_folder, remove_folder, remove_leftovers
+from ..files import make_folder, remove_leftovers
+from ..ownership import remove_own_folder
 from ..runs.config import Config, resolve
 from ..runs.protocol import earlier_images, record_refined
 from ..runs.run import Run
@@ -66,7 +67,7 @@ def refine(
 
 
 def _tidy(target: Run) -> None:
-    remove_folder(target.path("plan"))
+    remove_own_folder(target.path("plan"))
     remove_leftovers(target.folder)
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from ..discovery.categories import Discovery
 from ..errors import NewkindsError
-from ..files import make_folder, refuse_inputs, write_whole
+from ..files import make_folder, refuse_inputs
+from ..ownership import require_output, require_table_name, write_output
 from ..runs.directory import RunDirectory
 
 
@@ -27,10 +28,14 @@ def report(run: str | Path, out: str | Path | None = None, images: str | Path | 
         if file.is_dir():
             raise NewkindsError(f"{file} is a folder: name the file to write, e.g. {file / PAGE}.")
         refuse_inputs(file, _inputs(directory, images))
+        require_table_name(file, "a page", "found.html")
+        require_output(file)
         make_folder(file.parent)  # before the work, not after it
+    else:
+        directory.own.require(PAGE)
     html = render(page_of(directory, images))
     if not inside:
-        write_whole(file, html)
+        write_output(file, html)
         return file
     try:
         directory.write(PAGE, html)

@@ -47,6 +47,7 @@ def train(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) 
     >>> newkinds.train("creatures", "runs/creatures", organizer="cpf", settings={"train": {"epochs": 20}})
     """
     run = Run(out)
+    run.refuse_other_contents()
     config = settled(layers_of(data, choices), run)
     table = images_of(config, run)
     config, counted = with_k(config, table, run)

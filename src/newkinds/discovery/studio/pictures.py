@@ -3,6 +3,7 @@ caches that may be deleted at any time."""
 
 import io
 import os
+import re
 import secrets
 import threading
 import zlib
@@ -29,6 +30,8 @@ MOST_IN_MEMORY = 64_000_000  # bytes of pictures
 MOST_ON_DISK = 1_000_000_000
 AT_ONCE = 4  # images that are decoded at the same time: each may need a lot of memory
 CHECKSUM = 4  # bytes, after a picture on disk
+# how we call them: the cache may lie in a folder with other pictures
+PICTURE = re.compile(r"([0-9a-f]{2})/\1[0-9a-f]{30}\.(jpg|[0-9a-f]{8}\.tmp)")
 WITHOUT_FILE = "0"  # stamp of images that are not files: drawn ones, or many in one file
 
 
@@ -133,7 +136,8 @@ class Pictures:
         if self._disk is None:
             return
         with suppress(OSError):
-            files = [(file.stat().st_mtime, file.stat().st_size, file) for file in self._disk.glob("*/*")]
+            own = [file for file in self._disk.glob("*/*") if PICTURE.fullmatch(f"{file.parent.name}/{file.name}")]
+            files = [(file.stat().st_mtime, file.stat().st_size, file) for file in own]
             total = sum(size for _, size, _ in files)
             for _, size, file in sorted(files):
                 if total <= MOST_ON_DISK:

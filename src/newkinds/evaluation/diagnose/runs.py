@@ -12,7 +12,8 @@ from ...data.loader import seed_for
 from ...discovery.finished import images_of, load, read_features
 from ...encoders.organizers import ORGANIZERS
 from ...errors import NewkindsError
-from ...files import checksum, json_text, make_folder, write_whole
+from ...files import checksum, json_text, make_folder
+from ...ownership import OwnFiles, write_output
 from ...runs.protocol import earlier_images, set_otherwise
 from ...runs.run import Run
 from ...training.embedding import details_of
@@ -72,6 +73,8 @@ def diagnose_runs(
             measured = _earlier(folder, run, images)
             if measured is not None:
                 say(f"{run.folder} is diagnosed already: to measure it again, delete {folder / RESULT}")
+            for name in (RESULT, TABLES):
+                _own_files(run, folder).require(name)  # before the work, not after it
             measured = measured or _measured(run, images, device)
             _write(measured, beside, run, folder)
             found.append(measured)
@@ -79,7 +82,7 @@ def diagnose_runs(
         return Diagnosed(found, as_text(found[0], beside))
     if out is not None and any(run.accuracy for run in found):
         for name, content in entropy_and_accuracy(several.groups_of(found)).items():
-            write_whole(make_folder(Path(out)) / name, content)
+            write_output(make_folder(Path(out)) / name, content)
     return Diagnosed(found, several.as_text(found if beside is None else [*found, beside]))
 
 
@@ -182,8 +185,11 @@ def _write(found: Diagnosis, beside: Diagnosis | None, run: Run, folder: Path) -
         TABLES: as_text(found, beside) + "\n",
         **pictures(found, beside),
     }
+    own = _own_files(run, folder)
     for name, written in made.items():
-        if folder == run.folder:
-            run.write(name, written)
-        else:
-            write_whole(folder / name, written)
+        own.write(name, written)
+
+
+def _own_files(run: Run, folder: Path) -> OwnFiles:
+    """What newkinds wrote where the results go: into the run, or elsewhere."""
+    return run.own if folder == run.folder else OwnFiles(folder)
