@@ -19,7 +19,9 @@ from ..data.table import Table, readable
 from ..data.vectors import table_of_vectors
 from ..errors import NewkindsError, Skipped
 from ..methods.base import Assignment
-from ..runs.protocol import describe_protocol, earlier_images, require_same_images
+from ..runs.directory import RunDirectory
+from ..runs.images import earlier_images
+from ..runs.protocol import describe_protocol, require_same_images
 from ..runs.records import Timing
 from ..runs.run import Run
 from ..training.cache import TokenCache
@@ -27,6 +29,7 @@ from ..training.device import choose_device
 from ..training.embedding import Embedded, embed, fields_of
 from ..training.model import Model, load_model
 from .categories import Discovery
+from .decisions import Decisions
 from .described import Described, TypicalFields, write_described
 from .edits import JUNK, JUNK_NAME
 from .kinds import Member, category_of
@@ -93,7 +96,7 @@ class LoadedRun:
 
     def _predictions(self, table: Table, embedded: Embedded) -> list[Prediction]:
         assignment = self.model.assign(embedded.features)
-        shown = self._seen_through_edits([table.paths[row] for row in embedded.rows], assignment, embedded.features)
+        shown = self._seen_through_edits(table, embedded, assignment)
         confidence, unlike = assignment.confidence.tolist(), unlike_of(assignment)
         return [
             Prediction(table.paths[row], name, is_new, round(p, 4), other, number)
@@ -101,20 +104,18 @@ class LoadedRun:
         ]
 
     def _seen_through_edits(
-        self, paths: Sequence[str], assignment: Assignment, features: Tensor
+        self, table: Table, embedded: Embedded, assignment: Assignment
     ) -> list[tuple[int, str, bool]]:
         """Id, name and newness of each image's category as people see it; their word on an image is the last."""
         category = assignment.category.cpu().numpy()
-        if not self.run.path("assignments.csv").is_file():
+        if not self.run.is_answered:
+            require_unanswered(self.run)
             return [(c, self.names[c], c >= len(self.model.known)) for c in category.tolist()]
         found = Discovery.read(self.run.folder)
         lens = Lens(found, lambda: self.embedding(read_features(self.run)))
-        now = lens.shown(category, self.embedding(features) if lens.compares else None).tolist()
-        decided = {member.path: member.category_id for member in found.members if member.status}
-        if decided and any(paths):  # an image without a path is none of the run's own
-            table = load_table(self.config.data)
-            own = {} if table.file is None else {table.file(row).resolve(): p for row, p in enumerate(table.paths)}
-            now = [decided.get(own.get(Path(path).resolve(), ""), c) for path, c in zip(paths, now, strict=True)]
+        now = lens.shown(category, self.embedding(embedded.features) if lens.compares else None).tolist()
+        decided = Decisions(self.run, found.members).about(table, embedded.rows)
+        now = [c if said is None else said for c, said in zip(now, decided, strict=True)]
         names = {**lens.names, JUNK: JUNK_NAME}
         return [(c, names[c], lens.is_new.get(c, False)) for c in now]
 
@@ -233,6 +234,19 @@ def images_of(run: Run) -> Table:
     table = readable(load_table(run.config().data), contents=True, earlier=earlier_images(run))
     require_same_images(run, table)
     return table
+
+
+def require_unanswered(run: RunDirectory) -> None:
+    """Refuse a run whose answer is gone: a command that finds its categories again was stopped in the middle.
+
+    Its model would answer, but without the names and corrections that people made.
+    """
+    if run.was_written("assignments.csv"):
+        raise NewkindsError(
+            f"{run.folder} has no assignments.csv any more: a command that finds its categories again was stopped, so "
+            "names and corrections cannot be applied. Rerun that command (newkinds discover … or newkinds assign "
+            f"{run.folder} …) to complete it."
+        )
 
 
 def inputs_of(run: str | Path, images: Sequence[str | Path]) -> list[Path]:

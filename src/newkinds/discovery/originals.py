@@ -1,9 +1,11 @@
 """The images that a run assigned, where they are now. Without torch, and without looking for other images."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 import numpy as np
+from PIL import Image
 
 from ..data import load_table
 from ..data.folder import table_below
@@ -13,8 +15,10 @@ from ..data.vectors import NAME as READY_MADE
 from ..data.vectors import no_picture
 from ..errors import NewkindsError, reason_of
 from ..runs.directory import RunDirectory
+from ..runs.images import replaced_rows
 from .kinds import Member
 
+REPLACED = "another image is there now: it was replaced since the run began"
 WHERE = "If the images have moved, say where they are now by --images FOLDER."
 
 
@@ -61,3 +65,17 @@ def originals(run: RunDirectory, members: Sequence[Member], folder: str | Path |
     return Table(
         paths, labels, lambda place: table.open(row(place)), file=None if file is None else lambda p: file(row(p))
     )
+
+
+def without_replaced(run: RunDirectory, table: Table) -> tuple[Table, list[str]]:
+    """The run's images, where those that were replaced by others since it began cannot be opened; and their paths."""
+    replaced = set(replaced_rows(run, table))
+    if not replaced:
+        return table, []
+
+    def open_or_refuse(row: int) -> Image.Image:
+        if row in replaced:
+            raise BadImage(REPLACED)
+        return table.open(row)
+
+    return replace(table, open=open_or_refuse), [table.paths[row] for row in sorted(replaced)]

@@ -117,6 +117,10 @@ class RunDirectory:
         self._intact[name] = stamp
         return file
 
+    def was_written(self, name: str) -> bool:
+        """Whether there has been such a file in the run."""
+        return name in self.own.checksums()
+
     def own_files(self) -> list[Path]:
         """What the run consists of; other files may lie in its folder."""
         names = ("config.yaml", "model.safetensors", "assignments.csv", CHECKSUMS, EDITS, *EDITABLE, *self._checksums())

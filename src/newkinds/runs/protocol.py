@@ -16,9 +16,8 @@ from ..assigners import ASSIGNERS
 from ..console import warn
 from ..data.corrected import SETTINGS as CORRECTED
 from ..data.facts import COLUMNS as FACTS
-from ..data.facts import facts_of
 from ..data.splits import split_checksum
-from ..data.table import Seen, Table
+from ..data.table import Table
 from ..encoders.backbones import VECTORS, weights_file
 from ..errors import NewkindsError
 from ..files import checksum
@@ -26,6 +25,7 @@ from ..methods import METHODS
 from ..settings import settings_of
 from .config import LAST_BLOCKS, NO_START, OWN, Config, TrainConfig
 from .directory import IMAGES, K_AUTO
+from .images import earlier_images
 from .records import Protocol
 from .run import Run
 
@@ -106,12 +106,6 @@ def _of_table(table: Table) -> dict[str, Any]:
 def _here_and_now(device: torch.device) -> dict[str, Any]:
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     return {"versions": package_versions(), "device": describe_device(device), "date": date}
-
-
-def earlier_images(run: Run) -> dict[str, Seen]:
-    """The images that a run started with, by their path; none if it is new."""
-    rows = run.read_table(IMAGES, ("path", "stamp", "content")) if run.path(IMAGES).is_file() else []
-    return {row["path"]: Seen(row["stamp"], row["content"], facts_of(row)) for row in rows}
 
 
 def require_same_images(run: Run, table: Table) -> None:

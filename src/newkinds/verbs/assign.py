@@ -18,7 +18,8 @@ from ..discovery.stored import read_names
 from ..errors import NewkindsError
 from ..runs.config import OWN, resolve
 from ..runs.directory import IMAGES, K_AUTO
-from ..runs.protocol import earlier_images, require_same_images
+from ..runs.images import earlier_images
+from ..runs.protocol import require_same_images
 from ..runs.run import Run
 from ..training.device import choose_device
 from ..training.embedding import Embedded

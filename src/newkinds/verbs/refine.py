@@ -25,7 +25,8 @@ from ..errors import NewkindsError
 from ..files import make_folder, remove_leftovers
 from ..ownership import remove_own_folder
 from ..runs.config import Config, resolve
-from ..runs.protocol import earlier_images, record_refined
+from ..runs.images import earlier_images
+from ..runs.protocol import record_refined
 from ..runs.run import Run
 from ..text import duration
 from ..training.device import choose_device

@@ -21,7 +21,8 @@ from ..errors import NewkindsError
 from ..evaluation.judge import score_unlabelled
 from ..runs.config import Config
 from ..runs.directory import K_AUTO
-from ..runs.protocol import describe_protocol, earlier_images, record_protocol
+from ..runs.images import earlier_images
+from ..runs.protocol import describe_protocol, record_protocol
 from ..runs.records import read_count, write_count
 from ..runs.run import Run
 from ..training.cache import TokenCache, cached_tokens

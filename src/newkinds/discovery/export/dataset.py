@@ -14,11 +14,12 @@ from ...data.images import ENDINGS, BadImage, look_at_header
 from ...errors import NewkindsError, Skipped
 from ...files import csv_text, json_text, write_whole
 from ...runs.directory import RunDirectory
+from ...runs.images import replaced_rows
 from ...text import spelt
 from ..categories import Discovery
 from ..edits import JUNK
 from ..kinds import Category, Member
-from ..originals import WHERE, originals
+from ..originals import REPLACED, WHERE, originals
 from .base import EXPORTS
 from .names import Names
 from .tables import MEMBER_COLUMNS, member_cells
@@ -78,6 +79,7 @@ class DataSet:
             raise NewkindsError(f"{run.folder} is of vectors, which have no pictures: export its table by --to csv.")
         if self._originals.file is None and files != "copy":
             raise NewkindsError(f"the images of {run.folder} are no files that --files {files} could lead to.")
+        self._replaced = set(replaced_rows(run, self._originals))
         looked = _all(self._look, list(enumerate(members)), "looking at images")
         self.missing = [(members[row], found) for row, found in enumerate(looked) if isinstance(found, Skipped)]
         self.found = [found for found in looked if isinstance(found, Found)]
@@ -98,6 +100,8 @@ class DataSet:
 
     def _look(self, numbered: tuple[int, Member]) -> Found | Skipped:
         row, member = numbered
+        if row in self._replaced:
+            return Skipped(member.path, REPLACED)
         stem, ending = os.path.splitext(PurePath(member.path).name)
         try:
             if self._originals.file is None:
@@ -183,7 +187,8 @@ class DataSet:
         if self.missing:
             first, count = self.missing[0][1], len(self.missing)
             are = "1 image is" if count == 1 else f"{count:,} images are"
-            warn(f"{are} missing, listed in missing.csv; the first is {first.path}: {first.reason}. {WHERE}")
+            where = "" if len(self._replaced) == count else f" {WHERE}"
+            warn(f"{are} missing, listed in missing.csv; the first is {first.path}: {first.reason}.{where}")
         filled = {picture.member.category_id for picture in pictures} - {JUNK}
         how = "written" if self._originals.file is None else DONE[self.files]
         junk = f"; {self.thrown_out:,} thrown out are left out (--junk includes them)" if self.thrown_out else ""

@@ -24,7 +24,7 @@ from ..edits import JUNK
 from ..figures.field_maps import field_overlays
 from ..kinds import Member
 from ..marks import MEANINGS, marks_of
-from ..originals import originals
+from ..originals import originals, without_replaced
 from ..relations import relate
 from ..split import read_embedding
 from . import LIMITS, CategoryRow, FieldPictures, MaybeOne, Page, render
@@ -51,6 +51,7 @@ def page_of(run: RunDirectory, images: str | Path | None = None) -> Page:
     discovery, described = Discovery.read(run.folder), read_described(run)
     categories, members = discovery.categories, discovery.members
     table, gone = _images(run, members, images)
+    table, replaced = without_replaced(run, table)
     position = np.array(positions(categories, members), dtype=np.int64)  # (n,)
     kept = np.flatnonzero(position != JUNK)
     relations = relate(read_embedding(run, len(members))[kept], position[kept], len(categories), len(discovery.known))
@@ -72,7 +73,10 @@ def page_of(run: RunDirectory, images: str | Path | None = None) -> Page:
         for place, c in sorted(enumerate(categories), key=lambda entry: (not entry[1].is_new, -entry[1].size))
         if c.size
     ]  # fmt: skip
-    if not gone and pictures.missing and table.vectors is None:  # vectors never had pictures
+    if replaced:
+        gone = _of_replaced(replaced)
+        warn(gone)
+    elif not gone and pictures.missing and table.vectors is None:  # vectors never had pictures
         gone = (
             f"{pictures.missing:,} images could not be read any more; they are shown without a picture. If they have "
             "moved, say where they are now: newkinds report RUN --images FOLDER."
@@ -118,6 +122,16 @@ def _images(run: RunDirectory, members: Sequence[Member], folder: str | Path | N
         gone = f"The page has no pictures: {error}"
     paths, labels = [member.path for member in members], [member.given_label for member in members]
     return Table(paths, labels, _open_nothing), gone
+
+
+def _of_replaced(paths: Sequence[str]) -> str:
+    """What the page says about images that are not those the run has seen."""
+    which = f"{', '.join(paths[:3])}{', …' if len(paths) > 3 else ''}"
+    were = "1 image was" if len(paths) == 1 else f"{len(paths):,} images were"
+    return (
+        f"{were} replaced by another since the run began, and what was found is not about what is there now: {which}. "
+        "No picture is shown of these; run newkinds discover again to look at the new ones."
+    )
 
 
 def _open_nothing(row: int) -> Image.Image:

@@ -14,7 +14,8 @@ from ...encoders.organizers import ORGANIZERS
 from ...errors import NewkindsError
 from ...files import checksum, json_text, make_folder
 from ...ownership import OwnFiles, write_output
-from ...runs.protocol import earlier_images, set_otherwise
+from ...runs.images import earlier_images
+from ...runs.protocol import set_otherwise
 from ...runs.run import Run
 from ...training.embedding import details_of
 from ..judge import known_accuracy

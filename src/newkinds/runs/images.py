@@ -1,0 +1,35 @@
+"""What the images of a run showed when it started, as `images.csv` keeps it; without torch."""
+
+from ..data.facts import facts_of
+from ..data.table import Seen, Table, look_at_all
+from .directory import IMAGES, RunDirectory
+
+
+def earlier_images(run: RunDirectory) -> dict[str, Seen]:
+    """The images that a run started with, by their path; none if it is new."""
+    rows = run.read_table(IMAGES, ("path", "stamp", "content")) if run.path(IMAGES).is_file() else []
+    return {row["path"]: Seen(row["stamp"], row["content"], facts_of(row)) for row in rows}
+
+
+def replaced_rows(run: RunDirectory, table: Table) -> list[int]:
+    """The images of a table that show something else than when the run started; those that are gone are not among them.
+
+    Only files that changed since are opened. Images that are no files of their own are not looked at.
+    """
+    earlier = {path: seen for path, seen in earlier_images(run).items() if seen.content}
+    if table.file is None or not earlier:
+        return []
+    rows = [row for row in range(len(table)) if _has_changed(table, row, earlier.get(table.paths[row]))]
+    if not rows:
+        return []
+    now = look_at_all(table.rows(rows), contents=True, earlier=earlier)
+    return [
+        row
+        for row, image in zip(rows, now, strict=True)
+        if isinstance(image, Seen) and image.content != earlier[table.paths[row]].content
+    ]
+
+
+def _has_changed(table: Table, row: int, then: Seen | None) -> bool:
+    stamp = table.stamp(row)
+    return then is not None and stamp != "" and stamp != then.stamp
