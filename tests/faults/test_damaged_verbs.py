@@ -21,6 +21,7 @@ from conftest import TINY_TRAINING, save_image
 from newkinds.cli import main
 from newkinds.errors import NewkindsError
 from newkinds.experiments.bench import bench
+from newkinds.ownership import ELSEWHERE
 from newkinds.runs.run import Run
 from newkinds.verbs import plan
 from newkinds.verbs.choices import layers_of
@@ -149,18 +150,27 @@ OUTPUTS = {  # what newkinds never reads again: only people and other programs d
 
 
 @pytest.mark.parametrize("verb", OUTPUTS if LONG else ["predict"])
-def test_damaged_outputs_are_written_anew(verb: str, place: Place, count_cases: Count) -> None:
-    """By the same command; all files are damaged at once."""
+def test_damaged_outputs_are_named_and_written_anew(
+    verb: str, place: Place, capfd: pytest.CaptureFixture[str], count_cases: Count
+) -> None:
+    """By the same command, once they were taken away: damage cannot be told from what somebody has edited."""
     save_image(place.aside / "a.png")
     stands_for = {"RUN": place.run, "OUT": place.out, "ASIDE": place.aside}
     words = [[str(stands_for.get(part, part)) for part in word.split("/")] for word in OUTPUTS[verb]]
     command = (verb, *("/".join(parts) for parts in words))
     sound, luck, cases = place.written(*command), random.Random(6), 0
+    sound.pop(ELSEWHERE, None)
     hurt = {name: [damaged for _, damaged in damages(content, luck, 1, 0)] for name, content in sound.items()}
     for number in range(max(map(len, hurt.values()))):
         for name, kinds in hurt.items():
             (place.out / name).write_bytes(kinds[number % len(kinds)])
             cases += 1
-        assert place.written(*command) == sound
+        capfd.readouterr()
+        assert main(list(command)) == 1
+        said = capfd.readouterr().err
+        assert any(f"{place.out / name} would be replaced, but it is not as newkinds wrote it" in said for name in hurt)
+        for name in hurt:
+            (place.out / name).unlink()
+        assert sound.items() <= place.written(*command).items()
     assert cases
     count_cases(f"flipped bits and lost tails in outputs of {verb}", cases)
