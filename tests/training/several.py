@@ -244,6 +244,8 @@ def all_troubles(folder: Path) -> dict[str, str]:
         newkinds.train("creatures", folder / "diverged", method="simgcd", settings=settings)
 
     def look_away(model: Any, features: torch.Tensor) -> dict[str, float | None]:
+        table = readable(load_table({"name": "creatures", **SMALL["data"]}))
+        torch.testing.assert_close(embed(model.encoder, table, model.device).features, features)  # by itself
         raise NewkindsError("seen enough")
 
     def stop_by_watching() -> None:

@@ -26,7 +26,7 @@ def a_store(seed: int = 0, about: str = "birds") -> Store:
 
 
 def fill(store: Store) -> None:
-    with store.locked():
+    with store.lock():
         for view in range(3):
             store.append(IMAGES, view, np.zeros((40, 5, 4)))
 

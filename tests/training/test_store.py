@@ -45,7 +45,7 @@ def tokens_of(content: str, view: int) -> np.ndarray:
 def complete(store: Store, contents: list[str] = IMAGES, views: int = 3, damaged: Iterable[int] = ()) -> int:
     """Add what is missing or damaged, as a cache does; how many rows that were."""
     added = 0
-    with store.locked():
+    with store.lock():
         store.open()
         rows = store.rows_of(contents, views)
         missing = (rows < 0) | np.isin(rows, damaged)
@@ -119,7 +119,7 @@ def test_a_cache_larger_than_the_memory_is_read_where_it_is_needed(caches: Path)
     shape = (1000, 5000)
     store = Store({"backbone": "large"}, shape, np.dtype("float16"), "")
     first, last = (np.full((1, *shape), value, dtype=np.float16) for value in (1, 2))
-    with store.locked():
+    with store.lock():
         store.append(IMAGES[:1], 0, first)
         os.truncate(file_of(store, "tokens"), 10**4 * store.row_bytes)
         store.append(IMAGES[1:2], 0, last)
@@ -131,7 +131,7 @@ def test_a_cache_larger_than_the_memory_is_read_where_it_is_needed(caches: Path)
 
 def test_tokens_that_do_not_fit_are_refused(caches: Path) -> None:
     store = a_store()
-    with store.locked(), pytest.raises(NewkindsError, match="cache_precision=float32"):
+    with store.lock(), pytest.raises(NewkindsError, match="cache_precision=float32"):
         store.append(IMAGES[:1], 0, np.full((1, *SHAPE), 1e6, dtype=np.float32))
     assert not file_of(store, "tokens").exists()
 
@@ -192,7 +192,7 @@ def test_a_killed_writer_loses_only_what_it_had_not_finished(
     moment: int, caches: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each view is synced twice, its tokens and then their entries: killed before one of these, a torn entry behind."""
-    with a_store().locked():
+    with a_store().lock():
         pass  # described
     synced: list[int] = []
 
@@ -220,7 +220,7 @@ print("ready", flush=True)
 contents = sys.stdin.readline().split()
 store = Store({"backbone": "tiny", "seed": 0}, (5, 4), np.dtype("float16"), "birds")
 for content in contents:
-    with store.locked():
+    with store.lock():
         store.open()
         for view in np.flatnonzero(store.rows_of([content], 3)[0] < 0).tolist():
             tokens = np.random.default_rng((int(content, 16), view)).standard_normal((5, 4)).astype(np.float16)
@@ -263,7 +263,7 @@ def test_one_process_is_killed_and_two_go_on_together(caches: Path) -> None:
 def test_readers_do_not_wait_for_a_writer_and_clearing_is_refused(caches: Path) -> None:
     complete(a_store())
     (entry,) = list_caches()
-    with a_store().locked():
+    with a_store().lock():
         assert len(check(a_store())) == 0
         with pytest.raises(NewkindsError, match="being made by another process"):
             clear_caches()

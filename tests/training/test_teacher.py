@@ -24,7 +24,7 @@ from newkinds.methods.simgcd import SimGCD
 from newkinds.runs.config import Config, resolve
 from newkinds.runs.run import Run
 from newkinds.training.embedding import embed
-from newkinds.training.loop import fit, step, teacher_in_place
+from newkinds.training.loop import fit, put_teacher_in_place, step
 from newkinds.training.model import Model, build_model
 from newkinds.training.optimizers import build_optimizer, parameter_groups
 from newkinds.training.teacher import Teacher
@@ -116,10 +116,10 @@ def test_changing_places_twice_changes_nothing_and_once_hands_over() -> None:
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape) if parameter.requires_grad else 0)
     latest = trained_weights(model)
-    with teacher_in_place(model):
+    with put_teacher_in_place(model):
         here = trained_weights(model)
         assert all(torch.equal(here[name], averaged[name]) for name in here)
-    with pytest.raises(KeyboardInterrupt), teacher_in_place(model):
+    with pytest.raises(KeyboardInterrupt), put_teacher_in_place(model):
         raise KeyboardInterrupt
     here = trained_weights(model)
     assert all(torch.equal(here[name], latest[name]) for name in here)

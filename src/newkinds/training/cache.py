@@ -54,8 +54,8 @@ def cached_tokens(
     """
     if not backbone.has_frozen_part(patches):
         raise NewkindsError(f"{backbone.why_not_cached}: leave out --cache-views.")
-    origin, shape = _origin(backbone, seed, precision, patches, kinds), backbone.sequence_shape(patches)
-    store = Store(origin, shape, np.dtype(precision), about)
+    origin = _origin(backbone, seed, precision, patches, kinds)
+    store = Store(origin, backbone.sequence_shape(patches), np.dtype(precision), about)
     cache = TokenCache(backbone, table, store, views, seed, device or torch.device("cpu"), workers, patches, kinds)
     if not cache.is_whole():
         if not build:
@@ -138,7 +138,7 @@ class TokenCache:
 
     def complete(self, damaged: Sequence[int] | np.ndarray = ()) -> None:
         """Add to the store what is missing, and again what is in damaged rows."""
-        with self.store.locked():
+        with self.store.lock():
             before = self._stored
             self.is_whole()  # somebody else may have added it while we waited
             missing = (self._stored < 0) | (np.isin(before, damaged) & (self._stored == before))
@@ -158,7 +158,7 @@ class TokenCache:
         self._announce(int(missing.sum()), sum(map(len, batches)))
         compute_tokens(self, batches, numbers_of)
 
-    def tokens_of(self, batches: Sequence[list[int]], numbers_of: list[list[int]]) -> "Iterator[list[Computed]]":
+    def tokens_of(self, batches: Sequence[list[int]], numbers_of: list[list[int]]) -> "Iterator[list[ComputedView]]":
         """What is to be stored of each batch of images, in the views `numbers_of` each."""
         row_of = {content: row for row, content in enumerate(self.table.contents or [])}
         rows = [row_of[content] for content in self._contents]
@@ -180,12 +180,13 @@ class TokenCache:
                 with torch.inference_mode():
                     normalised = self.backbone.preprocessing.normalise(pixels)
                     tokens = self.backbone.frozen_part(normalised, self.patches)  # (n, T, D)
-                done.append(Computed(contents, number, self.store.as_kept(tokens.cpu().numpy())))
+                done.append(ComputedView(contents, number, self.store.as_stored(tokens.cpu().numpy())))
             yield done
 
     def _announce(self, views: int, images: int) -> None:
         """Say how much is to be done, and refuse it if there is no room."""
-        needed, free = views * self.store.row_bytes, shutil.disk_usage(self.store.folder).free
+        needed = views * self.store.row_bytes
+        free = shutil.disk_usage(self.store.folder).free
         if needed > free:
             raise CacheUnavailable(
                 f"the tokens of {images:,} images need {gigabytes(needed)} in {self.store.folder.parent}, where "
@@ -198,7 +199,7 @@ class TokenCache:
         )
 
 
-class Computed(NamedTuple):
+class ComputedView(NamedTuple):
     """One view of a batch of images, to be stored."""
 
     contents: list[str]
@@ -206,14 +207,15 @@ class Computed(NamedTuple):
     tokens: np.ndarray  # (n, T, D)
 
 
-class Waiting:
+class WriteBuffer:
     """Views on their way to the store. Small ones of one kind wait for each other: each writing waits for the disk."""
 
     def __init__(self, store: Store) -> None:
-        self.store, self.since = store, time.monotonic()
-        self.views: list[Computed] = []
+        self.store = store
+        self.views: list[ComputedView] = []
+        self.since = time.monotonic()
 
-    def add(self, view: Computed) -> None:
+    def add(self, view: ComputedView) -> None:
         if self.views and self.views[0].view != view.view:
             self.write()
         self.views.append(view)
@@ -222,10 +224,12 @@ class Waiting:
             self.write()
 
     def write(self) -> None:
-        views, self.views, self.since = self.views, [], time.monotonic()
-        if views:
-            contents = [content for view in views for content in view.contents]
-            self.store.append(contents, views[0].view, np.concatenate([view.tokens for view in views]))
+        if self.views:
+            contents = [content for view in self.views for content in view.contents]
+            tokens = np.concatenate([view.tokens for view in self.views])
+            self.store.append(contents, self.views[0].view, tokens)
+        self.views = []
+        self.since = time.monotonic()
 
 
 @shared
@@ -233,7 +237,7 @@ def compute_tokens(cache: TokenCache, batches: list[list[int]], numbers_of: list
     """Compute batches in turns, each whole by one process, and let the first store them in their order: the cache has
     the same bits however many processes there are, and each holds one batch at a time."""
     own = cache.tokens_of(world().turns(batches), numbers_of)
-    waiting = Waiting(cache.store)
+    buffer = WriteBuffer(cache.store)
     rounds = chunks(len(batches), world().size)  # in a round, each process computes one batch
     started = time.perf_counter()
     for number, places in enumerate(track(rounds, "caching tokens", total=len(rounds))):
@@ -242,8 +246,8 @@ def compute_tokens(cache: TokenCache, batches: list[list[int]], numbers_of: list
         for rank, place in enumerate(places):
             for which in range(len(numbers_of[batches[place][0]])):
                 view = broadcast(computed[which] if rank == world().rank else None, rank)
-                in_first(waiting.add, view)
+                in_first(buffer.add, view)
         if number == 0 and len(rounds) > 1:
             seconds = (time.perf_counter() - started) * (len(rounds) - 1)
             say(f"about {seconds / 60:.0f} min to go" if seconds > 90 else f"about {seconds:.0f} s to go")
-    in_first(waiting.write)
+    in_first(buffer.write)

@@ -82,7 +82,8 @@ def join_others() -> Iterator[Callable[[], None] | None]:
 
 
 def _take_gpu() -> None:
-    here, there = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    there = torch.cuda.device_count()
     if here > there:
         raise NewkindsError(f"{here} processes cannot share {there} GPU(s): start {there} (--nproc-per-node {there}).")
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -225,12 +226,15 @@ def share_errors() -> Iterator[None]:
 
 def in_first(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
     """What a function returns in the first process, which alone calls it: such as one that reads or writes files.
-    An error that it meets is raised in all.
+    An error that it meets is raised in all. The others wait, so that it does by itself what it could share.
 
     >>> state = in_first(run.load_state)
     """
+    value = None
     with share_errors():
-        value = function(*arguments, **options) if world().first else None
+        if world().first:
+            with work_alone():
+                value = function(*arguments, **options)
     return broadcast(value)
 
 

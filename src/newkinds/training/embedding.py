@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..console import track
-from ..data.batch import CachedSlots, CachedTokens, Pixels
+from ..data.batch import Inputs, Pixels
 from ..data.loader import ReadyVectors, ViewStore, evaluation_batches, no_longer_readable
 from ..data.table import Skipped, Table
 from ..data.world import ALONE, World, chunks
@@ -48,7 +48,7 @@ class Fields:
 
 
 @dataclass(frozen=True)
-class Attention:
+class ClassAttention:
     """Where the class token looks in the last block, in a few images."""
 
     views: np.ndarray  # (n, H, W, 3) uint8, what the backbone saw
@@ -81,76 +81,86 @@ def embed(
     """
     started = time.perf_counter()
     encoder.to(device).eval()
-    done: list[tuple[Tensor, list[int], list[Skipped]]] = []  # for each batch: its features, rows and skipped images
-    rows: list[int] = []
-    skipped: list[Skipped] = []
-    inputs, steps = _evaluation_views(encoder, table, device, batch_size, workers, cache, rows, skipped, world())
+    batches, count = _evaluation_batches(encoder, table, device, batch_size, workers, cache, world())
+    done: list[Embedded] = []  # batch by batch
     with share_errors():
-        for some in track(inputs, "embedding images", total=steps):
-            here = encoder(type(some)(some.values.to(device))).feature.float().cpu() if len(some.values) else None
-            done.append((torch.empty(0, encoder.dim) if here is None else here, list(rows), list(skipped)))
-            rows.clear()
-            skipped.clear()
+        for batch in track(batches, "embedding images", total=count):
+            features = torch.empty(0, encoder.dim)
+            if batch.rows:
+                features = encoder(batch.on(device)).feature.float().cpu()
+            done.append(Embedded(features, batch.rows, batch.skipped))
     every = world().in_turn(all_gather(done))
-    features = torch.cat([torch.empty(0, encoder.dim), *(some for some, _, _ in every)])
     return Embedded(
-        features,
-        [row for _, some, _ in every for row in some],
-        [image for _, _, some in every for image in some],
+        torch.cat([torch.empty(0, encoder.dim), *(part.features for part in every)]),
+        [row for part in every for row in part.rows],
+        [image for part in every for image in part.skipped],
         time.perf_counter() - started,
     )
 
 
 @torch.inference_mode()
-def sample_of_tokens(
+def sample_tokens(
     encoder: Encoder, table: Table, device: torch.device, seed: int, workers: int = -1, cache: ViewStore | None = None
 ) -> Tokens:
     """Tokens of the evaluation views of up to SAMPLE images, of which none is skipped silently."""
     encoder.to(device).eval()
     sample = np.random.default_rng(seed).permutation(len(table))[:SAMPLE]
-    chosen, skipped = table.rows(sorted(sample.tolist())), list[Skipped]()
-    inputs, _ = _evaluation_views(encoder, chosen, device, 64, workers, cache, [], skipped)
-    parts = [encoder.tokens(type(some)(some.values.to(device))) for some in inputs if len(some.values)]
-    if skipped:
-        raise no_longer_readable(skipped[0])
+    chosen = table.rows(sorted(sample.tolist()))
+    batches, _ = _evaluation_batches(encoder, chosen, device, 64, workers, cache)
+    parts = []
+    for batch in batches:
+        if batch.skipped:
+            raise no_longer_readable(batch.skipped[0])
+        parts.append(encoder.tokens(batch.on(device)))
     return Tokens(torch.cat([part.cls for part in parts]), torch.cat([part.patches for part in parts]), parts[0].grid)
 
 
-def _evaluation_views(
-    encoder: Encoder, table: Table, device: torch.device, batch_size: int, workers: int,
-    cache: ViewStore | None, rows: list[int], skipped: list[Skipped], world: World = ALONE,
-) -> tuple[Iterator[Pixels | CachedTokens | CachedSlots], int]:  # fmt: skip
+@dataclass(frozen=True)
+class _EvaluationBatch:
+    """The evaluation views of some images of a table."""
+
+    inputs: Inputs
+    rows: list[int]  # which rows of the table they are
+    skipped: list[Skipped]  # images of the batch that cannot be read
+
+    def on(self, device: torch.device) -> Inputs:
+        return type(self.inputs)(self.inputs.values.to(device))
+
+
+def _evaluation_batches(
+    encoder: Encoder, table: Table, device: torch.device, batch_size: int, workers: int, cache: ViewStore | None,
+    world: World = ALONE,
+) -> tuple[Iterator[_EvaluationBatch], int]:  # fmt: skip
     """The images in batches, from a cache that holds them or read again, and how many batches there are.
 
-    Of several processes, each gets every so many-th batch. `rows` and `skipped` are told which images could be read
-    and which could not, as the batches are taken.
+    Of several processes, each gets every so many-th batch.
     """
     cache = ReadyVectors.of(table) or cache
     if cache is not None and cache.holds(table):
         places = cache.rows_of(table)
         own = world.turns(chunks(len(table), batch_size))
-        return (_stored(cache, places, some, rows) for some in own), len(own)
+        return (_load_batch(cache, places, rows) for rows in own), len(own)
     reading = choose_workers(workers, device)
     loader = evaluation_batches(table, encoder.backbone.preprocessing, batch_size, reading, world)
-    return (_readable(batch, table, rows, skipped) for batch in loader), len(loader)
+    return (_stack_batch(batch, table) for batch in loader), len(loader)
 
 
-def _stored(cache: ViewStore, places: np.ndarray, some: range, rows: list[int]) -> Pixels | CachedTokens | CachedSlots:
-    """The evaluation views of some rows of a table, whose images are at `places` (n,) of the cache."""
-    rows += some
-    return cache.inputs(places[list(some)], np.zeros(len(some), dtype=np.int64))
+def _load_batch(cache: ViewStore, places: np.ndarray, rows: range) -> _EvaluationBatch:
+    """Some rows of a table, whose images are at `places` (n,) of the cache."""
+    first_views = np.zeros(len(rows), dtype=np.int64)
+    return _EvaluationBatch(cache.inputs(places[list(rows)], first_views), list(rows), [])
 
 
-def _readable(batch: list[tuple[int, Tensor | str]], table: Table, rows: list[int], skipped: list[Skipped]) -> Pixels:
-    """The views of a batch; `rows` and `skipped` are told which images could be read and which could not."""
-    views = []
+def _stack_batch(batch: list[tuple[int, Tensor | str]], table: Table) -> _EvaluationBatch:
+    """What was read of some rows: a view (3, H, W) each, or why there is none."""
+    views, rows, skipped = [], [], []
     for row, view in batch:
         if isinstance(view, str):
             skipped.append(Skipped(table.paths[row], view))
         else:
             views.append(view)
             rows.append(row)
-    return Pixels(torch.stack(views) if views else torch.empty(0))
+    return _EvaluationBatch(Pixels(torch.stack(views) if views else torch.empty(0)), rows, skipped)
 
 
 def details_of(encoder: Encoder, table: Table, device: torch.device, batch_size: int = 64) -> Iterator[Details]:
@@ -158,13 +168,12 @@ def details_of(encoder: Encoder, table: Table, device: torch.device, batch_size:
     encoder.to(device).eval()
     loader = evaluation_batches(table, encoder.backbone.preprocessing, batch_size, choose_workers(-1, device))
     for batch in track(loader, "looking at images", total=len(loader)):
-        rows: list[int] = []
-        pixels = _readable(batch, table, rows, [])
-        if rows:
+        views = _stack_batch(batch, table)
+        if views.rows:
             with torch.inference_mode():
-                tokens = encoder.tokens(Pixels(pixels.values.to(device)))
+                tokens = encoder.tokens(views.on(device))
                 encoded = encoder.organizer.organize(tokens, details=True)
-            yield Details(rows, tokens, encoded)
+            yield Details(views.rows, tokens, encoded)
 
 
 @torch.inference_mode()
@@ -178,13 +187,13 @@ def fields_of(encoder: Encoder, table: Table, rows: list[int], device: torch.dev
 
 
 @torch.inference_mode()
-def attention_of(backbone: Backbone, table: Table, rows: list[int], device: torch.device) -> Attention:
+def attention_of(backbone: Backbone, table: Table, rows: list[int], device: torch.device) -> ClassAttention:
     """The class token's attention in a few images; an error that says why if the backbone has none."""
     views = _views(backbone, table, rows)
     backbone.to(device).eval()
     with class_attention(backbone) as seen:
         tokens = backbone(backbone.preprocessing.normalise(views.to(device)))
-    return Attention(_as_images(views), seen[0].mean(dim=1).float().cpu().numpy(), tokens.grid)
+    return ClassAttention(_as_images(views), seen[0].mean(dim=1).float().cpu().numpy(), tokens.grid)
 
 
 def _views(backbone: Backbone, table: Table, rows: list[int]) -> Tensor:

@@ -25,7 +25,7 @@ from ..runs.run import Run
 from .cache import TokenCache
 from .device import MixedPrecision, choose_device, choose_workers
 from .distributed import Unsent, all_gather, broadcast, in_first, share_errors, shared, world
-from .embedding import Embedded, embed, sample_of_tokens
+from .embedding import Embedded, embed, sample_tokens
 from .model import Model
 from .optimizers import Optimizers, build_optimizer, describe_groups, has_gradients, parameter_groups
 from .slots import with_slots
@@ -38,7 +38,7 @@ Evaluator = Callable[[Model, Tensor], dict[str, float | None]]
 Pace = Callable[[float], str]  # seconds a step takes → why that is too slow, or nothing
 
 
-class TooSlow(NewkindsError):
+class TrainingTooSlow(NewkindsError):
     """A training that would not be finished in time, found out after a few steps."""
 
 
@@ -65,7 +65,7 @@ def fit(
     an epoch's randomness depends on the seed and the epoch's number alone. Several processes give it to rounding.
     Without a run nothing is written. `embedded`: the features of the images, if they are known already and nothing
     trains. `evaluate` looks at the model every `train.eval_every` epochs. `pace` is asked after a few steps whether
-    they are too slow, which ends the training (`TooSlow`).
+    they are too slow, which ends the training (`TrainingTooSlow`).
     """
     store = train_epochs(model, table, config, run, cache, Unsent(evaluate), Unsent(pace))
     return _finish(model, table, config, run, store, None if config.epochs else embedded)
@@ -93,7 +93,7 @@ def train_epochs(
         with share_errors(), torch.random.fork_rng(devices=[]):
             seed = seed_for("start of the organizer", config.seed)
             torch.default_generator.manual_seed(seed)
-            model.encoder.organizer.start(sample_of_tokens(model.encoder, table, device, seed, config.workers, cache))
+            model.encoder.organizer.start(sample_tokens(model.encoder, table, device, seed, config.workers, cache))
     with share_errors():
         store = with_slots(model.encoder, cache, table)
     if not config.epochs:
@@ -144,7 +144,7 @@ def train_epochs(
                 )
             row: dict[str, Any] = {"epoch": epoch, "lr": lr, **means}
             if is_evaluated and (epoch + 1) % config.eval_every == 0:
-                with teacher_in_place(model):
+                with put_teacher_in_place(model):
                     embedded = embed_training_images(model, table, config, store)
                     row |= in_first(_look, evaluate.value, model, embedded.features, table, config)
             row["seconds"] = round(time.perf_counter() - started, 3)
@@ -178,7 +178,7 @@ def _save(run: Run, rows: list[dict[str, Any]], model: Model, optimizer: Optimiz
 def _require_pace(pace: Pace | None, seconds: float) -> None:
     """Refuse a training whose steps take so many seconds, if that is too slow."""
     if pace is not None and (why := pace(seconds)):
-        raise TooSlow(why)
+        raise TrainingTooSlow(why)
 
 
 def _share_method(model: Model) -> None:
@@ -208,7 +208,7 @@ def _finish(
     model.find_categories(embedded.features, labels, config.seed)
     model.calibrate(embedded.features, labels, config.seed)
     if run is not None:
-        for part, note in model.found().items():
+        for part, note in model.describe_found().items():
             say(f"{part}: {note}")
         Reliability.of_json(model.calibration.record).write(run)
         run.write(run.model_file.name, model.as_safetensors())
@@ -223,7 +223,8 @@ def batches_of(
     store = ReadyVectors.of(table) or store
     if store is not None:
         return StoredBatches(table, store, config.batch_size, config.seed, *of_epoch)
-    preprocessing, workers = model.encoder.backbone.preprocessing, choose_workers(config.workers, device)
+    preprocessing = model.encoder.backbone.preprocessing
+    workers = choose_workers(config.workers, device)
     return TrainingBatches(table, preprocessing, config.batch_size, config.seed, workers, *of_epoch)
 
 
@@ -239,13 +240,13 @@ def gatherer(model: Model, table: Table, batches: TrainingBatches | StoredBatche
     """What `Method.on_epoch_start` is given: nothing is computed before it is called."""
 
     def embed_views(views: int) -> tuple[Tensor, Tensor]:
-        return views_of_all(model, batches, epoch, views), torch.from_numpy(table.targets)
+        return embed_views_of_all(model, batches, epoch, views), torch.from_numpy(table.targets)
 
     return embed_views
 
 
 @torch.no_grad()
-def views_of_all(model: Model, batches: TrainingBatches | StoredBatches, epoch: int, views: int) -> Tensor:
+def embed_views_of_all(model: Model, batches: TrainingBatches | StoredBatches, epoch: int, views: int) -> Tensor:
     """Features (views, n, D) of all images in random views, by the model as it is now."""
     model.eval()
     features = []
@@ -327,7 +328,7 @@ def take_turns(model: Model, progress: Progress) -> Iterator[None]:
 
 
 @contextmanager
-def teacher_in_place(model: Model) -> Iterator[None]:
+def put_teacher_in_place(model: Model) -> Iterator[None]:
     """While it is open, the model is the one that would be kept now: of some methods, the averaged one."""
     teacher = model.teacher if model.method.teacher_answers else None
     if teacher is not None:

@@ -105,14 +105,15 @@ class Model(nn.Module):
         self, features: Tensor, labels: Tensor, seed: int, evidence: Sequence[Evidence] | None = None
     ) -> None:
         """After the categories were found: how sure their images are, see `Calibration.fit`."""
-        rows, assigner = self.rows(features.to(self.device)), self.chosen_assigner
+        rows = self.rows(features.to(self.device))
+        assigner = self.chosen_assigner
         embedding = rows if self.whitening is None else self.whitening(rows)
         blocks = [Assignment.of_logits(assigner(block)).category for block in embedding.split(ASSIGNED_AT_ONCE)]
         category = torch.cat(blocks)
         seed = seed_for("calibration", seed)
         self.calibration.fit(rows, labels.to(self.device), category, assigner, self.whitening, seed, evidence)
 
-    def found(self) -> dict[str, str]:
+    def describe_found(self) -> dict[str, str]:
         """What was chosen when the categories were found, for the protocol; kept in the model's file."""
         notes = {
             "embedding": self.whitening.note if self.whitening else "",
@@ -135,7 +136,8 @@ class Model(nn.Module):
         )
 
     def _assign(self, features: Tensor) -> Assignment:
-        assigner, rows = self.chosen_assigner, self.rows(features)
+        assigner = self.chosen_assigner
+        rows = self.rows(features)
         embedding = rows if self.whitening is None else self.whitening(rows)
         assignment = Assignment.of_logits(assigner(embedding), assigner.temperature)
         return self.calibration(rows, assignment, self.whitening) if self.calibration.fitted else assignment
@@ -154,7 +156,9 @@ class Model(nn.Module):
         """All weights, frozen ones too: a run needs no other file to be used."""
         # clone: safetensors refuses tensors that share memory, as tied weights do
         tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in self.state_dict().items()}
-        about = {"known": self.known, "k": self.k, **({"found": found} if (found := self.found()) else {})}
+        about: dict[str, Any] = {"known": self.known, "k": self.k}
+        if found := self.describe_found():
+            about["found"] = found
         # one entry: safetensors writes several in a random order, and equal models must be equal files
         return save(tensors, {"newkinds": json.dumps(about)})
 
@@ -195,7 +199,8 @@ def build_model(config: Config, known: list[str], k: int, load_weights: bool = T
 
 def _replace_assigner(model: Model, config: Config) -> None:
     """What a config puts in the place of the method's own assigner, and in front of it."""
-    name, own = config.assigner["name"], model.method.assigner()
+    name = config.assigner["name"]
+    own = model.method.assigner()
     dim = model.encoder.dim if model.frozen else model.method.embedding_dim
     if name != OWN:
         model.assigner = ASSIGNERS[name](dim, len(model.known), model.k, **_settings(config.assigner))

@@ -16,7 +16,9 @@ class SlotStore:
     """Class token and slots of every view of a cache, in memory."""
 
     def __init__(self, encoder: Encoder, cache: ViewStore, table: Table) -> None:
-        self.cache, self.random_views, self.kinds = cache, cache.random_views, cache.kinds
+        self.cache = cache
+        self.random_views = cache.random_views
+        self.kinds = cache.kinds
         self._rows = rows = np.unique(cache.rows_of(table))  # of the cache, in order
         views = [np.full(len(rows), number) for number in range(self.random_views + 1)]
         every = np.stack([np.tile(rows, len(views)), np.concatenate(views)])  # (2, views · n)

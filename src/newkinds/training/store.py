@@ -75,11 +75,11 @@ class Store:
 
     def _map(self) -> None:
         if self._there:
-            with _using(self.folder):
-                maps = [self._mapped(self.folder / _shard(start), count) for start, count in self._there]
+            with _name_cache_in_errors(self.folder):
+                maps = [self._open_map(self.folder / _shard(start), count) for start, count in self._there]
             self._rows = Shards(maps, [start for start, _ in self._there])
 
-    def _mapped(self, file: Path, count: int) -> np.ndarray:
+    def _open_map(self, file: Path, count: int) -> np.ndarray:
         try:
             return np.asarray(np.memmap(file, self.dtype, "r", 0, (count, *self.shape)))
         except ValueError as error:  # it has become shorter
@@ -111,9 +111,9 @@ class Store:
         return tokens, np.unique(rows[~self._is_sound[rows]])
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """One process at a time adds to a store; the others wait. A killed one leaves no lock."""
-        with _using(self.folder):
+        with _name_cache_in_errors(self.folder):
             make_folder(self.folder.parent)
             lock = FileLock(
                 require_lock(_lock_of(self.folder))
@@ -130,7 +130,7 @@ class Store:
     def _describe(self) -> None:
         """Write what the folder holds. Rows that are not described are not used."""
         record = self._description()
-        with _using(self.folder):
+        with _name_cache_in_errors(self.folder):
             make_folder(self.folder)
             if not record or not (self.folder / INDEX).exists():
                 for file in _row_files(self.folder):
@@ -143,7 +143,7 @@ class Store:
 
     def append(self, contents: Sequence[str], view: int, tokens: np.ndarray) -> None:
         """Add one view of some images, (n, T, D)."""
-        kept = self.as_kept(tokens)
+        kept = self.as_stored(tokens)
         if not np.isfinite(kept).all():
             raise NewkindsError(
                 f"this backbone's tokens do not fit into {self.dtype}: take --set train.cache_precision=float32, "
@@ -153,25 +153,25 @@ class Store:
         entries["content"], entries["view"] = _digests(contents), view
         entries["crc"] = [self._checksum(entry, row) for entry, row in zip(entries, kept, strict=True)]
         count = _size(self.folder / INDEX) // ENTRY.itemsize  # an entry that a killed writer left unfinished is none
-        start, first = self._end(count)
+        start, first = self._place_to_append(count)
         unused = bytes((first - count) * ENTRY.itemsize)
         self._extend(_shard(start), (first - start) * self.row_bytes, kept.tobytes())
         self._extend(INDEX, count * ENTRY.itemsize, unused + entries.tobytes())
 
-    def _end(self, count: int) -> tuple[int, int]:
+    def _place_to_append(self, count: int) -> tuple[int, int]:
         """The first row of the shard to add to, and the first row to write, if `count` rows have an entry."""
         start = max((start for start, _ in self._shards()), default=0)
         size = _size(self.folder / _shard(start))
         first = max(count, start + -(-size // self.row_bytes))  # not over what a reader may have open
         return (first, first) if size >= SHARD_BYTES else (start, first)
 
-    def as_kept(self, tokens: np.ndarray) -> np.ndarray:
+    def as_stored(self, tokens: np.ndarray) -> np.ndarray:
         """Tokens in the precision of the store; what does not fit is infinite, and refused when it is added."""
         with np.errstate(over="ignore"):
             return tokens.astype(self.dtype, copy=False)
 
     def _extend(self, name: str, size: int, data: bytes) -> None:
-        with _using(self.folder), open(self.folder / name, "ab") as file:
+        with _name_cache_in_errors(self.folder), open(self.folder / name, "ab") as file:
             file.truncate(size)
             file.write(data)
             file.flush()
@@ -191,7 +191,7 @@ class Store:
 
 
 @contextmanager
-def _using(folder: Path) -> Iterator[None]:
+def _name_cache_in_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except CacheUnavailable:
@@ -282,7 +282,7 @@ def list_caches() -> list[CacheEntry]:
     >>> [entry.key for entry in list_caches() if entry.state == "damaged"]
     """
     root = cache_root()
-    with _using(root):
+    with _name_cache_in_errors(root):
         folders = [folder for folder in root.iterdir() if KEY.fullmatch(folder.name)] if root.exists() else []
     entries = [entry for folder in folders if not folder.is_symlink() and (entry := _entry(folder))]
     return sorted(entries, key=lambda entry: entry.bytes, reverse=True)
@@ -290,19 +290,29 @@ def list_caches() -> list[CacheEntry]:
 
 def _entry(folder: Path) -> CacheEntry | None:
     """What a folder holds according to its description, whose digest its name must be; None if it is no cache."""
-    record, files = _read_description(folder), _row_files(folder)
-    if "origin" not in record and not any(file.suffix in (".index", ".crc") for file in files):
+    record = _read_description(folder)
+    files = _row_files(folder)
+    if "origin" not in record and INDEX not in [file.name for file in files]:
         return None
-    origin, about, made = record.get("origin"), record.get("about"), str(record.get("made", "?"))
-    about = "; ".join(map(str, about)) if isinstance(about, list) else str(about)
-    entries = _read_index(folder)
-    entries = entries[entries["content"] != b""]
-    images, views = len(np.unique(entries["content"])), max(len(np.unique(entries["view"])) - 1, 0)
+    origin = record.get("origin")
+    users = record.get("about")
+    about = "; ".join(map(str, users)) if isinstance(users, list) else str(users)
     if not isinstance(origin, dict) or _key(origin) != folder.name:
-        state, about = "damaged", "it does not say what it holds"
+        about = "it does not say what it holds"
+        state = "damaged"
     else:
         state = "in use" if origin.get("format") == FORMAT else "other format"
-    return CacheEntry(folder.name, about, images, views, sum(map(_size, files)), made, state)
+    entries = _read_index(folder)
+    entries = entries[entries["content"] != b""]
+    return CacheEntry(
+        key=folder.name,
+        about=about,
+        images=len(np.unique(entries["content"])),
+        views=max(len(np.unique(entries["view"])) - 1, 0),
+        bytes=sum(map(_size, files)),
+        made=str(record.get("made", "?")),
+        state=state,
+    )
 
 
 def clear_caches(keys: Sequence[str] = ()) -> list[CacheEntry]:

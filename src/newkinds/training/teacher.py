@@ -19,7 +19,7 @@ class Teacher(nn.Module):
 
     def __init__(self, encoder: Encoder, method: Method) -> None:
         super().__init__()
-        self._student = (_Taught(encoder, method),)  # in a tuple: its weights are not the teacher's
+        self._student = (_Student(encoder, method),)  # in a tuple: its weights are not the teacher's
         for name, parameter in self._trained().items():
             self.register_buffer(name.replace(".", "/"), parameter.detach().clone())
 
@@ -51,7 +51,7 @@ class Teacher(nn.Module):
             average.copy_(latest)
 
 
-class _Taught(nn.Module):
+class _Student(nn.Module):
     """Encoder and method as one function of a batch's views."""
 
     def __init__(self, encoder: Encoder, method: Method) -> None:

@@ -72,7 +72,7 @@ def assign(
     model.calibrate(embedded.features, labels, seed)  # what cannot be assigned is said before anything is changed
     if seed != config.train.seed:
         model.chosen_assigner.note = ", ".join(filter(None, [model.chosen_assigner.note, f"seed {seed}"]))
-    for part, note in model.found().items():
+    for part, note in model.describe_found().items():
         say(f"{part}: {note}")
     with target.claimed():
         if in_place:
