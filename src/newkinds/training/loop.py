@@ -230,7 +230,8 @@ def batches_of(
 
 def embed_training_images(model: Model, table: Table, config: TrainConfig, store: ViewStore | None) -> Embedded:
     """The features of all images, of which none may have become unreadable."""
-    embedded = embed(model.encoder, table, model.device, config.batch_size, config.workers, store)
+    # in batches as everywhere else, not as in training: they differ in the last bits, and these features are the answer's
+    embedded = embed(model.encoder, table, model.device, workers=config.workers, cache=store)
     if embedded.skipped:
         raise no_longer_readable(embedded.skipped[0])
     return embedded
