@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from newkinds.cluster.count import COUNTERS, combination
-from newkinds.cluster.count.base import checked
+from newkinds.cluster.count.base import check_features
 from newkinds.data import load_table
 from newkinds.data.table import readable
 from newkinds.text import text_table
@@ -176,7 +176,9 @@ def table(rows: list[Counted], by: list[str], group: Callable[[Counted], str]) -
 
 def tune(drawn: list[Problem]) -> None:
     """Mean error, share of intervals that hold the truth and their width, with other constants of `combined`."""
-    gathered = [(combination.gather(*checked(features, labels)), total) for features, labels, total, _ in drawn]
+    gathered = [
+        (combination.gather_evidence(*check_features(features, labels)), total) for features, labels, total, _ in drawn
+    ]
 
     def judged() -> str:
         errors, held, width = [], [], []

@@ -24,7 +24,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from newkinds.assigners import ASSIGNERS
-from newkinds.assigners.whitening import whitened, whitening_of
+from newkinds.assigners.whitening import apply_whitening, whitening_of
 from newkinds.cluster.metrics import Accuracy, clustering_accuracy
 from newkinds.comparison import OverSeeds
 from newkinds.data import load_table
@@ -36,7 +36,7 @@ from newkinds.data.table import Table, readable
 from newkinds.data.views import TWO_CROPS
 from newkinds.encoders.backbones import Backbone, build_backbone
 from newkinds.encoders.organizers.cpf_parts import CPFParts
-from newkinds.encoders.organizers.grid import Grid
+from newkinds.encoders.organizers.grid_cells import Grid
 from newkinds.encoders.tokens import Tokens
 from newkinds.files import csv_text, write_whole
 from newkinds.methods import METHODS
@@ -276,7 +276,7 @@ def information(kind: str, table: Table, tokens: torch.Tensor, backbone: Backbon
         for shrinkage in (None, 0.5):
             embedding = raw
             if shrinkage:
-                embedding = whitened(raw, *whitening_of(raw, labels, shrinkage))
+                embedding = apply_whitening(raw, *whitening_of(raw, labels, shrinkage))
             assigner = ASSIGNERS[name](backbone.dim, len(table.known), len(set(classes)))
             torch.manual_seed(0)
             assigner.fit(embedding, labels)

@@ -13,12 +13,12 @@ from newkinds.assigners.calibration import (
     OFFSET,
     SLOPE,
     Calibration,
-    Evidence,
+    HeldOutImages,
     choose_threshold,
     distance,
     fit_logistic,
     reliability,
-    silhouette,
+    silhouette_of_rows,
 )  # fmt: skip
 from newkinds.assigners.resplit import resplits
 from newkinds.assigners.whitening import Whitening
@@ -162,20 +162,23 @@ def test_one_image_per_class_is_too_little_to_split() -> None:
 def test_few_pairs_change_the_default_little_and_many_find_the_truth() -> None:
     random = np.random.default_rng(0)
 
-    def drawn(n: int) -> Evidence:
+    def drawn(n: int) -> HeldOutImages:
         x = random.uniform(-0.5, 1, n)
-        return Evidence(x, random.random(n) < 1 / (1 + np.exp(-(0.5 + 2 * x))), np.zeros(n))
+        return HeldOutImages(x, random.random(n) < 1 / (1 + np.exp(-(0.5 + 2 * x))), np.zeros(n))
 
     offset, slope = fit_logistic([drawn(5000), drawn(5000)])
     assert (offset, slope) == pytest.approx((0.5, 2), abs=0.15)
     assert fit_logistic([drawn(1)]) == pytest.approx((OFFSET, SLOPE), abs=1)
-    assert fit_logistic([Evidence(np.ones(50), np.ones(50, bool), np.zeros(50))])[1] > 0  # never a wrong one
+    assert fit_logistic([HeldOutImages(np.ones(50), np.ones(50, bool), np.zeros(50))])[1] > 0  # never a wrong one
 
 
 def test_bins_come_from_splits_that_the_fit_has_not_seen() -> None:
     random = np.random.default_rng(0)
     x = random.uniform(-1, 1, (2, 400))
-    parts = [Evidence(x[0], x[0] > 0.2, np.full(400, 0.5)), Evidence(x[1], random.random(400) < 0.5, np.full(400, 0.5))]
+    parts = [
+        HeldOutImages(x[0], x[0] > 0.2, np.full(400, 0.5)),
+        HeldOutImages(x[1], random.random(400) < 0.5, np.full(400, 0.5)),
+    ]
     found = reliability(parts, 1.0)
     confidence = []
     for own, other in ((0, 1), (1, 0)):
@@ -197,7 +200,7 @@ def test_evidence_from_outside_takes_the_place_of_splitting_again() -> None:
     category = assigner(rows).argmax(dim=1)
     [split] = resplits(labels.numpy(), 1, np.random.RandomState(0))
     points = rows[torch.from_numpy(split.rows)]
-    right = Evidence.of(points, torch.from_numpy(split.truth), split)  # as if all were assigned to their class
+    right = HeldOutImages.of(points, torch.from_numpy(split.truth), split)  # as if all were assigned to their class
     assert right.correct.all()
     calibration, own = Calibration(), Calibration()
     calibration.fit(rows, labels, category, assigner, evidence=[right, right])
@@ -214,11 +217,11 @@ def test_whitened_rows_are_compared_whitened_and_a_lone_category_is_no_doubt() -
     whitening = Whitening(0.3)
     whitening.fit(rows, labels)
     centres = torch.stack([rows[truth == c].mean(dim=0) for c in range(12)])
-    expected = silhouette(whitening(rows), truth, whitening(centres))
-    assert torch.allclose(silhouette(rows, truth, centres, whitening), expected, atol=1e-5)
-    assert (silhouette(rows, torch.zeros_like(truth), centres[:1]) == 1).all()
+    expected = silhouette_of_rows(whitening(rows), truth, whitening(centres))
+    assert torch.allclose(silhouette_of_rows(rows, truth, centres, whitening), expected, atol=1e-5)
+    assert (silhouette_of_rows(rows, torch.zeros_like(truth), centres[:1]) == 1).all()
     empty = torch.cat([centres, torch.zeros(1, DIM)])  # a category without images is nobody's neighbour
-    assert torch.equal(silhouette(rows, truth, empty), silhouette(rows, truth, centres))
+    assert torch.equal(silhouette_of_rows(rows, truth, empty), silhouette_of_rows(rows, truth, centres))
 
 
 def test_a_trial_leaves_the_assigner_as_it_was() -> None:
@@ -242,5 +245,5 @@ def test_images_that_are_much_alike_are_told_apart_to_the_last_digits() -> None:
     exact = 1 - (alike * F.normalize(centres, dim=1)[truth]).sum(dim=1)
     assert exact.max() < 1e-5
     assert torch.allclose(distance(alike.float(), truth, centres.float()).double(), exact, rtol=1e-3)
-    found = silhouette(alike.float(), truth, centres.float()).double()
-    assert torch.allclose(found, silhouette(alike, truth, centres), atol=1e-3)
+    found = silhouette_of_rows(alike.float(), truth, centres.float()).double()
+    assert torch.allclose(found, silhouette_of_rows(alike, truth, centres), atol=1e-3)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from newkinds.cluster.affinity import consensus, diffused, strong_from
+from newkinds.cluster.affinity import consensus, diffuse, strong_from
 from newkinds.cluster.neighbours import most_similar
 
 DATA = Path(__file__).parents[1] / "numbers"
@@ -41,11 +41,11 @@ def test_lists_consensus_and_diffusion_are_the_published_ones(published):
     assert torch.equal(near, published["knn_lists"])
     assert torch.equal(consensus(near, torch.float64), published["consensus"])
     torch.testing.assert_close(transition_of(near), published["transition"], **TIGHT)
-    torch.testing.assert_close(diffused(transition_of(near)), published["diffused"], **TIGHT)
+    torch.testing.assert_close(diffuse(transition_of(near)), published["diffused"], **TIGHT)
 
 
 def test_two_steps_are_the_published_ones(published):
-    twice = diffused(published["transition"], steps=2)
+    twice = diffuse(published["transition"], steps=2)
     assert twice.sum().item() == pytest.approx(EXPECTED["diffusion_two_steps"]["sum"], abs=1e-9)
     assert twice.trace().item() == pytest.approx(EXPECTED["diffusion_two_steps"]["trace"], abs=1e-9)
 
@@ -77,23 +77,23 @@ def test_diffusion_by_loops(steps):
     for _ in range(steps):
         left = [[sum(p[i][k] * q[k][j] for k in every) for j in every] for i in every]
         q = [[sum(left[i][k] * p[j][k] for k in every) + (i == j) for j in every] for i in every]
-    torch.testing.assert_close(diffused(torch.tensor(p).double(), steps), torch.tensor(q).double())
+    torch.testing.assert_close(diffuse(torch.tensor(p).double(), steps), torch.tensor(q).double())
 
 
 def test_pairs_without_a_path_stay_exactly_zero():
     """Two groups that are no neighbours: the mean of what is above zero would see any rounding error."""
     near = torch.cat([random_lists(20, 3, seed=3), random_lists(30, 3, seed=4) + 20])
-    found = diffused(transition_of(near).float())
+    found = diffuse(transition_of(near).float())
     assert not found[:20, 20:].any()
     assert not found[20:, :20].any()
-    exact = diffused(transition_of(near))
+    exact = diffuse(transition_of(near))
     assert torch.equal(found > 0, exact > 0)
     torch.testing.assert_close(found, exact.float())
 
 
 @pytest.mark.parametrize("quantile", [0.0, 0.37, 1.0])
 def test_the_threshold_by_loops(quantile):
-    affinity = diffused(transition_of(random_lists(14, 2, seed=5)))
+    affinity = diffuse(transition_of(random_lists(14, 2, seed=5)))
     values = sorted(value for value in affinity.flatten().tolist() if value > 0)
     above = [value for value in values if value > sum(values) / len(values)]
     place = quantile * (len(above) - 1)
@@ -113,6 +113,6 @@ def test_more_values_than_torch_takes_have_a_quantile():
 def test_equal_values_have_a_threshold_that_none_exceeds():
     for values in (torch.ones(3, 3), torch.zeros(2, 2)):
         assert not (values > strong_from(values, 0.8)).any()
-    two = diffused(transition_of(torch.tensor([[1], [0]])))  # two rows, each the only neighbour of the other
+    two = diffuse(transition_of(torch.tensor([[1], [0]])))  # two rows, each the only neighbour of the other
     assert torch.equal(two, torch.ones(2, 2, dtype=torch.float64))
     assert not (two > strong_from(two, 0.5)).any()

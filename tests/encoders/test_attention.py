@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from newkinds.encoders.attention import class_attention
 from newkinds.encoders.backbones import build_backbone
+from newkinds.encoders.class_attention import class_attention
 from newkinds.errors import NewkindsError
 
 SIZES = {"tiny": 64, "vit_small_patch14_reg4_dinov2": 56, "vit_small_patch16_dinov3": 64}  # plain, registers, rope

@@ -38,7 +38,7 @@ def test_no_two_backbones_look_alike() -> None:
     seen = []
     for name in (*SMALL, *LARGE, *OTHERS):
         with torch.device("meta"):
-            seen.append(auto._told_by(timm.create_model(name, num_classes=0).state_dict()))
+            seen.append(auto._traits(timm.create_model(name, num_classes=0).state_dict()))
     assert None not in seen
     assert all(seen.count(shapes) == 1 for shapes in seen)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from newkinds.encoders.organizers.coge import CoGe, smoothed_by_distance, smoothed_by_neighbours
+from newkinds.encoders.organizers.coge import CoGe, smooth_by_distance, smooth_by_neighbours
 from newkinds.encoders.tokens import Tokens
 from newkinds.errors import NewkindsError
 
@@ -70,7 +70,7 @@ def test_the_released_form_gives_the_published_numbers(numbers: dict[str, Tensor
 
 def test_the_released_calibration_gives_the_published_numbers(numbers: dict[str, Tensor]) -> None:
     scores, tokens = numbers["calibration.scores"], numbers["calibration.tokens"]
-    calibrated = scores + 0.1 * smoothed_by_neighbours(scores, tokens, (4, 4))
+    calibrated = scores + 0.1 * smooth_by_neighbours(scores, tokens, (4, 4))
     torch.testing.assert_close(calibrated, numbers["calibration.calibrated"], **TIGHT)
 
 
@@ -102,7 +102,7 @@ def test_the_released_calibration_by_loops_on_a_grid_that_is_no_square() -> None
         means = [plain, mean(s, weigh=True), mean(plain, weigh=True)]
         differs = [max(0.0, 1 - float((s * m).sum() / (s * s).sum())) for m in means]
         expected = sum(d / sum(differs) * m for d, m in zip(differs, means, strict=True))
-        got = smoothed_by_neighbours(scores, tokens.patches, GRID)[image]
+        got = smooth_by_neighbours(scores, tokens.patches, GRID)[image]
         torch.testing.assert_close(got, expected, **TIGHT)
 
 
@@ -185,7 +185,7 @@ def test_tokens_that_are_all_alike_give_no_nan() -> None:
 def test_smoothing_moves_a_concept_to_places_near_by() -> None:
     alone = torch.zeros(1, 12, 1, dtype=torch.float64)
     alone[0, 5] = 1.0  # row 1, column 1 of 3 × 4
-    smooth = smoothed_by_distance(alone, (3, 4))[0, :, 0].view(3, 4)
+    smooth = smooth_by_distance(alone, (3, 4))[0, :, 0].view(3, 4)
     assert smooth.sum().item() == pytest.approx(1)
     assert smooth[1, 1] > smooth[0, 1] > smooth[0, 0] > smooth[1, 3] > 0
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from newkinds.encoders.organizers.cpf_parts import CPFParts
-from newkinds.encoders.organizers.grid import Grid
+from newkinds.encoders.organizers.grid_cells import Grid
 from newkinds.encoders.organizers.slot_maps import SlotMaps
 from newkinds.encoders.tokens import Tokens
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from newkinds.encoders.organizers.slot_attention import Decoder, Slots, dominant_of, places, unbalanced
+from newkinds.encoders.organizers.slot_attention import Decoder, Slots, dominant_of, imbalance, places
 from newkinds.encoders.tokens import Tokens
 from newkinds.errors import NewkindsError
 
@@ -150,9 +150,9 @@ def test_reconstruction_falls_and_slots_come_apart() -> None:
 
 def test_a_router_of_one_unit_costs_and_an_even_one_does_not() -> None:
     even = torch.full((4, 2), 0.5).log()
-    assert unbalanced(even).item() == pytest.approx(0, abs=1e-6)
+    assert imbalance(even).item() == pytest.approx(0, abs=1e-6)
     one = torch.tensor([[0.0, -500.0]]).repeat(4, 1).requires_grad_()
-    loss = unbalanced(one)
+    loss = imbalance(one)
     loss.backward()
     assert loss.item() == pytest.approx(math.log(2))
     assert one.grad is not None

@@ -16,7 +16,7 @@ import newkinds
 from layouts import LAYOUTS, lay_out_cars, lay_out_cifar10, lay_out_cub, lay_out_imagenet
 from newkinds import metrics
 from newkinds.data.images import BadImage
-from newkinds.data.published import BENCHMARKS, held_out
+from newkinds.data.published import BENCHMARKS, load_test_images
 from newkinds.data.table import Table
 from newkinds.errors import NewkindsError
 from newkinds.evaluation import judge as evaluation
@@ -63,7 +63,7 @@ def test_test_images_are_scored_like_the_others(run: Path, trained: Path, run_cl
     assert result["test"]["evaluated"] == 10
     assert json.loads((run / "evaluation.json").read_text()) == result
 
-    table, model = held_out("cifar10", str(trained / "data")), newkinds.load(run).model
+    table, model = load_test_images("cifar10", str(trained / "data")), newkinds.load(run).model
     predicted = model.assign(embed(model.encoder, table, model.device).features).category.tolist()
     truth = [str(label) for label in table.truth or []]
     pairs = list(zip(predicted, truth, strict=True))
@@ -138,7 +138,7 @@ def test_unreadable_test_images_are_passed_over_and_counted(
 ) -> None:
     def with_broken(broken: set[int]) -> Callable[..., Table]:
         def read(*arguments: str, **options: bool) -> Table:
-            table = held_out(*arguments, **options)
+            table = load_test_images(*arguments, **options)
 
             def opener(row: int) -> object:
                 if row in broken:
@@ -149,17 +149,17 @@ def test_unreadable_test_images_are_passed_over_and_counted(
 
         return read
 
-    monkeypatch.setattr(evaluation, "held_out", with_broken({3}))
+    monkeypatch.setattr(evaluation, "load_test_images", with_broken({3}))
     monkeypatch.setattr("newkinds.training.embedding.choose_workers", lambda workers, device: 0)  # closures stay here
     result = newkinds.evaluate(run)
     assert result["test"]["evaluated"] == 9
     assert result["protocol"]["evaluated"].endswith("; 9 test images of 10, the others cannot be read")
     assert "1 test image(s) skipped; the first is cifar10-test-00003.png" in capfd.readouterr().err
-    monkeypatch.setattr(evaluation, "held_out", with_broken(set(range(10))))
+    monkeypatch.setattr(evaluation, "load_test_images", with_broken(set(range(10))))
     result = newkinds.evaluate(run)
     assert result["test"] is None
     assert result["protocol"]["evaluated"].endswith("; not on test images: none of 10 can be read")
-    monkeypatch.setattr(evaluation, "held_out", held_out)
+    monkeypatch.setattr(evaluation, "load_test_images", load_test_images)
     assert newkinds.evaluate(run)["test"]["evaluated"] == 10, "what was repaired is looked at again"
 
 
@@ -183,22 +183,22 @@ def test_complete_copies_are_complete(name: str, tmp_path: Path, monkeypatch: py
     LAYOUTS[name](tmp_path)
     for module in ("newkinds.data.published.base", "newkinds.data.folder"):
         monkeypatch.setattr(f"{module}.open_image", no_embedding)  # files are looked for, not opened
-    assert len(held_out(name, str(tmp_path), complete=True)) == TEST_IMAGES.get(name, 683)
+    assert len(load_test_images(name, str(tmp_path), complete=True)) == TEST_IMAGES.get(name, 683)
 
 
 @pytest.mark.usefixtures("miniatures_are_complete")
 def test_files_count_not_what_the_index_names(tmp_path: Path) -> None:
     folder = lay_out_cub(tmp_path)
-    files = [folder / path for path in held_out("cub", str(tmp_path)).paths]
+    files = [folder / path for path in load_test_images("cub", str(tmp_path)).paths]
     for file in files[:12]:
         file.unlink()
     with pytest.raises(NewkindsError, match="this copy of CUB-200-2011 lacks 12 of its 200 test images"):
-        held_out("cub", str(tmp_path), complete=True)
+        load_test_images("cub", str(tmp_path), complete=True)
     for file in files[12:]:
         file.unlink()
     with pytest.raises(NewkindsError, match="this copy of CUB-200-2011 has none of its 200 test images"):
-        held_out("cub", str(tmp_path), complete=True)
-    assert len(held_out("cub", str(tmp_path))) == 200, "the list alone needs no files"
+        load_test_images("cub", str(tmp_path), complete=True)
+    assert len(load_test_images("cub", str(tmp_path))) == 200, "the list alone needs no files"
 
 
 @pytest.mark.usefixtures("miniatures_are_complete")
@@ -206,10 +206,10 @@ def test_what_is_not_listed_is_missing_too(tmp_path: Path) -> None:
     folder = lay_out_imagenet(tmp_path)
     next((folder / "val" / "n01443537").iterdir()).unlink()
     with pytest.raises(NewkindsError, match="lacks 1 of its 100 test images"):
-        held_out("imagenet100", str(tmp_path), complete=True)
+        load_test_images("imagenet100", str(tmp_path), complete=True)
 
 
 def test_cars_without_test_labels_have_no_test_images(tmp_path: Path) -> None:
     (lay_out_cars(tmp_path) / "cars_test_annos_withlabels.mat").unlink()
     with pytest.raises(NewkindsError, match=r"there is no cars_test_annos_withlabels\.mat"):
-        held_out("cars", str(tmp_path), complete=True)
+        load_test_images("cars", str(tmp_path), complete=True)

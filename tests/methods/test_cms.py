@@ -11,8 +11,8 @@ import torch.nn.functional as F
 
 from assigning import assign, fit
 from newkinds import losses, metrics
-from newkinds.assigners import images as module
-from newkinds.assigners.images import best_clusters, mean_shift_rounds
+from newkinds.assigners import nearest_images as module
+from newkinds.assigners.nearest_images import best_clusters, mean_shift_rounds
 from newkinds.cluster.metrics import match_known
 from newkinds.data.batch import Batch, Pixels
 from newkinds.encoders.tokens import Encoded

@@ -17,7 +17,7 @@ from newkinds.data.batch import Batch, Pixels
 from newkinds.encoders.tokens import Encoded
 from newkinds.errors import NewkindsError
 from newkinds.methods import METHODS, Progress, Step
-from newkinds.methods.dccl import concept_contrast, followed, mean_directions
+from newkinds.methods.dccl import concept_contrast, follow, mean_directions
 from newkinds.methods.schedules import linear_then_constant
 from newkinds.runs.config import resolve
 from newkinds.runs.run import Run
@@ -56,7 +56,7 @@ def test_a_step_gives_the_published_numbers(published):
     unit = F.normalize(rows, dim=1)
     loss = concept_contrast(unit, community, published["memory_before"], temperature=0.05)
     assert loss.item() == pytest.approx(EXPECTED["loss"], abs=1e-9)
-    after = followed(published["memory_before"], unit.detach(), community, momentum=0.1)
+    after = follow(published["memory_before"], unit.detach(), community, momentum=0.1)
     torch.testing.assert_close(after, published["memory_after_default"], rtol=0, atol=1e-9)
     (gradient,) = torch.autograd.grad(loss, rows)  # from the memory as it was
     torch.testing.assert_close(gradient, published["grad_default"], rtol=0, atol=1e-9)
@@ -104,7 +104,7 @@ def test_the_memory_by_loops_in_the_order_of_the_rows():
         if c >= 0:
             expected[c] = unit_of([0.3 * m + 0.7 * v for m, v in zip(expected[c], row, strict=True)])
     before = memory.clone()
-    got = followed(memory, unit, community, momentum=0.3)
+    got = follow(memory, unit, community, momentum=0.3)
     torch.testing.assert_close(got, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
     assert torch.equal(memory, before)
     assert torch.equal(got[2], memory[2])

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from newkinds.assigners.images import WardClusters
+from newkinds.assigners.nearest_images import WardClusters
 from newkinds.errors import NewkindsError
 from newkinds.methods.heads import ProjectionHead, PrototypeClassifier
 

@@ -17,7 +17,7 @@ from newkinds.data.batch import Batch, Pixels
 from newkinds.encoders.tokens import Encoded
 from newkinds.errors import NewkindsError
 from newkinds.methods import METHODS, Progress, Step
-from newkinds.methods.promptcal import affinity_contrast, drawn, told
+from newkinds.methods.promptcal import affinity_contrast, apply_labels, draw_negatives
 from newkinds.runs.config import resolve
 
 DATA = Path(__file__).parents[1] / "numbers"
@@ -88,8 +88,8 @@ def test_positives_and_negatives_are_the_published_ones(case, quantile):
     assert int(pseudo.sum()) == expected["n_pos_before_labels"]
     first_columns = torch.arange(24.0).expand(12, -1)
     for pairs, name in ((24, ""), (14, "14")):
-        negative = drawn(pseudo, pairs, first_columns)
-        positive, negative = told(pseudo, negative, found["labels"].repeat(2), promptcal.bank.labels)
+        negative = draw_negatives(pseudo, pairs, first_columns)
+        positive, negative = apply_labels(pseudo, negative, found["labels"].repeat(2), promptcal.bank.labels)
         assert torch.equal(positive, found[f"mask_pos{name}_q{quantile}"].bool())
         assert torch.equal(negative, found[f"mask_neg{name}_q{quantile}"].bool())
         assert int(positive.sum()) == expected["n_pos_after_labels"]
@@ -159,7 +159,7 @@ def test_affinity_contrast_by_loops():
 def test_negatives_are_drawn_by_their_keys():
     pseudo, keys = random_mask((5, 12), 0.4, seed=3), torch.rand(5, 12)
     for pairs in (1, 4, 9, 50):
-        chosen = drawn(pseudo, pairs, keys)
+        chosen = draw_negatives(pseudo, pairs, keys)
         for i in range(5):
             left = [j for j in range(12) if not pseudo[i, j]]
             budget = max(pairs - int(pseudo[i].sum()), 0)
@@ -169,7 +169,7 @@ def test_negatives_are_drawn_by_their_keys():
 def test_labels_have_the_last_word():
     labels, bank_labels = torch.tensor([0, 1, -1]), torch.tensor([0, 1, -1, 0])
     pseudo, negative = random_mask((3, 4), 0.5, seed=4), random_mask((3, 4), 0.5, seed=5)
-    positives, negatives = told(pseudo, negative & ~pseudo, labels, bank_labels)
+    positives, negatives = apply_labels(pseudo, negative & ~pseudo, labels, bank_labels)
     for i, mine in enumerate(labels.tolist()):
         for j, other in enumerate(bank_labels.tolist()):
             if -1 in (mine, other):
@@ -226,7 +226,9 @@ def test_a_step_of_the_second_stage_by_its_parts():
     for branch, (rows, head, name) in enumerate(inputs):
         kept, other = bank[:, 8 * branch :][:, :8], taught[branch][0].roll(4, dims=0)
         pseudo = promptcal.linked(other, kept)
-        masks = told(pseudo, drawn(pseudo, 9, torch.rand(8, 8)), torch.tensor([0, 1, -1, -1]).repeat(2), bank_labels)
+        masks = apply_labels(
+            pseudo, draw_negatives(pseudo, 9, torch.rand(8, 8)), torch.tensor([0, 1, -1, -1]).repeat(2), bank_labels
+        )
         affinity = affinity_contrast(F.normalize(rows, dim=1), other, kept, *masks)
         torch.testing.assert_close(terms[f"{name}affinity"], affinity)
         own = promptcal.taught_loss(head(rows), taught[branch][1], torch.tensor([0, 1, -1, -1]), affinity, 0.6)

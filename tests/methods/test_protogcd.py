@@ -13,7 +13,7 @@ from newkinds.data.batch import Batch, Pixels
 from newkinds.encoders.tokens import Encoded
 from newkinds.errors import NewkindsError
 from newkinds.methods import METHODS, Progress, Step
-from newkinds.methods.protogcd import hardened, separation
+from newkinds.methods.protogcd import harden, separation
 from newkinds.methods.schedules import linear_then_constant
 
 DATA = Path(__file__).parents[1] / "numbers"
@@ -54,7 +54,7 @@ def test_hard_and_soft_targets_published(arrays, epoch):
     assert late_start.item() == pytest.approx(expected["loss_init0.2"][epoch], abs=1e-9)
 
     targets = (arrays["step/logits"] / 0.05).softmax(dim=1)
-    is_hard = (hardened(targets, expected["ratio_schedule_init0"][epoch]).amax(dim=1) == 1).view(2, 10)
+    is_hard = (harden(targets, expected["ratio_schedule_init0"][epoch]).amax(dim=1) == 1).view(2, 10)
     assert [view.nonzero().flatten().tolist() for view in is_hard] == expected["hard_rows"][epoch]
 
 
@@ -109,7 +109,7 @@ def test_hardened_by_loops():
             surest = sorted(range(7), key=lambda i: -certainty[i])[: math.floor(7 * share)]
             for i, row in enumerate(view):
                 expected.append([float(p == max(row)) for p in row] if i in surest else row)
-        torch.testing.assert_close(hardened(targets, share), torch.tensor(expected, dtype=torch.float64), **TIGHT)
+        torch.testing.assert_close(harden(targets, share), torch.tensor(expected, dtype=torch.float64), **TIGHT)
 
 
 def test_separation_by_loops():
@@ -159,7 +159,7 @@ def test_every_batch_has_a_finite_loss_and_gradients(labels, epoch):
 
 def test_a_single_category_has_nothing_to_separate_and_no_batch_nothing_to_learn():
     assert separation(torch.randn(1, 3)) == 0
-    assert torch.equal(hardened(torch.ones(4, 1), 0.5), torch.ones(4, 1))
+    assert torch.equal(harden(torch.ones(4, 1), 0.5), torch.ones(4, 1))
     assert method().self_distillation(torch.zeros(0, 8), Progress(50, 200)) == 0
 
 

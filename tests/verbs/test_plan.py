@@ -11,7 +11,7 @@ import torch
 
 import newkinds
 from conftest import Killed
-from newkinds.assigners.images import NearestImage
+from newkinds.assigners.nearest_images import NearestImage
 from newkinds.cluster.metrics import Accuracy
 from newkinds.data.table import Table
 from newkinds.encoders.organizers.cpf_parts import CPFParts

@@ -99,7 +99,7 @@ class Assigner(nn.Module, ABC):
             )
 
 
-def drawn_seed() -> int:
+def draw_seed() -> int:
     """A seed for scikit-learn's generators, from torch's."""
     return int(torch.randint(2**31, ()))
 

@@ -30,7 +30,7 @@ BINS = 10
 
 
 @dataclass(frozen=True)
-class Evidence:
+class HeldOutImages:
     """Images that were assigned without their label, and whether rightly."""
 
     silhouette: NDArray[np.float64]  # (h,)
@@ -38,12 +38,12 @@ class Evidence:
     distance: NDArray[np.float64]  # (h,) to the centre of its category
 
     @classmethod
-    def of(cls, rows: Tensor, category: Tensor, split: Resplit, whitening: Whitening | None = None) -> "Evidence":
+    def of(cls, rows: Tensor, category: Tensor, split: Resplit, whitening: Whitening | None = None) -> "HeldOutImages":
         """From the rows (m, P) of a split, not whitened, all of which were assigned: what became of the hidden ones."""
         centres, hidden = centres_of(rows, category, split.categories), torch.from_numpy(split.hidden)
         rows, category = rows[hidden], category[hidden]
         correct = is_correct(split.truth[split.hidden], category.cpu().numpy())
-        fits, away = silhouette(rows, category, centres, whitening), distance(rows, category, centres)
+        fits, away = silhouette_of_rows(rows, category, centres, whitening), distance(rows, category, centres)
         return cls(fits.cpu().double().numpy(), correct, away.cpu().double().numpy())
 
 
@@ -86,7 +86,7 @@ class Calibration(SizedByState):
         assigner: Assigner,
         whitening: Whitening | None = None,
         seed: int = 0,
-        evidence: Sequence[Evidence] | None = None,
+        evidence: Sequence[HeldOutImages] | None = None,
     ) -> None:
         """Calibrate the categories (n,) of all training images: unit rows (n, P) before whitening, labels (-1: none).
 
@@ -97,7 +97,7 @@ class Calibration(SizedByState):
         threshold, about_threshold = choose_threshold(rows, labels, category, self.centres)
         seen_in_training = assigner.learnt and evidence is None
         if evidence is None:
-            evidence = held_out(rows, labels, assigner, whitening, seed)
+            evidence = hold_out(rows, labels, assigner, whitening, seed)
         offset, slope = fit_logistic(evidence)
         self.threshold, self.offset, self.slope = (
             torch.tensor(value).to(self.threshold) for value in (threshold, offset, slope)
@@ -117,7 +117,7 @@ class Calibration(SizedByState):
         with full_precision(rows) as x:
             centres = self.centres.to(x.dtype)
             unlike = distance(x, assignment.category, centres) / self.threshold
-            fits = silhouette(x, assignment.category, centres, whitening)
+            fits = silhouette_of_rows(x, assignment.category, centres, whitening)
             confidence = probability(fits, unlike, self.offset, self.slope)
         return replace(assignment, confidence=confidence, unlike=unlike)
 
@@ -137,7 +137,7 @@ def distance(rows: Tensor, category: Tensor, centres: Tensor) -> Tensor:
     return half.where(centres.any(dim=1)[category], 1.0)
 
 
-def silhouette(rows: Tensor, category: Tensor, centres: Tensor, whitening: Whitening | None = None) -> Tensor:
+def silhouette_of_rows(rows: Tensor, category: Tensor, centres: Tensor, whitening: Whitening | None = None) -> Tensor:
     """(n,) in [-1, 1]: (b - a) / max(a, b) of the distances to the own centre, a, and to the nearest other one, b.
 
     Distances are 1 - cosine after whitening. Where there is no other category it is 1.
@@ -193,9 +193,9 @@ def distance_from_others(rows: Tensor, category: Tensor, categories: int) -> tup
     return 1 - (rows * F.normalize(others, dim=1)).sum(dim=1), sizes < 2
 
 
-def held_out(
+def hold_out(
     rows: Tensor, labels: Tensor, assigner: Assigner, whitening: Whitening | None, seed: int
-) -> list[Evidence]:
+) -> list[HeldOutImages]:
     """Labelled images alone, split again: what the assigner makes of those that were hidden from it."""
     random = np.random.RandomState(seed % 2**32)
     given = some_labels(labels.cpu().numpy(), MOST_IMAGES, IMAGES_PER_CLASS, random)
@@ -214,11 +214,11 @@ def held_out(
                 category = Assignment.of_logits(trial(embedding)).category
         except NewkindsError:  # such as one image per class
             return []
-        found.append(Evidence.of(points, category, split, whitened))
+        found.append(HeldOutImages.of(points, category, split, whitened))
     return found
 
 
-def fit_logistic(evidence: Sequence[Evidence]) -> tuple[float, float]:
+def fit_logistic(evidence: Sequence[HeldOutImages]) -> tuple[float, float]:
     """Offset and slope of the log-odds over the silhouette, most likely given the evidence.
 
     Both have a prior (a normal distribution around OFFSET and log SLOPE) that counts as much as a few images, so that
@@ -238,7 +238,7 @@ def fit_logistic(evidence: Sequence[Evidence]) -> tuple[float, float]:
     return float(offset), float(np.exp(log_slope))
 
 
-def reliability(evidence: Sequence[Evidence], threshold: float) -> dict[str, Any]:
+def reliability(evidence: Sequence[HeldOutImages], threshold: float) -> dict[str, Any]:
     """Confidence against correctness of held-out images, each split judged by a fit to the others.
 
     Bins are of equal width; the error is the mean difference of both, weighted by images (expected calibration error).

@@ -10,7 +10,7 @@ from ..cluster import BalancedSemiSupervisedKMeans, KMeans, SemiSupervisedKMeans
 from ..cluster.metrics import match_known
 from ..precision import full_precision
 from ..settings import AtLeastOne
-from .base import ASSIGNERS, Assigner, drawn_seed
+from .base import ASSIGNERS, Assigner, draw_seed
 
 
 class CentreClassifier(Assigner):
@@ -55,7 +55,7 @@ class PlainKMeans(CentreClassifier):
         self.restarts, self.iterations = restarts, iterations
 
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
-        found = KMeans(self.categories, self.restarts, drawn_seed(), max_iter=self.iterations).fit(embedding)
+        found = KMeans(self.categories, self.restarts, draw_seed(), max_iter=self.iterations).fit(embedding)
         number, _ = match_known(found.labels_, labels.cpu().numpy(), self.known, self.categories)
         self.centres.copy_(torch.from_numpy(found.cluster_centers_[np.argsort(number)]))
 
@@ -83,7 +83,7 @@ class LabelledKMeans(CentreClassifier):
         )
 
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
-        clustering = self.clustering(self.categories, self.restarts, drawn_seed())
+        clustering = self.clustering(self.categories, self.restarts, draw_seed())
         self.centres.copy_(centres_of_classes(clustering, embedding, labels))
 
 

@@ -11,7 +11,7 @@ from ..cluster import BalancedSemiSupervisedKMeans
 from ..cluster.neighbours import ENTRIES_AT_ONCE
 from ..precision import full_precision
 from ..settings import AtLeastOne, Positive
-from .base import ASSIGNERS, Assigner, SizedByState, drawn_seed
+from .base import ASSIGNERS, Assigner, SizedByState, draw_seed
 from .centres import centres_of_classes
 
 
@@ -61,7 +61,7 @@ class ContinuedKMeans(SizedByState, Assigner):
 
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
         if self.pieces is None:
-            clustering = BalancedSemiSupervisedKMeans(self.categories, random_state=drawn_seed())
+            clustering = BalancedSemiSupervisedKMeans(self.categories, random_state=draw_seed())
             self.centres = F.normalize(centres_of_classes(clustering, embedding, labels).to(embedding), dim=1)
             self.category = torch.arange(self.categories, device=embedding.device)
             piece = self._nearest(embedding, labels)

@@ -14,7 +14,7 @@ from typing_extensions import Self
 from ..cluster import KMeans, SemiSupervisedKMeans
 from ..cluster.metrics import match_known
 from ..settings import AtLeastOne, NonNegative
-from .base import ASSIGNERS, Assigner, drawn_seed
+from .base import ASSIGNERS, Assigner, draw_seed
 from .centres import centres_of_classes
 
 SCALE = 25.0  # of the logits
@@ -56,12 +56,12 @@ class PIM(Assigner):
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
         weight = self.entropy_weight
         if weight == "auto":
-            found = KMeans(self.categories, self.restarts, drawn_seed()).fit(embedding)
+            found = KMeans(self.categories, self.restarts, draw_seed()).fit(embedding)
             centres = torch.from_numpy(found.cluster_centers_).to(embedding)
             weight = self.choose(embedding, labels, centres)
             self.note = f"entropy weight {weight:g} chosen on labelled images"
         self.chosen_weight = weight
-        clustering = SemiSupervisedKMeans(self.categories, self.restarts, drawn_seed())
+        clustering = SemiSupervisedKMeans(self.categories, self.restarts, draw_seed())
         start = centres_of_classes(clustering, embedding, labels).to(embedding)
         self.weights.copy_(maximise_information(start, embedding, labels, weight, self.steps))
 

@@ -11,7 +11,7 @@ from ..cluster import SemiSupervisedKMeans
 from ..cluster.metrics import clustering_accuracy
 from ..cluster.rows import Rows
 from ..errors import NewkindsError
-from .base import SizedByState, drawn_seed
+from .base import SizedByState, draw_seed
 from .resplit import resplits
 
 SHRINKAGES = (0.9, 0.5, 0.2, 0.1, 0.05)  # that `auto` tries, besides no whitening
@@ -56,7 +56,7 @@ class Whitening(SizedByState):
         return other
 
     def forward(self, embedding: Tensor) -> Tensor:
-        return whitened(embedding, self.mean, self.map) if len(self.map) else embedding
+        return apply_whitening(embedding, self.mean, self.map) if len(self.map) else embedding
 
 
 def whitening_of(embedding: Tensor, labels: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
@@ -79,7 +79,7 @@ def whitening_of(embedding: Tensor, labels: Tensor, shrinkage: float) -> tuple[T
     return Rows(embedding).mean(torch.float64), vectors / (values.clamp(min=0) + shrinkage).sqrt() @ vectors.T
 
 
-def whitened(embedding: Tensor, mean: Tensor, map: Tensor) -> Tensor:
+def apply_whitening(embedding: Tensor, mean: Tensor, map: Tensor) -> Tensor:
     return F.normalize((embedding - mean.to(embedding)) @ map.to(embedding), dim=1)
 
 
@@ -89,7 +89,7 @@ def choose_shrinkage(embedding: Tensor, labels: Tensor) -> tuple[float | Literal
     They are split again, see `resplits`: whitened by what is still labelled, the others are clustered and judged.
     Of equals no whitening wins.
     """
-    splits = resplits(labels.cpu().numpy(), SPLITS, np.random.RandomState(drawn_seed()))
+    splits = resplits(labels.cpu().numpy(), SPLITS, np.random.RandomState(draw_seed()))
     if not splits:
         return "none", f"{len(labels[labels >= 0].unique())} labelled classes are too few to choose by"
     rows = embedding[labels >= 0]
@@ -98,7 +98,7 @@ def choose_shrinkage(embedding: Tensor, labels: Tensor) -> tuple[float | Literal
         left = torch.from_numpy(split.labels).to(labels.device)
         for place, shrinkage in enumerate((None, *SHRINKAGES)):
             try:
-                points = rows if shrinkage is None else whitened(rows, *whitening_of(rows, left, shrinkage))
+                points = rows if shrinkage is None else apply_whitening(rows, *whitening_of(rows, left, shrinkage))
                 found = SemiSupervisedKMeans(split.categories, RESTARTS, split.seed).fit(points, split.labels).labels_
             except NewkindsError:
                 return "none", "too few labelled images per class to choose by"

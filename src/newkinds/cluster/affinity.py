@@ -24,7 +24,7 @@ def consensus(near: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 @torch.no_grad()
-def diffused(transition: Tensor, steps: int = 1) -> Tensor:
+def diffuse(transition: Tensor, steps: int = 1) -> Tensor:
     """(n, n) affinities Q after some steps Q ← P Q Pᵀ + I from Q = P, a transition matrix P (n, n) with rows of sum 1.
 
     P has few entries that are not zero, about k² of n in a graph of k neighbours, and only these are multiplied. No

@@ -77,16 +77,16 @@ def warn_of_tiny(name: str, photographs: bool) -> None:
 
 def backbone_of(file: Path) -> str:
     """Which backbone a weight file is of, by the shapes of its tensors."""
-    shapes = _told_by(read_tensors(file))
+    shapes = _traits(read_tensors(file))
     for name in (*SMALL, *LARGE, *OTHERS):
         with torch.device("meta"):  # shapes only
-            if shapes and _told_by(timm.create_model(name, num_classes=0).state_dict()) == shapes:
+            if shapes and _traits(timm.create_model(name, num_classes=0).state_dict()) == shapes:
                 say(f"backbone: {name}, by the shapes in {file.name}")
                 return name
     raise NewkindsError(f"{file} does not tell which backbone it is of: name it by --backbone.")
 
 
-def _told_by(state: Mapping[str, Tensor]) -> dict[str, Any] | None:
+def _traits(state: Mapping[str, Tensor]) -> dict[str, Any] | None:
     """What tells backbones apart: patch size and width, number of blocks, scales and registers."""
     projections = [value for name, value in state.items() if name.endswith("patch_embed.proj.weight")]
     depths = [int(name.split("blocks.")[1].split(".")[-4]) for name in state if name.endswith("attn.qkv.weight")]

@@ -250,7 +250,7 @@ def weights_file(name: str, weights: str | None = None) -> Path:
         return user_path(weights)
     if name == TINY:
         return Path(str(importlib.resources.files(__package__) / "bundled" / "tiny.safetensors"))
-    published = _published(name)
+    published = _timm_description(name)
     build = partial(timm.create_model, name, num_classes=published.get("num_classes", 0))
     return pretrained_file(name, published.get("hf_hub_id"), published.get("url"), size=partial(size_of, build))
 
@@ -317,7 +317,7 @@ def _tiny(image_size: int | None) -> tuple[nn.Module, Preprocessing]:
 
 
 def _from_timm(name: str, image_size: int | None) -> tuple[nn.Module, Preprocessing]:
-    published = _published(name)
+    published = _timm_description(name)
     size = image_size or _default_size(name, published["input_size"][-1])
     # timm's own rule: networks with a fixed input size take it as an argument, the others take any image.
     shape: dict[str, Any] = {"img_size": size} if published.get("fixed_input_size") else {}
@@ -330,7 +330,7 @@ def _from_timm(name: str, image_size: int | None) -> tuple[nn.Module, Preprocess
     return network, Preprocessing(size, mean=tuple(mean), std=tuple(std))
 
 
-def _published(name: str) -> dict[str, Any]:
+def _timm_description(name: str) -> dict[str, Any]:
     """What timm knows about the weights of a model: where they are, image size, mean and std."""
     try:
         if not timm.is_model(name):

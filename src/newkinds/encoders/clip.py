@@ -137,12 +137,12 @@ def _find(clip: str | Path | None, weights: str | Path | None, download: bool) -
     file = None if weights is None else user_path(weights)
     if clip is None and (clip := file or _on_this_machine(open_clip)) is None:
         try:
-            return _published(open_clip, DEFAULT, None, download)
+            return _find_published(open_clip, DEFAULT, None, download)
         except NoWord as error:
             raise NewkindsError(_nothing_here(error.what)) from None
     text = str(clip)
     if text.partition(":")[0] in open_clip.list_models():  # even if a file is called so: write ./NAME for that
-        return _published(open_clip, text, file, download)
+        return _find_published(open_clip, text, file, download)
     if text.startswith(HUB):
         hub_id = text.removeprefix(HUB)
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", hub_id) or ".." in hub_id:
@@ -161,12 +161,12 @@ def _find(clip: str | Path | None, weights: str | Path | None, download: bool) -
         name = _architecture_by_shapes(open_clip, path)
         return ClipSource(name, name, path, {})
     raise NewkindsError(
-        f"there is no CLIP model '{text}', and no such file or folder.{nearest(text, _all_published(open_clip))} "
+        f"there is no CLIP model '{text}', and no such file or folder.{nearest(text, _list_published(open_clip))} "
         f"Name one that open_clip knows, such as {DEFAULT}, or a file: {BY_FILE}."
     )
 
 
-def _published(open_clip: ModuleType, text: str, file: Path | None, download: bool) -> ClipSource:
+def _find_published(open_clip: ModuleType, text: str, file: Path | None, download: bool) -> ClipSource:
     """NAME or NAME:TAG. The tag says how images are prepared and which activation the model has, even with a file."""
     name, _, tag = text.partition(":")
     tags = open_clip.list_pretrained_tags_by_model(name)
@@ -201,13 +201,13 @@ def _nothing_here(what: str) -> str:
     )
 
 
-def _all_published(open_clip: ModuleType) -> list[str]:
+def _list_published(open_clip: ModuleType) -> list[str]:
     return [f"{name}:{tag}" for name, tag in open_clip.list_pretrained()]
 
 
 def _on_this_machine(open_clip: ModuleType) -> str | None:
     """Published weights that the cache of the hub holds and that can be used here; the default ones come first."""
-    for name in (DEFAULT, *_all_published(open_clip)):
+    for name in (DEFAULT, *_list_published(open_clip)):
         architecture, tag = name.split(":")
         hub_id, weights = os.path.split(open_clip.get_pretrained_cfg(architecture, tag).get("hf_hub", ""))
         usable = hub_id and not weights and not _unusable(open_clip.get_model_config(architecture))

@@ -53,9 +53,9 @@ def pretrained_file(
     offline = hub.constants.HF_HUB_OFFLINE
     word = allowed or may_download()
     if word is None and not offline and can_ask():
-        word = _answer(f"Download {_described(name, size)} from https://huggingface.co/{hub_id}, once?")
+        word = _answer(f"Download {_describe(name, size)} from https://huggingface.co/{hub_id}, once?")
     if not word:
-        what = _described(name, size)
+        what = _describe(name, size)
         raise NoWord(
             f"the weights of {what} are not on this machine, and nothing is downloaded without your word: {THE_WORD}; "
             f"or pass a copy of {address} with --weights FILE, {otherwise}.", what,
@@ -93,7 +93,7 @@ def size_of(build: Callable[[], nn.Module]) -> str:
     return f"{megabytes:.0f} MB" if megabytes < 950 else f"{megabytes / 1000:.1f} GB"
 
 
-def _described(name: str, size: Callable[[], str]) -> str:
+def _describe(name: str, size: Callable[[], str]) -> str:
     return f"{name} (about {said})" if (said := size()) else name
 
 

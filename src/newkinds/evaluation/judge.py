@@ -12,7 +12,7 @@ from torch import Tensor
 from ..cluster import metrics
 from ..console import warn
 from ..data import load_table, source_of
-from ..data.published import BENCHMARKS, held_out
+from ..data.published import BENCHMARKS, load_test_images
 from ..data.splits import split_checksum
 from ..data.table import Table
 from ..data.vectors import NAME as READY_MADE
@@ -135,7 +135,7 @@ def _on_test_images(run: Run) -> tuple[HeldOutEvaluation | None, str]:
     if data.get("tune"):
         return None, "not on test images: settings are being chosen"
     try:
-        table = held_out(data["name"], data["root"], complete=True, classes=data.get("classes"))
+        table = load_test_images(data["name"], data["root"], complete=True, classes=data.get("classes"))
     except NewkindsError as error:
         return None, f"not on test images: {str(error).rstrip('.')}"
     of_model, of_images = checksum(run.model_file), split_checksum(replace(table, labels=table.truth or []))

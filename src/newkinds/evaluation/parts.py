@@ -27,8 +27,8 @@ from ..data.creatures.dataset import part_maps
 from ..data.creatures.drawing import PARTS, patch_parts
 from ..data.table import Table
 from ..data.views import Preprocessing
-from ..encoders.attention import class_attention
 from ..encoders.backbones import Backbone
+from ..encoders.class_attention import class_attention
 from ..encoders.encoder import Encoder
 from ..encoders.organizers import ORGANIZERS
 from ..errors import NewkindsError

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..assigners.images import MeanShift
+from ..assigners.nearest_images import MeanShift
 from ..precision import full_precision
 from ..settings import AtLeastOne, Positive, Share
 from . import losses

@@ -90,7 +90,7 @@ class DCCL(GCD):
         warmup = (config.start_concept_weight, config.concept_weight, config.concept_warmup_epochs)
         loss = terms["loss"] + linear_then_constant(step.progress.epoch, *warmup) * concept
         if self.training:
-            self.memory = followed(self.memory, unit.detach(), community, config.memory_momentum)
+            self.memory = follow(self.memory, unit.detach(), community, config.memory_momentum)
         count = torch.tensor(float(len(self.memory)), device=features.device)
         return {**terms, "loss": loss, "concept_contrast": concept, "communities": count}
 
@@ -111,7 +111,7 @@ def concept_contrast(unit: Tensor, community: Tensor, memory: Tensor, temperatur
 
 
 @torch.no_grad()
-def followed(memory: Tensor, unit: Tensor, community: Tensor, momentum: float) -> Tensor:
+def follow(memory: Tensor, unit: Tensor, community: Tensor, momentum: float) -> Tensor:
     """The memory (C, D) after unit rows (m, D) went into those of their communities (m,; -1: none), one by one."""
     unit, community = unit[community >= 0], community[community >= 0]
     counts = community.bincount(minlength=len(memory))  # (C,)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..cluster.affinity import consensus, diffused, strong_from
+from ..cluster.affinity import consensus, diffuse, strong_from
 from ..cluster.neighbours import most_similar
 from ..encoders.tokens import Encoded
 from ..precision import full_precision
@@ -141,8 +141,8 @@ class PromptCAL(PromptCALStage1):
             taught, bank = taught.to(rows.dtype), bank.to(rows.dtype)
             other = taught.roll(len(taught) // 2, dims=0)  # (2B, D) each row's image in its other view
             pseudo = self.linked(other, bank)  # (2B, M)
-            negative = drawn(pseudo, self.config.pairs, torch.rand(pseudo.shape, device=rows.device))
-            masks = told(pseudo, negative, labels.repeat(2), self.bank.labels)
+            negative = draw_negatives(pseudo, self.config.pairs, torch.rand(pseudo.shape, device=rows.device))
+            masks = apply_labels(pseudo, negative, labels.repeat(2), self.bank.labels)
             return affinity_contrast(rows, taught if same_view else other, bank, *masks, self.config.affinity_temp)
 
     @torch.no_grad()
@@ -154,7 +154,7 @@ class PromptCAL(PromptCALStage1):
         itself = torch.arange(len(every), device=rows.device)
         near = most_similar(every, every, min(config.neighbours, len(every) - 1), itself=itself)
         together = consensus(near, rows.dtype)
-        affinity = diffused(together.div_(together.sum(dim=1, keepdim=True)), config.diffusion_steps)
+        affinity = diffuse(together.div_(together.sum(dim=1, keepdim=True)), config.diffusion_steps)
         return affinity[: len(rows), len(rows) :] > strong_from(affinity, config.quantile)
 
 
@@ -163,7 +163,7 @@ def _unit(rows: Tensor) -> Tensor:
         return F.normalize(rows, dim=1)
 
 
-def drawn(pseudo: Tensor, pairs: int, keys: Tensor) -> Tensor:
+def draw_negatives(pseudo: Tensor, pairs: int, keys: Tensor) -> Tensor:
     """(n, M) of the columns that are not in `pseudo` (n, M), those with the smallest keys: with them, `pairs` a row."""
     left = pairs - pseudo.sum(dim=1, keepdim=True)  # (n, 1)
     order = keys.masked_fill(pseudo, torch.inf).argsort(dim=1)
@@ -171,7 +171,7 @@ def drawn(pseudo: Tensor, pairs: int, keys: Tensor) -> Tensor:
     return torch.zeros_like(pseudo).scatter(1, order, place < left) & ~pseudo
 
 
-def told(pseudo: Tensor, negative: Tensor, labels: Tensor, bank_labels: Tensor) -> tuple[Tensor, Tensor]:
+def apply_labels(pseudo: Tensor, negative: Tensor, labels: Tensor, bank_labels: Tensor) -> tuple[Tensor, Tensor]:
     """Positives and negatives (n, M) when labels (n,) and (M,), -1: none, have the last word.
 
     What is strongly linked but has another label is a negative. Labels change the number of pairs, which was fixed

@@ -52,10 +52,10 @@ class ProtoGCD(SimGCD):
         share = linear_then_constant(progress.epoch, config.hard_share, 1.0, config.hard_epochs)
         with full_precision(logits) as logits:
             soft = (logits.detach() / self.teacher_temp(progress)).softmax(dim=1)  # (2B, K)
-            return losses.swapped_cross_entropy(logits, hardened(soft, share), config.student_temp)
+            return losses.swapped_cross_entropy(logits, harden(soft, share), config.student_temp)
 
 
-def hardened(targets: Tensor, share: float) -> Tensor:
+def harden(targets: Tensor, share: float) -> Tensor:
     """Targets (2B, K) of which a share in each view, the surest rows, are made one-hot.
 
     A row is the surer, the more often its first category is as likely as its second.

@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from ..assigners import ASSIGNERS, Assigner, Assignment
-from ..assigners.calibration import Calibration, Evidence
+from ..assigners.calibration import Calibration, HeldOutImages
 from ..assigners.whitening import Whitening
 from ..data.batch import Batch
 from ..data.loader import seed_for
@@ -102,7 +102,7 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def calibrate(
-        self, features: Tensor, labels: Tensor, seed: int, evidence: Sequence[Evidence] | None = None
+        self, features: Tensor, labels: Tensor, seed: int, evidence: Sequence[HeldOutImages] | None = None
     ) -> None:
         """After the categories were found: how sure their images are, see `Calibration.fit`."""
         rows = self.rows(features.to(self.device))

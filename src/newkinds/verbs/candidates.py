@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..assigners import ASSIGNERS
 from ..assigners.resplit import FEWEST_CLASSES, Resplit, resplits, some_labels
-from ..assigners.whitening import whitened, whitening_of
+from ..assigners.whitening import apply_whitening, whitening_of
 from ..cluster.metrics import Accuracy, clustering_accuracy
 from ..data.loader import seed_for
 from ..data.table import Table
@@ -58,7 +58,7 @@ class Way:
         """Judged on what a split of labelled images hides: unit rows (m, P) of these images."""
         labels = torch.from_numpy(split.labels)
         if self.whiten != "none":
-            rows = whitened(rows, *whitening_of(rows, labels, float(self.whiten)))
+            rows = apply_whitening(rows, *whitening_of(rows, labels, float(self.whiten)))
         quick = {"restarts": RESTARTS} if self.assigner in ("kmeans", "sskmeans", "balanced") else {}
         fitted = ASSIGNERS[self.assigner](rows.shape[1], split.known, split.categories, **quick)
         with torch.random.fork_rng(devices=[]), torch.no_grad():

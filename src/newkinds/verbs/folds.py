@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..assigners.continued import ContinuedKMeans, Pieces
-from ..assigners.whitening import whitened, whitening_of
+from ..assigners.whitening import apply_whitening, whitening_of
 from ..data.corrected import Correction
 from ..data.loader import seed_for
 from ..errors import NewkindsError
@@ -73,7 +73,7 @@ class Taught:
         left = self.hidden(fold)
         labels = torch.from_numpy(left.labels)
         if whiten != "none":
-            rows = whitened(rows, *whitening_of(rows, labels, float(whiten)))
+            rows = apply_whitening(rows, *whitening_of(rows, labels, float(whiten)))
         assigner = ContinuedKMeans(rows.shape[1], self.known, self.categories)
         assigner.begin_with(left.pieces(hidden=fold))
         with torch.no_grad():

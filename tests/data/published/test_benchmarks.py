@@ -23,7 +23,7 @@ from layouts import (
     save_annotations,
 )
 from newkinds.data import load_table, source_of
-from newkinds.data.published import BENCHMARKS, held_out
+from newkinds.data.published import BENCHMARKS, load_test_images
 from newkinds.data.published.base import read_part, split_listing
 from newkinds.data.published.classes import read_class_list
 from newkinds.data.splits import split_checksum
@@ -69,7 +69,7 @@ def test_the_split_of_each(root: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(LAYOUTS))
 def test_held_out_images_have_truth_but_no_labels(root: Path, name: str) -> None:
-    table, trained = held_out(name, str(root)), load(name, root)
+    table, trained = load_test_images(name, str(root)), load(name, root)
     assert set(table.labels) == {None}
     assert set(truth_of(table)) == set(truth_of(trained))
     assert not set(table.paths) & set(trained.paths)
@@ -182,7 +182,7 @@ def test_repackaged_cars_alone_are_split_otherwise_and_that_is_said(
     assert "another order than the devkit" in error
     assert "not the published one" in error
     assert len(table) == 392
-    assert len(held_out("cars", str(folder))) == 196
+    assert len(load_test_images("cars", str(folder))) == 196
 
 
 def test_a_devkit_of_other_images_is_noticed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -265,7 +265,7 @@ def test_some_classes(root: Path) -> None:
     of_whole = dict(zip(whole.paths, whole.labels, strict=True))
     assert part.labels == [of_whole[path] for path in part.paths]
     assert len(part) == 40
-    test = held_out("cub", str(root), classes=20)
+    test = load_test_images("cub", str(root), classes=20)
     assert set(test.truth or []) == set(part.truth or [])
     assert test.known == part.known
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from layouts import cifar_batch, lay_out_cifar10, lay_out_cifar100, load, put
-from newkinds.data.published import held_out
+from newkinds.data.published import load_test_images
 from newkinds.data.published.cifar import unpickle_arrays
 from newkinds.errors import NewkindsError
 
@@ -100,7 +100,7 @@ def test_cifar100_without_test_images_is_used(tmp_path: Path) -> None:
     (folder / "test").unlink()
     assert len(load("cifar100", tmp_path)) == 400
     with pytest.raises(NewkindsError, match=r"cannot read .*test"):
-        held_out("cifar100", str(tmp_path))
+        load_test_images("cifar100", str(tmp_path))
     put(folder / "train", cifar_batch(400, 100, "coarse_labels"))
     with pytest.raises(NewkindsError, match="has no 'fine_labels'"):
         load("cifar100", tmp_path)

@@ -19,7 +19,7 @@ from layouts import (
     put,
     save_annotations,
 )
-from newkinds.data.published import held_out
+from newkinds.data.published import load_test_images
 from newkinds.data.table import readable
 from newkinds.errors import NewkindsError
 
@@ -177,4 +177,4 @@ def test_class_folders_that_do_not_match_the_list(tmp_path: Path) -> None:
         load("herbarium19", tmp_path)
     put(herbarium / "small-validation" / "moss" / "a.jpg")
     with pytest.raises(NewkindsError, match="has a class folder moss, which small-train does not have"):
-        held_out("herbarium19", str(tmp_path))
+        load_test_images("herbarium19", str(tmp_path))

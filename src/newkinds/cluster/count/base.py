@@ -18,7 +18,7 @@ COUNTERS: Registry[Callable[..., Count]] = Registry("counter")
 Given = ArrayLike | Tensor  # (n,) classes, -1 if there is none
 
 
-def checked(features: Features, y: Given) -> tuple[Tensor, Labels, int, int]:
+def check_features(features: Features, y: Given) -> tuple[Tensor, Labels, int, int]:
     """Features (n, D), labels (n,) as 0..C-1 or -1, C, and how many rows differ; or what is missing to count by."""
     points = as_features(features)
     labels = as_labels(y, len(points))

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ..metrics import Labels
 from ..points import UNLABELLED, Features, as_features
-from .base import COUNTERS, Count, Given, checked, count_differing
+from .base import COUNTERS, Count, Given, check_features, count_differing
 from .cuts import Cuts, Leaves, matched_share
 from .share import LabelledNeighbours
 
@@ -43,7 +43,7 @@ RESOLUTION = 600  # points at which the distribution over ln K is smoothed
 
 
 @dataclass(frozen=True)
-class Evidence:
+class CountEvidence:
     """What the images say about each number of categories from C on, before it is weighed."""
 
     sizes: NDArray[np.int64]  # (C,) labelled images of each known class
@@ -66,8 +66,8 @@ def combined(features: Features, y: Given, *, learnt: bool = False, random_state
     closer to each other than to others of their class, so their neighbours are not asked. `random_state` draws the
     subsamples of the images, over which the readings of the trees are averaged.
     """
-    points, labels, known, differing = checked(features, y)
-    evidence = gather(points, labels, known, differing, learnt, random_state)
+    points, labels, known, differing = check_features(features, y)
+    evidence = gather_evidence(points, labels, known, differing, learnt, random_state)
     answer, low, high = quantiles(*distribution(evidence))
     cuts, labelled = evidence.cuts, labels != UNLABELLED
     curve = dict(zip(cuts.ks.tolist(), cuts.agreement.tolist(), strict=True))
@@ -94,7 +94,7 @@ def by_shape(features: Features, known: int = 0) -> Count:
         return Count(answer, [(answer, 0.0)], "shape", known, "silhouette", sure="unsure", caution=_caution(sizes))
     largest = min(differing, max(2 * fewest, len(points) // 2))
     cuts = Cuts(points, np.full(len(points), UNLABELLED), fewest, largest, leaves)
-    evidence = Evidence(sizes, cuts, None, [cuts.votes()])
+    evidence = CountEvidence(sizes, cuts, None, [cuts.votes()])
     answer, low, high = quantiles(*distribution(evidence))
     curve = dict(zip(cuts.ks.tolist(), cuts.silhouette.tolist(), strict=True))
     curve.setdefault(answer, cuts.silhouette_at(answer))
@@ -104,9 +104,9 @@ def by_shape(features: Features, known: int = 0) -> Count:
     )  # fmt: skip
 
 
-def gather(
+def gather_evidence(
     points: Tensor, labels: Labels, known: int, differing: int, learnt: bool = False, random_state: int = 0
-) -> Evidence:
+) -> CountEvidence:
     """Trees of all images and of subsamples of them, and the neighbours of labelled images, around the mean image."""
     points = F.normalize(points - points.mean(dim=0), dim=1)
     leaves = Leaves.made_of(points)
@@ -124,10 +124,10 @@ def gather(
         if len(classes) > 1 and most > known:
             votes.append(Cuts(part, own, known, most, some).votes())
     neighbours = None if learnt else LabelledNeighbours.of(points, labels)
-    return Evidence(np.bincount(labels[labels != UNLABELLED]), cuts, neighbours, votes)
+    return CountEvidence(np.bincount(labels[labels != UNLABELLED]), cuts, neighbours, votes)
 
 
-def distribution(evidence: Evidence) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def distribution(evidence: CountEvidence) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Numbers of categories from C on, and the probability of each."""
     cuts = evidence.cuts
     numbers = np.arange(cuts.smallest, cuts.largest + 1)
@@ -169,7 +169,7 @@ def _by_neighbours(
     return np.interp(logs, line, smooth) + 1e-9
 
 
-def _said_alone(evidence: Evidence) -> dict[str, int]:
+def _said_alone(evidence: CountEvidence) -> dict[str, int]:
     """The number of categories by each part of the estimate alone, as it is read: those of the trees tend to be low."""
     cuts, neighbours = evidence.cuts, evidence.neighbours
     votes = {name: round(math.exp(vote)) for name, vote in evidence.averaged_votes().items()}

@@ -94,10 +94,10 @@ class Cuts:
     @cached_property
     def silhouette(self) -> NDArray[np.float64]:  # (g,)
         """Mean over points of (b - a) / max(a, b): distances to the own centre (a) and the nearest other (b)."""
-        return np.array([silhouette(self.points, cut, self.leaves) for cut in self._cuts])
+        return np.array([silhouette_of_cut(self.points, cut, self.leaves) for cut in self._cuts])
 
     def silhouette_at(self, k: int) -> float:
-        return silhouette(self.points, self._tree.labels_at(k), self.leaves)
+        return silhouette_of_cut(self.points, self._tree.labels_at(k), self.leaves)
 
     @property
     def _labelled(self) -> tuple[Labels, NDArray[np.int64]]:
@@ -131,7 +131,7 @@ def matched_share(cluster: Labels, of_class: Labels) -> float:
     return float(counts[linear_sum_assignment(counts, maximize=True)].sum() / len(cluster))
 
 
-def silhouette(points: Tensor, cut: Labels, leaves: Leaves) -> float:
+def silhouette_of_cut(points: Tensor, cut: Labels, leaves: Leaves) -> float:
     """The silhouette of points by distances to centres, if the leaves are in the clusters `cut` (m,); a point is no
     part of its own centre, and alone it counts 0."""
     cluster = torch.from_numpy(cut).to(points.device)

@@ -18,7 +18,7 @@ from ...errors import NewkindsError
 from .. import Ward
 from ..metrics import Labels, clustering_accuracy
 from ..points import UNLABELLED, Features, whole_number
-from .base import COUNTERS, Count, Given, checked
+from .base import COUNTERS, Count, Given, check_features
 from .cuts import gaps, matched_share
 
 PUBLISHED_LARGEST = 1000
@@ -65,7 +65,7 @@ def ward(
     `published_truth` (n,) gives the score of the published code, to reproduce its figures: Old accuracy with the true
     class of every image. The first of the best is then taken, and `ties` is ignored.
     """
-    points, labels, known, differing = checked(features, y)
+    points, labels, known, differing = check_features(features, y)
     patience = whole_number("patience", patience)
     if ties not in ("gap", "first"):
         raise NewkindsError(f"ties is 'gap' or 'first', not {ties!r}.")
@@ -106,7 +106,7 @@ def halving_maximum(score: Score, smallest: int, largest: int) -> int:
 def _count_by_kmeans(
     method: str, search: Search, features: Features, y: Given, largest: int | None, n_init: int, random_state: int
 ) -> Count:
-    points, labels, known, differing = checked(features, y)
+    points, labels, known, differing = check_features(features, y)
     if largest is None:
         largest = min(max(PUBLISHED_LARGEST, 2 * known), max(len(points) // IMAGES_A_CATEGORY, known + 1), differing)
     if whole_number("largest", largest) <= known:

@@ -6,13 +6,13 @@ from pathlib import Path
 import yaml
 
 from .aircraft import read_aircraft
-from .base import BENCHMARKS, Benchmark, held_out, register
+from .base import BENCHMARKS, Benchmark, load_test_images, register
 from .cars import read_cars
 from .cifar import read_cifar10, read_cifar100
 from .class_folders import read_herbarium19, read_imagenet100
 from .cub import read_cub
 
-__all__ = ["BENCHMARKS", "Benchmark", "held_out"]
+__all__ = ["BENCHMARKS", "Benchmark", "load_test_images"]
 
 _readers = (read_aircraft, read_cars, read_cifar10, read_cifar100, read_cub, read_herbarium19, read_imagenet100)
 READERS = {read.__name__.removeprefix("read_"): read for read in _readers}

@@ -124,13 +124,13 @@ def _why_not_published(benchmark: Benchmark, split: Table) -> str:
     return ""
 
 
-def held_out(name: str, root: str | None = None, complete: bool = False, classes: int | None = None) -> Table:
+def load_test_images(name: str, root: str | None = None, complete: bool = False, classes: int | None = None) -> Table:
     """The official test images of a benchmark, for inductive evaluation: no labels, only truth.
 
     `complete`: refuse a copy that lacks some of them. Their files are looked for, not opened.
     `classes`: only those of so many classes, the same as in training.
 
-    >>> table = held_out("cub", "datasets/")
+    >>> table = load_test_images("cub", "datasets/")
     >>> embed(model.encoder, table, model.device)
     """
     if name not in BENCHMARKS:

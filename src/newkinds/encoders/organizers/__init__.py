@@ -5,7 +5,7 @@ from . import (  # noqa: F401  (registers the organizers)
     coge,
     cpf,
     cpf_parts,
-    grid,
+    grid_cells,
     part_queries,
     patches,
     slot_attention,

@@ -9,7 +9,7 @@
     feature       CLS* = CLS + mean X'
 
 The released code does otherwise: tokens pass a linear map before the scores; the scores themselves are calibrated, by
-their neighbours on the grid (`smoothed_by_neighbours`), and dropped out; there is no D; X' keeps X; and the feature is
+their neighbours on the grid (`smooth_by_neighbours`), and dropped out; there is no D; X' keeps X; and the feature is
 ½ CLS + ½ mean X'. It also never trains the module (`train.freeze_organizer=true`).
 
 Shapes: B images, N patch tokens on a grid of h × w, D features, M concepts, H heads.
@@ -106,12 +106,12 @@ class CoGe(Organizer):
         """Ã, whose columns sum to 1. (B, N, M)"""
         with full_precision(self.scores(tokens.patches)) as scores:
             if self.released:
-                scores = scores + STEP * smoothed_by_neighbours(scores, tokens.patches.to(scores), tokens.grid)
+                scores = scores + STEP * smooth_by_neighbours(scores, tokens.patches.to(scores), tokens.grid)
                 scores = dropout(scores, self.dropout, self.training)
             assignment = (scores / self.temperature).softmax(dim=1)
             if self.released:
                 return assignment
-            return (assignment + smoothed_by_distance(assignment, tokens.grid)) / 2
+            return (assignment + smooth_by_distance(assignment, tokens.grid)) / 2
 
     def organize(self, tokens: Tokens, details: bool = False) -> Encoded:
         x, assignment = tokens.patches, self.assignment(tokens)
@@ -130,7 +130,7 @@ class CoGe(Organizer):
         return Encoded(feature, tokens=refined, field=share, grid=tokens.grid, slots=concepts)
 
 
-def smoothed_by_distance(assignment: Tensor, grid: tuple[int, int]) -> Tensor:
+def smooth_by_distance(assignment: Tensor, grid: tuple[int, int]) -> Tensor:
     """G(A): Gaussian means of A (B, N, M) over places, exp(−distance²) in patches; columns sum to 1 again.
 
     On a grid the Gaussian is a product of one for rows and one for columns, so no N × N matrix is needed.
@@ -146,7 +146,7 @@ def _gaussian(count: int, like: Tensor) -> Tensor:
     return (-(place[:, None] - place).square()).softmax(dim=1)
 
 
-def smoothed_by_neighbours(scores: Tensor, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
+def smooth_by_neighbours(scores: Tensor, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
     """What the released code adds to the scores (B, N, M), by the four neighbours of each token (B, N, D) on the grid.
 
     Three means: of the neighbours; weighted by how alike their tokens are (cosine, at least 0); the same of the first

@@ -100,7 +100,7 @@ class PartQueries(Organizer):
             patches = assignment.sum(dim=1)[..., None]  # (B, K, 1), how many a part has
             filled = patches[..., 0] > 0.5
             parts = assignment.transpose(1, 2) @ x / patches.clamp(min=1)  # (B, K, D)
-            feature = _mean_of_filled(refined(parts, x, assignment.detach() > 0), filled)  # (B, D)
+            feature = _mean_of_filled(refine(parts, x, assignment.detach() > 0), filled)  # (B, D)
             if self.keep_class:
                 feature = feature + tokens.cls
         found = Encoded(feature, slots=parts, filled=filled) if details or self.training else Encoded(feature)
@@ -137,7 +137,7 @@ def prior_places(tokens: Tokens, count: int) -> Tensor:
     return torch.cat(taken, dim=1)
 
 
-def refined(parts: Tensor, x: Tensor, members: Tensor) -> Tensor:
+def refine(parts: Tensor, x: Tensor, members: Tensor) -> Tensor:
     """p': a part and those of its patches that are most like it. (B, K, D), (B, N, D), members (B, N, K) → (B, K, D)"""
     scores = parts @ x.transpose(1, 2) / math.sqrt(x.shape[2])  # (B, K, N)
     # the least number instead of −∞: the softmax of an empty part, which nobody reads, is then not NaN

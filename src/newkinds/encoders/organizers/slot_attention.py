@@ -123,7 +123,7 @@ class Slots(Organizer):
         return Encoded(feature, slots=slots if self.training else None, losses=losses)
 
     def _losses(self, slots: Tensor, route: Tensor, x: Tensor, grid: tuple[int, int]) -> dict[str, Tensor]:
-        losses = {"balance": self.balance * unbalanced(route)}
+        losses = {"balance": self.balance * imbalance(route)}
         if self.decoder is not None:
             losses["reconstruction"] = self.reconstruction * F.mse_loss(self.decoder(slots, grid), x.detach())
         return losses
@@ -143,7 +143,7 @@ def dominant_of(cls: Tensor, slots: Tensor) -> Tensor:
     return (weights[:, None] @ slots)[:, 0]
 
 
-def unbalanced(route: Tensor) -> Tensor:
+def imbalance(route: Tensor) -> Tensor:
     """Kullback–Leibler divergence of mean shares from even ones, from logs of shares (n, U): 0 if all are alike."""
     log_mean = route.logsumexp(dim=0) - math.log(len(route))  # (U,), in log space: an unused unit is no NaN
     return math.log(route.shape[1]) + (log_mean.exp() * log_mean).sum()
