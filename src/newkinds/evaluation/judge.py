@@ -1,4 +1,5 @@
-"""How good a run is: All / Old / New on its unlabelled images and on test images, if true classes are known."""
+"""How good a run is: All / Old / New on its unlabelled images and on test images, if true classes are known; once under
+the best match of categories with classes, and once with names taken at their word."""
 
 import math
 import warnings
@@ -33,6 +34,8 @@ from ..training.embedding import Embedded, embed
 from ..training.model import Model
 
 _FROZEN: dict[str, Embedded] = {}  # the latest test images of a run that trained nothing: a table has many of these
+BY_NAME, TITLE_BY_NAME = "by_name", "by name (Old without a match)"
+MOST_NAMED = 5  # classes in a warning
 TITLES = {"acc": "ACC (v2, one match)", "acc_v1": "ACC (v1, two matches)", "acc_balanced": "ACC (v2, class-balanced)"}
 
 
@@ -48,6 +51,8 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     given = table_with_truth(opened.config(), truth)
     found = Discovery.read(opened.folder)
     edits = len(found.corrections().in_force)
+    if truth is not None:
+        warn_of_unmatched(found.found_members, given)
     result, judged = _on_unlabelled(found.members, given, opened, by_own_truth=truth is None)
     evaluated = f"{judged:,} unlabelled training images"
     as_found = None
@@ -110,7 +115,34 @@ def _on_unlabelled(members: Sequence[Member], given: Table, run: Run, by_own_tru
         warn(f"{missing} unlabelled image(s) have no true class and are left out of the evaluation.")
     # a benchmark says which classes are known, even if none of a class's images kept its label
     known = given.known if by_own_truth else {member.given_label for member in members} - {None}
-    return score(true, predicted, known), len(true)
+    labels: list[str | None] = list(run.about_model().get("known", []))
+    if run.config().data.get("refines"):  # what people called a category is no claim about the names in a truth
+        classes = set(truth_of.values())
+        labels = [label if label in classes else None for label in labels]
+    return score(true, predicted, known, labels), len(true)
+
+
+def warn_of_unmatched(members: Sequence[Member], given: Table) -> None:
+    """Say which known classes do not occur among the true ones: if these are called otherwise there, their images are
+    judged as if they were of new classes."""
+    known = {member.given_label for member in members if member.given_label is not None}
+    true = {name for name in (given.truth if given.truth is not None else given.labels) if name is not None}
+    missing = sorted(known - true)
+    if not missing:
+        return
+    found = len(known) - len(missing)
+    which = f"only {found} of {len(known)} known classes occur" if found else "no known class occurs"
+    others = sorted(true - known)
+    warn(
+        f"{which} in the truth. Not there: {_listed(missing)}. Its other names: {_listed(others) or 'none'}. "
+        "Images of a class that is called otherwise there are judged as New: use the names of the labels."
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(f"'{name}'" for name in names[:MOST_NAMED]) + more
 
 
 def known_accuracy(run: Run) -> Figures | None:
@@ -170,16 +202,29 @@ def _earlier_test_figures(run: Run) -> HeldOutEvaluation | None:
 def _judged(model: Model, table: Table, embedded: Embedded) -> Figures:
     """All metrics of the assignment of the images that could be read, against the table's truth."""
     true = [str((table.truth or [])[row]) for row in embedded.rows]
-    return score(true, model.assign(embedded.features).category.tolist(), table.known)
+    return score(true, model.assign(embedded.features).category.tolist(), table.known, model.known)
 
 
-def score(true: Sequence[str], predicted: Sequence[str] | Sequence[int], known: Iterable[str | None]) -> Figures:
-    """All metrics; None, and a warning, if a split is empty."""
+def score(
+    true: Sequence[str], predicted: Sequence[int], known: Iterable[str | None], labels: Sequence[str | None]
+) -> Figures:
+    """All metrics of categories by their ids; None, and a warning, if a split is empty.
+
+    `labels`: the known classes as the model numbers them. Category i claims to be `labels[i]`; if that is None, or if
+    there is none, it is new.
+    """
+    known = set(known)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        result = metrics.evaluate(true, predicted, set(known))
+        result = metrics.evaluate(true, predicted, known)
     for message in caught:
         warn(str(message.message))
+    names = {number: label for number, label in enumerate(labels) if label is not None}
+    by_name = metrics.accuracy_by_name(
+        true, [names.get(number, number) for number in predicted], known | set(names.values())
+    )
+    parts = ("all", "old", "new", "precision", "recall")
+    result |= {f"{BY_NAME}_{part}": getattr(by_name, part) for part in parts}
     return {name: None if math.isnan(value) else value for name, value in result.items()}
 
 
@@ -256,5 +301,9 @@ def _metrics_table(title: str, metrics: Mapping[str, float | None]) -> str:
         [title, *(percent(metrics[f"{name}_{part}"]) for part in ("all", "old", "new"))]
         for name, title in TITLES.items()
     ]
+    if f"{BY_NAME}_all" in metrics:  # not in evaluations of earlier versions
+        rows.append([TITLE_BY_NAME, *(percent(metrics[f"{BY_NAME}_{part}"]) for part in ("all", "old", "new"))])
+        rows.append(["precision of known names", "", percent(metrics[f"{BY_NAME}_precision"]), ""])
+        rows.append(["recall of known names", "", percent(metrics[f"{BY_NAME}_recall"]), ""])
     rows += [[name.upper(), percent(metrics[name]), "", ""] for name in ("nmi", "ari")]
     return text_table([title, "All", "Old", "New"], rows)

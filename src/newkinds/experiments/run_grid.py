@@ -145,6 +145,8 @@ COLUMNS = {column.measure: column for column in (
     Column("all", "All", "%", "higher"),
     Column("old", "Old", "%", "higher"),
     Column("new", "New", "%", "higher"),
+    Column("by_name_old", "Old by name", "%", "higher"),
+    Column("by_name_precision", "precision of names", "%", "higher"),
     Column("count", "count", counts=True),
     Column("count_error", "count error", "%", "lower"),
     Column("parameters", "params", "M", decimals=2),
@@ -157,7 +159,8 @@ ACCURACY = ("all", "old", "new")
 OF_SEED = ("train.seed", "train.start")  # settings in which the runs of a row differ
 # settings that no host has
 OF_ORGANIZER = ("organizer.", "assigner.", "embedding.", "train.freeze_organizer", "train.organizer_lr_ratio")
-COMPARED = (*ACCURACY, "count", "count_error", "parameters", "seconds")
+NAMED = ("by_name_old", "by_name_precision")  # without a match of known names, which published tables do not have
+COMPARED = (*ACCURACY, *NAMED, "count", "count_error", "parameters", "seconds")
 
 
 def run_all(
@@ -326,6 +329,7 @@ def comparable(outcomes: Mapping[Cell, Outcome], preferred: Collection[Cell] = (
 def _accuracies(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
     """In percent."""
     shares = {part: metrics[f"acc_{part}"] for part in ACCURACY}
+    shares |= {name: metrics.get(name) for name in NAMED}  # not in runs evaluated by earlier versions
     if not all(share is None or (type(share) in (int, float) and 0 <= share <= 1) for share in shares.values()):
         raise ValueError(f"{shares} are not accuracies")
     return {part: None if share is None else 100.0 * share for part, share in shares.items()}

@@ -8,6 +8,7 @@ from ...runs.records import FIGURES_SHOWN, Evaluation, EvaluationState, Figures,
 from ..categories import Discovery
 from ..editlog import fingerprint
 
+BY_NAME = ("all", "old", "new", "precision")
 JUDGED_BY = ("evaluated", "metric", "selection")  # of the protocol, what belongs to the figures
 
 
@@ -21,6 +22,8 @@ class JudgedRow:
     new: float | None
     nmi: float | None
     ari: float | None
+    # with names taken at their word: Old without a match, New matched among what is left; precision of known names
+    by_name: tuple[float | None, ...] = (None, None, None, None)
 
 
 @dataclass(frozen=True)
@@ -71,4 +74,5 @@ def _judged(evaluation: Evaluation, discovery: Discovery) -> Judged:
 
 
 def _judged_row(name: str, metrics: Figures) -> JudgedRow:
-    return JudgedRow(name, *[metrics[key] for key in FIGURES_SHOWN])
+    matched = {key.removeprefix("acc_"): metrics[key] for key in FIGURES_SHOWN}
+    return JudgedRow(name, **matched, by_name=tuple(metrics.get(f"by_name_{key}") for key in BY_NAME))
