@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 
+from newkinds.discovery.edits import JUNK
 from newkinds.discovery.kinds import Category, Member
 from newkinds.discovery.marks import disagree, marks_of, unusually_high
 
@@ -13,8 +14,13 @@ def some_categories(sizes: list[int], confidences: list[float]) -> list[Category
     return [Category(i, f"c{i}", False, size, confidence, []) for i, (size, confidence) in pairs]
 
 
-def members_of(category: str, **labels: int) -> list[Member]:
-    return [Member(f"{label}{i}", label, category, False, 0.9) for label, n in labels.items() for i in range(n)]
+def members_of(number: int, **labels: int) -> list[Member]:
+    """Labelled images that the model puts into a category."""
+    return [
+        Member(f"{label}{i}", label, f"c{number}", False, 0.9, category_id=number)
+        for label, n in labels.items()
+        for i in range(n)
+    ]
 
 
 def test_small_by_number_and_by_share() -> None:
@@ -25,17 +31,26 @@ def test_small_by_number_and_by_share() -> None:
 
 
 def test_mixed_by_labels_and_by_spread() -> None:
-    members = [*members_of("c0", cat=7, dog=3), *members_of("c1", cat=9, dog=1), *members_of("c2", cat=1, dog=1)]
+    members = [*members_of(0, cat=7, dog=3), *members_of(1, cat=9, dog=1), *members_of(2, cat=1, dog=1)]
     spread = np.array([0.3, 0.31, 0.29, 0.3, 0.9, 0.3])
     labels = [{"cat": 0, "dog": 1}.get(member.given_label or "") for member in members]
     marks = marks_of(some_categories([50] * 6, [0.9] * 6), members, labels, spread)
     assert [name for name, found in marks.items() if "mixed" in found] == ["c0", "c4"]
+    # labelled images stay in their class, and tell against the category where the model would put them
+    kept = [
+        member._replace(category_id=label, model_category_id=member.category_id, model_confidence=0.9)
+        for member, label in zip(members, labels, strict=True)
+        if label is not None
+    ]
+    assert marks_of(some_categories([50] * 6, [0.9] * 6), kept, labels, spread) == marks
+    decided = [member._replace(status="accepted") for member in kept]
+    assert "mixed" not in marks_of(some_categories([50] * 6, [0.9] * 6), decided, labels, spread)["c0"]
     merged = [0] * len(members)  # both classes are one category now
     assert marks_of(some_categories([50] * 6, [0.9] * 6), members, merged, spread)["c0"] == []
 
 
 def test_what_was_thrown_out_is_in_no_category() -> None:
-    members = [*members_of("(junk)", cat=5, dog=5), *members_of("c7", cat=9)]
+    members = [*members_of(JUNK, cat=5, dog=5), *members_of(7, cat=9)]
     categories = [Category(7, "c7", False, 9, 0.9, []), Category(12, "c12", True, 9, 0.9, [])]  # ids have gaps
     assert marks_of(categories, members, [0] * 14 + [1] * 5, np.array([0.3, 0.4])) == {"c7": ["mixed"], "c12": []}
 

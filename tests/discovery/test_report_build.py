@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from newkinds.discovery.finished import load
 from newkinds.discovery.report import Page, pictures, render
 from newkinds.discovery.report.build import page_of
 from newkinds.discovery.report.evidence import read_number
@@ -75,19 +74,23 @@ def test_every_image_is_on_the_page_once_ordered_by_confidence(run: Path) -> Non
 
 
 @pytest.mark.parametrize("edited", [False, True])
-def test_labels_that_differ_are_doubts_even_if_names_were_edited(run: Path, edited: bool) -> None:
-    file, known = run / "categories.json", load(run).model.known
-    id_of = {entry["name"]: entry["id"] for entry in json.loads(file.read_text())}
-    expected = {
-        row["path"]
-        for row in Run(run).read_table("assignments.csv")
-        if row["given_label"] and known.index(row["given_label"]) != id_of[row["category"]]
-    }
+def test_labels_that_the_model_would_not_give_are_doubts_even_if_names_were_edited(run: Path, edited: bool) -> None:
+    file, rows = run / "categories.json", Run(run).read_table("assignments.csv")
+    names = [entry["name"] for entry in json.loads(file.read_text())]
+    labelled = [number for number, row in enumerate(rows) if row["given_label"]]
+    other = next(number for number in range(len(names)) if number != int(rows[labelled[0]]["category_id"]))
+    says = {labelled[0]: {"model_category_id": f"{other}", "model_confidence": "0.7500"}}
+    nothing = {"model_category_id": "", "model_confidence": ""}
+    rewrite(run, "assignments.csv", lambda number, _: says.get(number, nothing))
     if edited:
-        file.write_text(
-            json.dumps([{**entry, "name": f"my {entry['name']}"} for entry in json.loads(file.read_text())])
-        )
-    assert {image.caption for image in page_in(run).doubts} == expected
+        names = [f"my {name}" for name in names]
+        entries = json.loads(file.read_text())
+        file.write_text(json.dumps([{**entry, "name": name} for entry, name in zip(entries, names, strict=True)]))
+    page = page_in(run)
+    [doubt] = page.doubts
+    assert (doubt.caption, doubt.given_label) == (rows[labelled[0]]["path"], rows[labelled[0]]["given_label"])
+    assert (doubt.model_says, doubt.model_confidence) == (names[other], 0.75)
+    assert f"the model says {names[other]}" in Document(render(page)).text
 
 
 def test_images_unlike_every_category_come_first_the_strangest(run: Path) -> None:

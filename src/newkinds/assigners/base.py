@@ -22,8 +22,8 @@ class Assignment:
     unlike: Tensor | None = None  # (n,) distance to its category; above 1: none of these. None: not calibrated
 
     @classmethod
-    def of_logits(cls, logits: Tensor, temperature: float = 0.1) -> Self:
-        """The largest of the logits (n, K), -inf for a category without members.
+    def of_logits(cls, logits: Tensor, temperature: float = 0.1, category: Tensor | None = None) -> Self:
+        """The largest of the logits (n, K), -inf for a category without members; or a given `category` (n,).
 
         Its share of the softmax is a confidence that is not calibrated, see `Calibration`.
         """
@@ -33,6 +33,8 @@ class Assignment:
                 "nowhere: choose another one (--assigner), or look at its settings."
             )
         shares = (logits / temperature).softmax(dim=1)
+        if category is not None:
+            return cls(category=category, confidence=shares.gather(1, category[:, None])[:, 0])
         return cls(category=logits.argmax(dim=1), confidence=shares.amax(dim=1))
 
 

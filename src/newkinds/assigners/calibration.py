@@ -87,13 +87,15 @@ class Calibration(SizedByState):
         whitening: Whitening | None = None,
         seed: int = 0,
         evidence: Sequence[HeldOutImages] | None = None,
+        categories: int | None = None,
     ) -> None:
         """Calibrate the categories (n,) of all training images: unit rows (n, P) before whitening, labels (-1: none).
 
+        `categories`: how many there are, if not as many as the assigner has.
         `evidence`: one per split, for an assigner that was learnt anew on each. Otherwise labelled images are split
         again here, and the assigner is fitted to each split; for one that is learnt semi-supervised k-means stands in.
         """
-        self.centres = centres_of(rows, category, assigner.categories)
+        self.centres = centres_of(rows, category, categories or assigner.categories)
         threshold, about_threshold = choose_threshold(rows, labels, category, self.centres)
         seen_in_training = assigner.learnt and evidence is None
         if evidence is None:

@@ -36,10 +36,10 @@ def _discover(data: str | None = None, **chosen: Any) -> None:
     newkinds discover vectors.npy --labels labels.csv
     newkinds discover creatures --out runs/creatures --method simgcd --organizer cpf --epochs 20
     """
-    from ..discovery.categories import summary
+    from ..discovery.summary import discovery_text
     from ..verbs.discover import discover
 
-    show(summary(discover(data, **chosen)))
+    show(discovery_text(discover(data, **chosen)))
 
 
 @verb(DATA, argument("--out", "FOLDER", "where to write (default: newkinds-tune-NAME)"), TIME, *PLANNED)
@@ -117,10 +117,10 @@ def _assign(run: str, **chosen: Any) -> None:
     newkinds assign runs/photos --assigner sskmeans --whiten --out runs/whitened
     newkinds assign runs/photos --assigner own        back to the method's own
     """
-    from ..discovery.categories import summary
+    from ..discovery.summary import discovery_text
     from ..verbs.assign import assign
 
-    show(summary(assign(run, **chosen)))
+    show(discovery_text(assign(run, **chosen)))
 
 
 @verb(
@@ -137,13 +137,13 @@ def _refine(run: str, **chosen: Any) -> None:
     newkinds refine runs/photos                       learn from what was corrected
     newkinds refine runs/photos --time 1h --out runs/photos-2
     """
-    from ..discovery.categories import summary
+    from ..discovery.summary import discovery_text
     from ..discovery.taught import changes_text
     from ..runs.directory import RunDirectory
     from ..verbs.refine import RECORD, refine
 
     found = refine(run, **chosen)
-    show(f"{changes_text(RunDirectory(found.run).read_json(RECORD))}\n\n{summary(found)}")
+    show(f"{changes_text(RunDirectory(found.run).read_json(RECORD))}\n\n{discovery_text(found)}")
 
 
 @verb(

@@ -27,7 +27,9 @@ class Correction:
     status: str  # "": as the model found it; "moved", "accepted" or "junk" by a person
     category: str  # where it was seen
     category_id: int  # of the categories that are looked for: those with labels come first
-    piece: int  # the cluster in which the model had found it: people may since have merged or split these
+    # the cluster in which the model had found it: people may since have merged or split these; NOWHERE: in none of its
+    # class, although it has its label
+    piece: int
 
     @property
     def is_decided(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..errors import NewkindsError, Skipped, nearest
 from ..files import stamp_of
 from ..runs.directory import EDITS, RunDirectory
-from ..text import escaped, text_table, unescaped
+from ..text import escaped, unescaped
 from .editlog import EditLog, fingerprint, set_aside
 from .edits import JUNK, JUNK_NAME, Corrections, Edit, EditConflict, refuse_conflict, usable_name
 from .kinds import Category, Member, category_of
@@ -388,19 +388,3 @@ def next_name(name: str, taken: set[str]) -> str:
     while (made := f"{name}-{number}") in taken:
         number += 1
     return made
-
-
-def summary(discovery: Discovery) -> str:
-    """New categories with their sizes, and where to look."""
-    rows = [[c.name, f"{c.id}", str(c.size), f"{c.confidence:.2f}"] for c in discovery.new]
-    table = text_table(["new category", "id", "images", "confidence"], rows) if rows else "no new category has members"
-    strange = sum((member.unlike or 0) > 1 for member in discovery.members)
-    unlike = f"{strange} image{' is' if strange == 1 else 's are'} unlike every category (unlike > 1): see the report\n"
-    edits = len(discovery.corrections().in_force)
-    corrected = f"with {edits} correction{'' if edits == 1 else 's'} by hand (newkinds log {discovery.run})\n"
-    return (
-        f"{table}\n\n{len(discovery.members)} images assigned ({len(discovery.known)} known categories, "
-        f"{len(discovery.new)} new), {len(discovery.skipped)} skipped\n"
-        f"{unlike if strange else ''}{corrected if edits else ''}"
-        f"look at {discovery.run / 'report.html'}; tables in {discovery.run / 'assignments.csv'}"
-    )

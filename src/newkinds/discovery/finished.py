@@ -59,11 +59,12 @@ class LoadedRun:
     >>> model.predict(["holiday.jpg"])[0].category
     """
 
-    def __init__(self, run: Run, model: Model) -> None:
+    def __init__(self, run: Run, model: Model, names: Sequence[str] | None = None) -> None:
+        """`names` of all categories; else those that the run has."""
         self.run = run
         self.config = run.config()
         self.model = model
-        self.names = read_names(run, model.known, model.k)
+        self.names = list(names or read_names(run, model.known, model.categories))
 
     def predict(self, images: str | Path | Iterable[str | Path]) -> list[Prediction]:
         """A category for each readable image; files and folders may be mixed. Unreadable ones are warned of."""
@@ -147,8 +148,10 @@ class LoadedRun:
         from .report.build import write_card, write_page  # jinja2 is needed here only
 
         self._keep_features(embedded)
-        assignment = self.model.assign(embedded.features)
-        found = gather(self.run, table, embedded, assignment, self.names, len(self.model.known))
+        alone = self.model.assign(embedded.features)
+        labels = torch.from_numpy(table.targets)[embedded.rows]
+        assignment = self.model.keep_labels(alone, embedded.features, labels)
+        found = gather(self.run, table, embedded, assignment, self.names, len(self.model.known), alone)
         self._keep_embedding(embedded.features)
         self._describe(found, table)
         if correct is not None:
@@ -185,14 +188,21 @@ class LoadedRun:
 
 
 def gather(
-    run: Run, table: Table, embedded: Embedded, assignment: Assignment, names: Sequence[str], known: int
-) -> Discovery:
-    """Members and categories from an assignment of the embedded images; the first `known` categories are known."""
+    run: Run, table: Table, embedded: Embedded, assignment: Assignment, names: Sequence[str], known: int,
+    alone: Assignment,
+) -> Discovery:  # fmt: skip
+    """Members and categories from an assignment of the embedded images; the first `known` categories are known.
+
+    `alone`: what the model says without labels. Where that differs, it is kept beside the answer.
+    """
     category, confidence = assignment.category.tolist(), assignment.confidence.tolist()
     members = [
         Member(table.paths[row], table.labels[row], names[c], c >= known, round(p, 4), unlike, c)
         for row, c, p, unlike in zip(embedded.rows, category, confidence, unlike_of(assignment), strict=True)
     ]
+    for place in (alone.category != assignment.category).nonzero()[:, 0].tolist():
+        other, sure = int(alone.category[place]), round(float(alone.confidence[place]), 4)
+        members[place] = members[place]._replace(model_category_id=other, model_confidence=sure)
     inside: list[list[Member]] = [[] for _ in names]
     for member in members:
         inside[member.category_id].append(member)

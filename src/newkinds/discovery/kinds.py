@@ -22,7 +22,7 @@ class Category(NamedTuple):
 class Member(NamedTuple):
     """One image: what its label said, and the category the model (or a person) puts it in.
 
-    Labelled images are assigned too: if the two differ, one of them deserves a look.
+    A labelled image is in the category of its class. If the model would put it elsewhere, it deserves a look.
     """
 
     path: str
@@ -33,6 +33,8 @@ class Member(NamedTuple):
     unlike: float | None = None  # distance to its category; above 1, it is none of these. None: of an old run
     category_id: int = JUNK
     status: str = ""  # "": as the model found it; else "moved", "accepted" or "junk" by a person
+    model_category_id: int | None = None  # where the model would put a labelled image; None: where it is
+    model_confidence: float | None = None  # that it belongs there
 
 
 def category_of(number: int, name: str, is_new: bool, members: Sequence[Member]) -> Category:
@@ -58,3 +60,13 @@ def category_names(known: Sequence[str], k: int) -> list[str]:
         word = f"discovered-{word}"
     width = len(str(k - len(known)))
     return [*known, *(f"{word}-{i:0{width}d}" for i in range(1, k - len(known) + 1))]
+
+
+def with_more_names(names: Sequence[str], k: int) -> list[str]:
+    """The names of some categories, and default ones for the others up to k.
+
+    >>> with_more_names(["cat", "new-1", "owl"], 5)
+    ['cat', 'new-1', 'owl', 'new-2', 'new-3']
+    """
+    more = [name for name in category_names([], len(names) + k) if name not in names]
+    return [*names, *more[: k - len(names)]]

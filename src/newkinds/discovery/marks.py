@@ -34,17 +34,20 @@ def marks_of(
     """
     filled = [category for category in categories if category.size]
     spreads = np.array([width for width, category in zip(spread, categories, strict=True) if category.size])
-    given: dict[str, Counter[int]] = {category.name: Counter() for category in filled}
+    given: dict[int, Counter[int]] = {category.id: Counter() for category in filled}
     for member, label in zip(members, labels, strict=True):
-        if label is not None and member.category in given:  # what was thrown out is in none
-            given[member.category][label] += 1
+        # where the model alone puts it, unless a person has said where it belongs
+        of_model = None if member.status else member.model_category_id
+        place = member.category_id if of_model is None else of_model
+        if label is not None and place in given:  # what was thrown out is in none
+            given[place][label] += 1
     sizes, confidences = (np.array([getattr(c, what) for c in filled], float) for what in ("size", "confidence"))
     small = (sizes < FEWEST_IMAGES) | (sizes < SMALL_SHARE * np.median(sizes)) if filled else sizes
     unsure = unusually_high(-confidences)
     wide = unusually_high(spreads)
     marks: dict[str, list[Mark]] = {}
     for place, category in enumerate(filled):
-        found = {"mixed": wide[place] or disagree(given[category.name]), "small": small[place], "unsure": unsure[place]}
+        found = {"mixed": wide[place] or disagree(given[category.id]), "small": small[place], "unsure": unsure[place]}
         marks[category.name] = [mark for mark in MEANINGS if found[mark]]
     return marks
 

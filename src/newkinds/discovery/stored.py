@@ -8,7 +8,10 @@ from ..errors import NewkindsError, Skipped
 from ..runs.directory import RunDirectory
 from .kinds import Category, Member, category_names
 
-ASSIGNMENT_COLUMNS = ("path", "given_label", "category", "category_id", "is_new", "confidence", "unlike")
+ASSIGNMENT_COLUMNS = (
+    "path", "given_label", "category", "category_id", "is_new", "confidence", "unlike",
+    "model_category_id", "model_confidence",
+)  # fmt: skip
 SKIPPED_COLUMNS = ("path", "reason")
 
 
@@ -24,7 +27,10 @@ def write_tables(
 def member_row(m: Member) -> tuple[Any, ...]:
     """An image as `assignments.csv` has it."""
     new, sure = str(m.is_new).lower(), f"{m.confidence:.4f}"
-    return m.path, m.given_label or "", m.category, m.category_id, new, sure, unlike_text(m.unlike)
+    elsewhere = "" if m.model_category_id is None else m.model_category_id
+    sure_of_that = "" if m.model_confidence is None else f"{m.model_confidence:.4f}"
+    answer = (m.path, m.given_label or "", m.category, m.category_id, new, sure, unlike_text(m.unlike))
+    return *answer, elsewhere, sure_of_that
 
 
 def unlike_text(unlike: float | None) -> str:
@@ -69,13 +75,16 @@ class Rows:
             label, sure, unlike = (self.column.get(name) for name in ("given_label", "confidence", "unlike"))
             if label is None or sure is None:
                 raise KeyError("given_label" if label is None else "confidence")
+            other, other_sure = (self.column.get(name) for name in ("model_category_id", "model_confidence"))
             made = []
             for row, (path, number) in zip(self.rows, self.places(), strict=True):
                 category = self.categories[number]
                 far = float(row[unlike]) if unlike is not None and row[unlike] else None
-                made.append(
-                    Member(path, row[label] or None, category.name, category.is_new, float(row[sure]), far, number)
-                )
+                member = Member(path, row[label] or None, category.name, category.is_new, float(row[sure]), far, number)
+                if other is not None and other_sure is not None and row[other]:
+                    elsewhere = self.categories[int(row[other])].id
+                    member = member._replace(model_category_id=elsewhere, model_confidence=float(row[other_sure]))
+                made.append(member)
             return made
 
     @contextmanager
@@ -105,11 +114,14 @@ def read_categories(run: RunDirectory) -> list[dict[str, Any]]:
     return made
 
 
-def read_names(run: RunDirectory, known: Sequence[str], k: int) -> list[str]:
-    """Category names of a run: those in `categories.json` (people edit them), else the default ones."""
+def read_names(run: RunDirectory, known: Sequence[str], k: int, anew: bool = False) -> list[str]:
+    """Category names of a run: those in `categories.json` (people edit them), else the default ones.
+
+    `anew`: the model is going to find other categories, so that there may be more or fewer.
+    """
     if not run.path("categories.json").is_file():
         return category_names(known, k)
     names = [entry["name"] for entry in read_categories(run)]
-    if len(names) != k:
+    if len(names) != k and not anew:
         raise NewkindsError(f"{run.path('categories.json')} has {len(names)} categories, the model has {k}.")
     return names

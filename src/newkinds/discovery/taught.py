@@ -118,7 +118,7 @@ def changes(
         "ids": {str(old): new_id.get(state.now(old)) for old in every_id},  # in the run → here; null: gone
         "sizes": [
             {
-                "id": c.id, "was": old_id[c.id], "name": c.name, "is_new": c.is_new, "labels": labels[c.name],
+                "id": c.id, "was": old_id.get(c.id), "name": c.name, "is_new": c.is_new, "labels": labels[c.name],
                 "before": sizes[c.id], "after": c.size, "kept": kept[c.id],
             }
             for c in after.categories

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..assigners import ASSIGNERS, Assigner, Assignment
 from ..assigners.calibration import Calibration, HeldOutImages
+from ..assigners.naming import Naming
 from ..assigners.whitening import Whitening
 from ..data.batch import Batch
 from ..data.loader import seed_for
@@ -29,9 +30,9 @@ from .device import MixedPrecision
 from .distributed import draw_for_share, gather_batch
 from .teacher import Teacher
 
-CALIBRATION = "calibration."
+AFTER_TRAINING = ("naming.", "calibration.")  # found once, at the end
 ASSIGNED_AT_ONCE = 2**16  # images: each has a score for every category
-REPLACED = ("assigner.", "whitening.", CALIBRATION)  # found after training: what `newkinds assign` replaces
+REPLACED = ("assigner.", "whitening.", *AFTER_TRAINING)  # found after training: what `newkinds assign` replaces
 
 
 class Model(nn.Module):
@@ -46,9 +47,10 @@ class Model(nn.Module):
         self.teacher: Teacher | None = None  # in training, if the method wants one
         self.frozen = False  # nothing is trained: the method's head is not used
         self.begins_organized = False  # the organizer has the weights of another run, and needs no look at tokens first
+        self.naming = Naming()
         self.calibration = Calibration()
         self.known = known
-        self.k = k
+        self.k = k  # clusters that the assigner looks for
         self.precision = MixedPrecision("float32", torch.device("cpu"))  # of the encoder in training
 
     @property
@@ -87,9 +89,15 @@ class Model(nn.Module):
     def chosen_assigner(self) -> Assigner:
         return self.method.assigner() if self.assigner is None else self.assigner
 
+    @property
+    def categories(self) -> int:
+        """How many there are: `k`, and one more for every known class whose labelled images make no cluster."""
+        return self.naming.categories(self.k)
+
     @torch.no_grad()
     def find_categories(self, features: Tensor, labels: Tensor, seed: int) -> None:
-        """Fit whitening and assigner to the features (n, D) of all training images with labels (n,; -1: none)."""
+        """Fit whitening and assigner to the features (n, D) of all training images with labels (n,; -1: none), and let
+        the labelled ones say which clusters are the known classes."""
         features, labels = features.to(self.device), labels.to(self.device)
         with torch.random.fork_rng(devices=[]):
             if self.whitening is not None:
@@ -99,6 +107,14 @@ class Model(nn.Module):
                 torch.default_generator.manual_seed(seed_for("categories", seed))
                 self.chosen_assigner.fit(self.embedding(features), labels)
                 self.k = self.chosen_assigner.categories  # some find how many there are
+        self._name_clusters(features, labels)
+
+    def _name_clusters(self, features: Tensor, labels: Tensor) -> None:
+        labelled = labels >= 0
+        parts = features[labelled].split(ASSIGNED_AT_ONCE) if bool(labelled.any()) else ()
+        logits = (self.chosen_assigner(self.embedding(part)) for part in parts)
+        clusters = [Assignment.of_logits(scores).category for scores in logits]
+        self.naming.fit(torch.cat([labels[:0], *clusters]), labels[labelled], len(self.known), self.k)
 
     @torch.no_grad()
     def calibrate(
@@ -106,12 +122,18 @@ class Model(nn.Module):
     ) -> None:
         """After the categories were found: how sure their images are, see `Calibration.fit`."""
         rows = self.rows(features.to(self.device))
+        labels = labels.to(self.device)
         assigner = self.chosen_assigner
         embedding = rows if self.whitening is None else self.whitening(rows)
-        blocks = [Assignment.of_logits(assigner(block)).category for block in embedding.split(ASSIGNED_AT_ONCE)]
-        category = torch.cat(blocks)
+        parts = embedding.split(ASSIGNED_AT_ONCE)
+        category = torch.cat([Assignment.of_logits(self.naming(assigner(part))).category for part in parts])
+        # a known class that is no cluster has only its labelled images, and so its centre among them
+        alone = (labels >= 0) & ~torch.isin(labels, category)
+        category = torch.where(alone, labels, category)
         seed = seed_for("calibration", seed)
-        self.calibration.fit(rows, labels.to(self.device), category, assigner, self.whitening, seed, evidence)
+        self.calibration.fit(
+            rows, labels, category, assigner, self.whitening, seed, evidence, categories=self.categories
+        )
 
     def describe_found(self) -> dict[str, str]:
         """What was chosen when the categories were found, for the protocol; kept in the model's file."""
@@ -124,7 +146,7 @@ class Model(nn.Module):
 
     @torch.inference_mode()
     def assign(self, features: Tensor) -> Assignment:
-        """Categories for features (n, D), of training images and of images never seen."""
+        """Categories for features (n, D), of training images and of images never seen, by the model alone."""
         if not bool(features.isfinite().all()):  # NaN would get a category too
             raise NewkindsError("the model gives features that are NaN or infinite: its weights are damaged.")
         assigned = [self._assign(block.to(self.device)) for block in features.split(ASSIGNED_AT_ONCE)]
@@ -135,11 +157,24 @@ class Model(nn.Module):
             torch.cat(unlike) if unlike else None,
         )
 
-    def _assign(self, features: Tensor) -> Assignment:
+    @torch.inference_mode()
+    def keep_labels(self, found: Assignment, features: Tensor, labels: Tensor) -> Assignment:
+        """What was found, but that labelled images (labels (n,), -1: none) are in their class: labels are the user's
+        word. The confidence of an image that the model had put elsewhere is that it belongs to its class."""
+        labels = labels.to(found.category.device)
+        moved = (labels >= 0) & (labels != found.category)
+        if not bool(moved.any()):
+            return found
+        own = self._assign(features[moved.cpu()].to(self.device), labels[moved])
+        confidence = found.confidence.masked_scatter(moved, own.confidence.to(found.confidence))
+        return replace(found, category=torch.where(moved, labels, found.category), confidence=confidence)
+
+    def _assign(self, features: Tensor, category: Tensor | None = None) -> Assignment:
+        """By the largest logit, or how well the images fit a given `category` (n,)."""
         assigner = self.chosen_assigner
         rows = self.rows(features)
         embedding = rows if self.whitening is None else self.whitening(rows)
-        assignment = Assignment.of_logits(assigner(embedding), assigner.temperature)
+        assignment = Assignment.of_logits(self.naming(assigner(embedding)), assigner.temperature, category)
         return self.calibration(rows, assignment, self.whitening) if self.calibration.fitted else assignment
 
     def changing_state(self) -> dict[str, Tensor]:
@@ -149,7 +184,7 @@ class Model(nn.Module):
         return {
             name: value
             for name, value in self.state_dict().items()
-            if name not in frozen and not name.startswith(CALIBRATION)
+            if name not in frozen and not name.startswith(AFTER_TRAINING)
         }
 
     def as_safetensors(self) -> bytes:

@@ -55,7 +55,7 @@ def assign(
     whitening = {"embedding": {"whiten": "auto"}} if whiten else {}
     config = resolve(kept, {"assigner": {"name": assigner}}, whitening, *layers)
     model = load_model(config, source.verified("model.safetensors"), choose_device(device), find_anew=True)
-    names = read_names(source, model.known, model.k)
+    names = read_names(source, model.known, model.k, anew=True)
     table = readable(load_table(config.data), contents=True, earlier=earlier_images(source))
     require_same_images(source, table)
     features = read_features(source) if source.path("features.safetensors").is_file() else torch.empty(0)
@@ -63,7 +63,7 @@ def assign(
         embedded = Embedded(features, list(range(len(table))), [])
     else:
         say("the features of the run are missing or not of all images: these are embedded once more")
-        embedded = LoadedRun(source, model).embed(table)
+        embedded = LoadedRun(source, model, names).embed(table)
     seed = config.train.seed if seed is None else seed
     if not config.train.epochs and config.organizer["name"] == "none":  # nothing else in it was random
         config = replace(config, train=replace(config.train, seed=seed))
@@ -87,8 +87,7 @@ def assign(
         target.write("model.safetensors", model.as_safetensors())
         target.write("config.yaml", config.as_yaml())
         replace(target.protocol(), outside=config.outside_parts()).write(target)
-        loaded = LoadedRun(target, model)
-        loaded.names = category_names(names[: len(model.known)], model.k)
+        loaded = LoadedRun(target, model, category_names(names[: len(model.known)], model.categories))
         if names != loaded.names:
             warn("the new categories differ from before: names that you gave them are not kept.")
         return loaded.show(table, embedded, page)

@@ -56,10 +56,11 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
 
     Attributes
     ----------
-    labels_ : (n,) the category of each row of X, a place in `categories_`; also of labelled rows, so that labels
-        that seem wrong can be seen.
+    labels_ : (n,) the category of each row of X, a place in `categories_`; a labelled row is in its class.
+    doubts_ : the labelled rows that would be elsewhere without their label, where `predict` puts them.
     categories_ : (n_categories_,) the labels of the known classes, then "new-1", "new-2" …
-    n_categories_, n_known_ : how many there are, and how many of them are known.
+    n_categories_, n_known_ : how many there are, and how many of them are known. A known class whose labelled rows lie
+        among others has only these, and is one more than `n_categories`.
     confidence_ : (n,) how probable it is that each is right.
     unlike_ : (n,) distance of each row to its category; above 1 it is like none of them.
     way_, why_ : how categories were found, and the evidence for that; `candidates_` is all that was compared.
@@ -108,20 +109,23 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         judged = [judge_frozen(candidate, rows, splits) for candidate in ways]
         chosen, self.why_ = choose_frozen(judged)
         self.way_, self.candidates_ = str(Way.of(chosen.settings)), [candidate.record() for candidate in judged]
-        names = category_names([str(name) for name in classes.tolist()], k)
-        self.model_ = _model(Way.of(chosen.settings), features.shape[1], names[: len(classes)], k)
+        known = [str(name) for name in classes.tolist()]
+        self.model_ = _model(Way.of(chosen.settings), features.shape[1], known, k)
         self.model_.find_categories(features, torch.from_numpy(targets), seed)
         self.model_.calibrate(features, torch.from_numpy(targets), seed)
-        assignment = self.model_.assign(features)
+        alone = self.model_.assign(features)
+        self.doubts_ = np.flatnonzero((targets != UNLABELLED) & (alone.category.numpy() != targets))
+        assignment = self.model_.keep_labels(alone, features, torch.from_numpy(targets))
         assert assignment.unlike is not None  # it was calibrated
         self.confidence_, self.unlike_ = assignment.confidence.numpy(), assignment.unlike.numpy()
-        self.n_categories_, self.n_known_ = self.model_.k, len(classes)
+        self.n_categories_, self.n_known_ = self.model_.categories, len(classes)
         # new categories are numbered by their size, so that empty ones are the last
-        sizes = assignment.category.bincount(minlength=self.model_.k).numpy()[len(classes) :]
+        sizes = assignment.category.bincount(minlength=self.n_categories_).numpy()[len(classes) :]
         largest_first = len(classes) + np.argsort(-sizes, kind="stable")
         self._order = np.concatenate([np.arange(len(classes)), largest_first])  # (K,) those of the model
         self.labels_ = np.argsort(self._order)[assignment.category.numpy()]
-        self.categories_ = np.array([*classes.tolist(), *names[len(classes) :]], dtype=object)
+        new = category_names(known, self.n_categories_)[len(classes) :]
+        self.categories_ = np.array([*classes.tolist(), *new], dtype=object)
         self._n_features_out = features.shape[1]
         return self
 
@@ -139,7 +143,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         as it is for a row that is like none of the categories."""
         model, features = self._fitted_model(), self._features(X)
         with torch.no_grad():
-            logits = model.chosen_assigner(model.embedding(features))
+            logits = model.naming(model.chosen_assigner(model.embedding(features)))
         return probabilities(logits, model.assign(features).confidence).numpy()[:, self._order]
 
     def transform(self, X: Any) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..assigners.continued import ContinuedKMeans, Pieces
 from ..assigners.whitening import apply_whitening, whitening_of
-from ..data.corrected import Correction
+from ..data.corrected import NOWHERE, Correction
 from ..data.loader import seed_for
 from ..errors import NewkindsError
 
@@ -51,11 +51,13 @@ class Taught:
         """The clusters to go on from: what the model had found as one cluster and people see as one category.
 
         So a category that was merged has several, and a cluster that was split is several. An image that was moved, or
-        whose label is another one, is in none of them; neither are `hidden` ones. A class in which nothing was found
-        is a piece of its labelled images.
+        that the model would put elsewhere than its label says, is in none of them; neither are `hidden` ones. A class
+        in which nothing was found is a piece of its labelled images.
         """
         keys: list[tuple[int, int] | None] = [
-            (c.category_id, c.piece) if c.status != "moved" and label in (-1, c.category_id) else None
+            (c.category_id, c.piece)
+            if c.status != "moved" and c.piece != NOWHERE and label in (-1, c.category_id)
+            else None
             for c, label in zip(self.said, self.labels.tolist(), strict=True)
         ]
         for row in [] if hidden is None else hidden.tolist():

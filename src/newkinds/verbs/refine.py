@@ -16,10 +16,11 @@ from ..assigners.continued import ContinuedKMeans
 from ..assigners.prototypes import PrototypeClassifier
 from ..console import say
 from ..data import load_table
-from ..data.corrected import CORRECTIONS, category_names, corrections_text, read_corrections
+from ..data.corrected import CORRECTIONS, NOWHERE, category_names, corrections_text, read_corrections
 from ..data.table import Table, readable
 from ..discovery.categories import Discovery
 from ..discovery.finished import LoadedRun, load, read_features
+from ..discovery.kinds import with_more_names
 from ..discovery.taught import changes, corrections_of, keep_decisions, require_corrections
 from ..errors import NewkindsError
 from ..files import make_folder, remove_leftovers
@@ -96,10 +97,14 @@ class Refinement:
     def _pieces(self, loaded: LoadedRun) -> list[int]:
         """The cluster of each image: its category, or the one of several that a refined run has for that."""
         assigner = self.old.chosen_assigner
-        if not isinstance(assigner, ContinuedKMeans):
-            return [member.category_id for member in self.before.found_members]
-        rows = torch.from_numpy(loaded.embedding(self.features))
-        return (rows @ assigner.centres.cpu().T).argmax(dim=1).tolist()
+        if isinstance(assigner, ContinuedKMeans):
+            rows = torch.from_numpy(loaded.embedding(self.features))
+            pieces = (rows @ assigner.centres.cpu().T).argmax(dim=1).tolist()
+        else:
+            pieces = [member.category_id for member in self.before.found_members]
+        # a labelled image that the model would put elsewhere lies in no cluster of its class
+        found = zip(pieces, self.before.found_members, strict=True)
+        return [piece if member.model_category_id is None else NOWHERE for piece, member in found]
 
     def target(self, out: Path | None) -> Run:
         """Where to write: a folder that is free, or that holds these corrections already."""
@@ -238,9 +243,10 @@ class Refinement:
         own, labels = model.method.assigner(), torch.from_numpy(taught.labels).to(self.device)
         if isinstance(own, PrototypeClassifier) and own.categories == model.k:
             with torch.no_grad():
-                rows, category = model.method.embedding(features.to(self.device)), model.assign(features).category
-                category = torch.where(labels >= 0, labels, category)
-                own.prototypes.copy_(torch.zeros_like(own.prototypes).index_add_(0, category, rows.to(own.prototypes)))
+                rows = model.method.embedding(features.to(self.device))
+                cluster = model.chosen_assigner(model.embedding(features.to(self.device))).argmax(dim=1)
+                cluster = torch.where(labels >= 0, labels, cluster)
+                own.prototypes.copy_(torch.zeros_like(own.prototypes).index_add_(0, cluster, rows.to(own.prototypes)))
         return model
 
     def _whitenings(self) -> list[float | str]:
@@ -277,8 +283,7 @@ class Refinement:
         target.write("features.safetensors", save({"features": features}))
         target.write_json("calibration.json", model.calibration.record)
         target.write("model.safetensors", model.as_safetensors())
-        loaded = LoadedRun(target, model)
-        loaded.names = self.names
+        loaded = LoadedRun(target, model, with_more_names(self.names, model.categories))
         embedded = Embedded(features, list(range(len(table))), [])
         return loaded.show(table, embedded, correct=partial(keep_decisions, said=taught.said))
 

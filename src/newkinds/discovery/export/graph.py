@@ -40,7 +40,7 @@ class Classifier(nn.Module):
 
     def __init__(self, model: Model, lens: Lens) -> None:
         super().__init__()
-        self.model, self.edited = model, Edited(lens, model.k)
+        self.model, self.edited = model, Edited(lens, model.categories)
         preprocessing = model.encoder.backbone.preprocessing
         for name, values in (("mean", preprocessing.mean), ("std", preprocessing.std)):
             self.register_buffer(name, torch.tensor(values).view(3, 1, 1))
@@ -51,12 +51,12 @@ class Classifier(nn.Module):
         model, assigner = self.model, self.model.chosen_assigner
         rows = model.rows(model.encoder((images - self.mean) / self.std).feature)
         embedding = rows if model.whitening is None else model.whitening(rows)
-        logits = assigner.logits(embedding)  # (n, K)
+        logits = model.naming(assigner.logits(embedding))  # (n, K)
         shares = (logits / assigner.temperature).softmax(dim=1)
         found = Assignment(logits.argmax(dim=1), shares.amax(dim=1), torch.full_like(shares[:, 0], torch.nan))
         if model.calibration.fitted:
             found = model.calibration(rows, found, model.whitening)
-        category = self.edited(F.one_hot(found.category, model.k).to(shares), embedding).argmax(dim=1)
+        category = self.edited(F.one_hot(found.category, model.categories).to(shares), embedding).argmax(dim=1)
         unlike = found.unlike
         assert unlike is not None
         return Answer(category, found.confidence, unlike, self.edited(shares, embedding), embedding)

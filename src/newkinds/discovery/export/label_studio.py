@@ -65,7 +65,7 @@ class _Answers:
 
     def __init__(self, discovery: Discovery) -> None:
         self._state = discovery.corrections()
-        self._found = {member.path: member.category_id for member in discovery.found_members}
+        self._found = {member.path: member for member in discovery.found_members}
         known = [category.name for category in discovery.found_categories if not category.is_new]
         labels = RunDirectory(discovery.run).about_model().get("known") or known  # whatever categories are called now
         self._category = {label: number for number, label in enumerate(labels)}
@@ -76,9 +76,12 @@ class _Answers:
             return member.category_id
         labelled = self._category.get(member.given_label or "", JUNK)
         # a category may have been split: an image that fits its label is in one of the parts
-        return member.category_id if labelled == self._found[member.path] else self._state.now(labelled)
+        found = self._found[member.path].category_id
+        return member.category_id if labelled == found else self._state.now(labelled)
 
     def of_model(self, member: Member) -> int:
         """What it found, as that is called now."""
-        moved = member.status in ("moved", "junk")
-        return self._state.now(self._found[member.path]) if moved else member.category_id
+        found = self._found[member.path]
+        if found.model_category_id is not None:
+            return self._state.now(found.model_category_id)
+        return self._state.now(found.category_id) if member.status in ("moved", "junk") else member.category_id

@@ -45,6 +45,8 @@ class Shown:
     unlike: float | None = None  # distance to its category; above 1 it is like none of them
     tile: Tile | None = None  # its picture; none if the file has vanished
     status: str = ""  # "moved", "accepted" or "junk" by a person
+    model_says: str | None = None  # the category where the model would put a labelled image, if that is another one
+    model_confidence: float | None = None  # that it belongs there
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class CategoryRow:
     dots: Dots | None = None  # on the map
     id: int | None = None  # which stays, whatever it is called
     history: str = ""  # what people made of it
+    labels: str = ""  # what is to be said about labelled images in it, or of its class
 
     @property
     def shown(self) -> int:
@@ -129,7 +132,7 @@ class Page:
     dot_width: float = 6.0  # on the map
     meanings: Mapping[Mark, str] = field(default_factory=dict)
     pairs: list[MaybeOne] = field(default_factory=list)
-    doubts: list[Shown] = field(default_factory=list)  # labelled images that were put elsewhere
+    doubts: list[Shown] = field(default_factory=list)  # labelled images that the model would put elsewhere
     outliers: list[Shown] = field(default_factory=list)  # images that are like no category, the strangest first
     findings: list[tuple[Finding, Shown | None]] = field(default_factory=list)  # of the data check, with the image
     by_hand: ByHand | None = None  # what people corrected

@@ -20,6 +20,7 @@ from ...runs.records import Findings, PlanRecord, Reliability
 from ..card import run_card
 from ..categories import Discovery
 from ..described import Described, read_described
+from ..doubts import doubts_of, label_notes
 from ..edits import JUNK
 from ..figures.field_maps import field_overlays
 from ..kinds import Member
@@ -58,17 +59,18 @@ def page_of(run: RunDirectory, images: str | Path | None = None) -> Page:
     findings = Findings.read(run)
     wanted = {finding.path for finding in findings[:MOST_WANTED]}
     labels = present_labels(discovery, described.known)
-    pictures = Pictures(members, position, len(categories), labels, table, wanted)
+    doubts = {path: discovery.category(number).name for path, number in doubts_of(discovery).items()}
+    pictures = Pictures(members, position, len(categories), labels, table, wanted, doubts)
     names = [category.name for category in categories]
     marks = marks_of(categories, members, labels, relations.spread)
     truths = _majority_truths(members, _truth_of(run, images))
-    stories = histories(discovery)
+    stories, notes = histories(discovery), label_notes(discovery)
     dots_of, dot_width = dots(relations.places, position[kept], relations.centres, names)
     rows = [
         CategoryRow(
             c.name, c.is_new, c.size, c.confidence, *pictures.of_category(place), truths.get(c.name),
             marks[c.name], [names[other] for other in relations.nearest(place)], dots_of[place],
-            c.id, stories.get(c.id, ""),
+            c.id, stories.get(c.id, ""), notes.get(c.id, ""),
         )
         for place, c in sorted(enumerate(categories), key=lambda entry: (not entry[1].is_new, -entry[1].size))
         if c.size

@@ -1,6 +1,6 @@
 """Which images of a discovery the page shows, and their pictures."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +23,11 @@ class Pictures:
 
     def __init__(
         self, members: Sequence[Member], position: NDArray[np.int64], k: int, labels: Sequence[int | None],
-        table: Table, wanted: set[str],
+        table: Table, wanted: set[str], doubts: Mapping[str, str],
     ) -> None:  # fmt: skip
         """`position` (n,) of each member's category among k, or -1 for junk; `labels`: the category that its label
-        stands for; `table` has the members' images; `wanted`: paths that are shown whatever the sample."""
+        stands for; `table` has the members' images; `wanted`: paths that are shown whatever the sample; `doubts`:
+        labelled images that the model would put elsewhere, and the name of that category."""
         self.members = members
         self.agrees = [
             member.given_label is None or label == member.category_id
@@ -34,9 +35,9 @@ class Pictures:
         ]
         confidence = np.array([member.confidence for member in members])
         decided = np.array([member.status != "" for member in members], dtype=bool)
-        # what a person decided is no longer in doubt
-        doubtful = [place for place, fits in enumerate(self.agrees) if not fits and not decided[place]]
-        self.doubtful = sorted(doubtful, key=lambda place: -confidence[place])
+        self.model_says = doubts
+        doubtful = [place for place, member in enumerate(members) if member.path in doubts]
+        self.doubtful = sorted(doubtful, key=lambda place: -(members[place].model_confidence or 0.0))
         unlike = np.where(decided, 0.0, [member.unlike or 0.0 for member in members])
         self.strange = [place for place in np.argsort(-unlike, kind="stable").tolist() if unlike[place] > 1]
         self.junk = np.flatnonzero(position == JUNK).tolist()
@@ -67,7 +68,11 @@ class Pictures:
 
     def shown(self, place: int) -> Shown:
         m, tile = self.members[place], self.tile_of.get(place)
-        return Shown(m.path, m.category, m.confidence, m.given_label, self.agrees[place], m.unlike, tile, m.status)
+        says = self.model_says.get(m.path)
+        return Shown(
+            m.path, m.category, m.confidence, m.given_label, self.agrees[place], m.unlike, tile, m.status,
+            says, m.model_confidence if says else None,
+        )  # fmt: skip
 
     def at(self, path: str) -> Shown | None:
         return self.shown(self.place_of[path]) if path in self.place_of else None

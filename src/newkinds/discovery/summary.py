@@ -1,0 +1,30 @@
+"""What was found, in a few lines for the terminal."""
+
+from ..text import text_table
+from .categories import Discovery
+from .doubts import doubts_of, label_notes
+
+MOST_NOTES = 5  # on names of categories
+
+
+def discovery_text(discovery: Discovery) -> str:
+    """New categories with their sizes, and where to look."""
+    rows = [[c.name, f"{c.id}", str(c.size), f"{c.confidence:.2f}"] for c in discovery.new]
+    table = text_table(["new category", "id", "images", "confidence"], rows) if rows else "no new category has members"
+    strange = sum((member.unlike or 0) > 1 for member in discovery.members)
+    unlike = f"{strange} image{' is' if strange == 1 else 's are'} unlike every category (unlike > 1): see the report\n"
+    doubtful, notes = len(doubts_of(discovery)), label_notes(discovery)
+    were = "labelled image stays in its class" if doubtful == 1 else "labelled images stay in their class"
+    doubts = f"{doubtful} {were} although the model would say another: see Labels to check in the report\n"
+    names = {category.id: category.name for category in discovery.categories}
+    about_names = "".join(f"{names[number]}: {note}\n" for number, note in list(notes.items())[:MOST_NOTES])
+    if len(notes) > MOST_NOTES:
+        about_names += f"and {len(notes) - MOST_NOTES} more such notes in the report\n"
+    edits = len(discovery.corrections().in_force)
+    corrected = f"with {edits} correction{'' if edits == 1 else 's'} by hand (newkinds log {discovery.run})\n"
+    return (
+        f"{table}\n\n{len(discovery.members)} images assigned ({len(discovery.known)} known categories, "
+        f"{len(discovery.new)} new), {len(discovery.skipped)} skipped\n"
+        f"{about_names}{doubts if doubtful else ''}{unlike if strange else ''}{corrected if edits else ''}"
+        f"look at {discovery.run / 'report.html'}; tables in {discovery.run / 'assignments.csv'}"
+    )
