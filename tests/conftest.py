@@ -135,7 +135,7 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def table_run(whole_run: Path, tmp_path: Path) -> Path:
     """A copy of what edits need, without a model and without edits."""
-    ignored = shutil.ignore_patterns("model.safetensors", "train_state.pt", "edits.jsonl", "*.png", "report.html")
+    ignored = shutil.ignore_patterns("model.safetensors", "train_state.pt", "edits.*", "*.png", "report.html")
     return Path(shutil.copytree(whole_run, tmp_path / "tables", ignore=ignored))
 
 

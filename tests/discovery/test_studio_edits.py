@@ -147,11 +147,11 @@ def test_a_damaged_log_is_a_sentence_and_nothing_is_lost(window: Window, run: Pa
     assert window.look()["categories"][0]["name"] == "kept"
     window.edit(edit="rename", category=1, name="also kept")
     assert [c.name for c in Discovery.read(run).categories][:2] == ["kept", "also kept"]
-    newer = '{"edits":99,"n":0,"of":"x"}'
+    newer = '{"after":"","edits":99,"n":0,"of":"x"}'
     check = hashlib.sha256(newer.encode()).hexdigest()[:8]
     (run / "edits.jsonl").write_text(f'{newer[:-1]},"check":"{check}"}}\n')
-    assert "newer version" in window.ask("/api/state", status=400)["error"]
-    assert "newer version" in window.edit(400, edit="undo")["error"]
+    assert "another version" in window.ask("/api/state", status=400)["error"]
+    assert "another version" in window.edit(400, edit="undo")["error"]
 
 
 def test_a_run_without_an_embedding_says_so_where_it_is_needed(run: Path) -> None:

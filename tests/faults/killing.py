@@ -27,7 +27,7 @@ OF_THE_MOMENT = {
     "metrics.jsonl": {"seconds"},
     "plan.json": {"seconds", "spent_seconds", "step_seconds", "stages"},
     "refined.json": {"seconds"},
-    "edits.jsonl": {"at", "id", "check"},
+    "edits.jsonl": {"at", "after", "check"},
 }
 
 

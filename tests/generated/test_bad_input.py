@@ -32,7 +32,7 @@ from newkinds.data.images import BadImage, open_image
 from newkinds.data.table import readable
 from newkinds.data.vectors import open_vectors, read_labels
 from newkinds.discovery.categories import Discovery
-from newkinds.discovery.editlog import _canonical, _check, fingerprint
+from newkinds.discovery.editlog import VERSION, _canonical, _check, fingerprint
 from newkinds.discovery.edits import JUNK
 from newkinds.discovery.export.names import Names
 from newkinds.encoders.weights import read_tensors
@@ -237,11 +237,12 @@ fields = st.fixed_dictionaries({"edit": st.sampled_from(KINDS) | scalar}, option
 def test_edits(edits: list[dict[str, Any]], calm: Any, tables: Path) -> None:
     found = Discovery.read(tables)
     paths = [(member.path, member.category_id) for member in found.found_members]
-    header = {"n": 0, "edits": 1, "of": fingerprint(paths), "at": ""}
-    lines = []
+    header = {"n": 0, "edits": VERSION, "of": fingerprint(paths), "at": ""}
+    lines, check = [], ""
     for number_, entry in enumerate([header, *edits]):
-        line = _canonical({**entry, "n": number_})
-        lines.append(f'{line[:-1]},"check":"{_check(line)}"}}')
+        line = _canonical({**entry, "n": number_, "after": check})
+        check = _check(line)
+        lines.append(f'{line[:-1]},"check":"{check}"}}')
     (tables / "edits.jsonl").write_text("\n" + "\n".join(lines))
     try:
         with calm():
@@ -263,6 +264,7 @@ def test_names(name: str, other: str, image: str, calm: Any, tables: Path, tmp_p
             found.path_of(image)
     finally:
         (tables / "edits.jsonl").unlink(missing_ok=True)
+        (tables / "edits.count").unlink(missing_ok=True)
     with calm():
         folder = Names()
         made = [folder.make(wanted) for wanted in (name, other, name.upper(), "..", name)]

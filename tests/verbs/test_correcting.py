@@ -154,7 +154,7 @@ def test_the_verbs_need_neither_torch_nor_numpy(run: Path) -> None:
         " ['move', run, 'cat-1.jpg', '--to', 'x'], ['junk', run, 'cat-2.jpg'], ['accept', run, 'x'],"
         " ['undo', run], ['redo', run], ['log', run], ['name', run]):\n"
         "    assert main(words) == 0, words\n"
-        "slow = {'torch', 'numpy', 'rich', 'yaml', 'PIL', 'filelock'} & set(sys.modules)\n"
+        "slow = {'torch', 'numpy', 'rich', 'yaml', 'PIL'} & set(sys.modules)\n"
         "assert not slow, slow\n"
         "assert main(['split', run, 'new-2']) == 0\n"
         "assert not {'torch', 'sklearn'} & set(sys.modules)\n"

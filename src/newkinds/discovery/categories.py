@@ -10,7 +10,7 @@ from ..errors import NewkindsError, Skipped, nearest
 from ..files import stamp_of
 from ..runs.directory import EDITS, RunDirectory
 from ..text import escaped, unescaped
-from .editlog import EditLog, fingerprint, set_aside
+from .editlog import EditLog, fingerprint
 from .edits import JUNK, JUNK_NAME, Corrections, Edit, EditConflict, refuse_conflict, usable_name
 from .kinds import Category, Member, category_of
 from .stored import Rows, read_categories, read_skipped, write_tables
@@ -123,11 +123,11 @@ class Discovery:
 
     def set_edits_aside(self) -> Path | None:
         """Rename the log, whatever it belongs to, so that editing begins anew; where to, or None if there is none."""
-        return set_aside(self._log.file)
+        return self._log.set_aside()
 
     def set_other_edits_aside(self) -> Path | None:
         """Rename a log of other categories than these; where to, or None if there is none."""
-        return None if self._log.is_own() else set_aside(self._log.file)
+        return self._log.set_other_aside()
 
     def category(self, which: str | int) -> Category:
         """A category by its name or id."""

@@ -1,23 +1,25 @@
 """The log of edits as a file: `edits.jsonl` in the run directory, which only grows.
 
-A line is one edit, with its number and a checksum. Nothing is ever rewritten: undoing is an edit as well. Several
-processes may write without a lock: whoever appends edit number n first has made it, and a later line with the same
-number never happened; its writer looks again and retries. Half a line, left by a crash, never happened either.
+A line is one edit, with its number, a checksum of its own and that of the line before. Nothing is ever rewritten:
+undoing is an edit as well. So a changed, missing, doubled or foreign line shows: the next one does not follow it.
+Whoever adds a line holds a lock, also between hosts if the drive has locks. Half a line, left by a crash, never
+happened: the next one follows the line before it.
 
-Whole lines that are gone from its end cannot be seen in the log itself. So `edits.count`, beside it, says how many
-edits were safely on the disk. It is overwritten in place after each edit, without a sync and without a lock: a power
-cut, a faster process or a full disk can only leave it behind the log or make it unreadable, and then it says nothing.
+What is gone from the end of the log cannot be seen in the log itself. So `edits.count`, beside it, says how many edits
+were safely on the disk. It is overwritten in place after each edit, without a sync: a power cut or a full disk can
+only leave it behind the log or make it unreadable, and then it says nothing.
 """
 
 import errno
 import hashlib
 import json
 import os
+import re
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,8 @@ from ..errors import NewkindsError
 from ..files import sync_folder
 from .edits import Edit
 
-VERSION = 1
+VERSION = 2
+PATIENCE = 30  # seconds that one waits for others to write
 
 
 class EditLog:
@@ -37,16 +40,28 @@ class EditLog:
     """
 
     def __init__(self, file: Path, of: str) -> None:
-        self.file, self.of = file, of
+        self.usual_file, self.of = file, of
         self.count_file = file.with_suffix(".count")
+        self.lock_file = file.with_name(f".{file.stem}.lock")
         self._turn = threading.RLock()  # threads may share one
         self._forget()
 
     def _forget(self) -> None:
         self._known: list[dict[str, Any]] = []  # header and edits that were read already
+        self._last_check = ""  # of the last of these
         self._inode, self._offset, self._line = -1, 0, 1  # of what, and up to where
         self._ending = b""  # what came last: a copy may have been put in its place
         self._warned = False
+
+    @property
+    def file(self) -> Path:
+        """Where the log is: the usual file, or where it was put when another assignment began to take the place of
+        this one. If that was interrupted, this one still counts."""
+        aside = self._aside(self.of)
+        return aside if aside.is_file() else self.usual_file
+
+    def _aside(self, of: str) -> Path:
+        return self.usual_file.with_name(f"{self.usual_file.stem}-of-{of}{self.usual_file.suffix}")
 
     def edits(self) -> list[dict[str, Any]]:
         """All edits, the first one first. Those of another assignment are not these."""
@@ -66,26 +81,86 @@ class EditLog:
             )
 
     def append(self, make: Callable[[list[dict[str, Any]]], Edit]) -> dict[str, Any]:
-        """Add the edit that `make` gives for all edits so far; if another process was faster, it is asked again."""
-        with self._turn:
+        """Add the edit that `make` gives for all edits so far."""
+        with self._turn, self._locked():
             self.require_own()
-            while True:
-                entries = self._entries()
-                if not entries:
-                    if self._noted():  # of a log that somebody has taken away
-                        self._note(0, sync=True)
-                    self._write({"n": 0, "edits": VERSION, "of": self.of})
-                    continue
-                made = {"n": len(entries), "at": _now(), **make(entries[1:]), "id": os.urandom(4).hex()}
-                self._write(made)
-                entries = self._entries()
-                if len(entries) > made["n"] and entries[made["n"]].get("id") == made["id"]:
-                    self._note(made["n"])
-                    return entries[made["n"]]
+            if not self._entries():
+                self._write({"n": 0, "edits": VERSION, "of": self.of})
+            entries = self._entries()
+            made = {"n": len(entries), "at": _now(), **make(entries[1:])}
+            self._write(made)
+            entries = self._entries()
+            if len(entries) != made["n"] + 1:
+                raise NewkindsError(
+                    f"{self.file}: the edit was not kept by the drive. Earlier ones are safe; try again."
+                )
+            self._note(made["n"])
+            return entries[-1]
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process at a time adds to the log; a killed one leaves no lock."""
+        from filelock import FileLock, Timeout  # slow to import, and a reader needs no lock
+
+        try:
+            held = FileLock(self.lock_file).acquire(timeout=PATIENCE)
+        except Timeout:
+            raise NewkindsError(
+                f"another program has been adding to {self.file} for {PATIENCE} seconds: the edit was not made. End "
+                "that program, or try again."
+            ) from None
+        except NotImplementedError:
+            raise NewkindsError(
+                f"the drive of {self.file} has no locks, so that two programs could overwrite each other's edits: copy "
+                "the run to another drive and correct it there."
+            ) from None
+        except OSError as error:
+            raise NewkindsError(
+                f"cannot write {self.file}: {error.strerror or error}. The edit was not made; earlier ones are safe."
+            ) from None
+        with held:
+            yield
+
+    def set_aside(self) -> Path | None:
+        """Rename the log, so that editing begins anew; where to, or None if there is none."""
+        with self._turn:
+            moved = self._set_other_aside()
+            for file in (self._aside(self.of), self.usual_file):
+                if file.is_file():
+                    moved = self._rename(file, file)
+            if self._noted():
+                self._note(0, sync=True)
+            self._forget()
+            return moved
+
+    def set_other_aside(self) -> Path | None:
+        """Rename a log of another assignment, which finds it there again; where to, or None if there is none."""
+        with self._turn:
+            moved = self._set_other_aside()
+            own = self._aside(self.of)
+            if own.is_file() and not self.usual_file.exists():  # set aside itself, when it had another one's place
+                own.rename(self.usual_file)
+                sync_folder(own.parent)
+            self._forget()
+            return moved
+
+    def _set_other_aside(self) -> Path | None:
+        of = _assignment_of(self.usual_file)
+        return self._rename(self.usual_file, self._aside(of)) if of not in (None, self.of) else None
+
+    def _rename(self, file: Path, wanted: Path) -> Path:
+        """Rename a log to a name that is free; nothing is ever lost."""
+        number, aside = 1, wanted
+        while aside.exists():
+            aside = wanted.with_name(f"{wanted.stem}-{number}{wanted.suffix}")
+            number += 1
+        file.rename(aside)
+        sync_folder(file.parent)
+        return aside
 
     def _write(self, entry: Edit) -> None:
         """One write of one line, at the end; the line break comes first, so that half a line spoils no other."""
-        line = _canonical(entry)
+        line = _canonical({**entry, "after": self._last_check})
         whole = f'\n{line[:-1]},"check":"{_check(line)}"}}'.encode()
         outcome = "The edit was not made"
         try:
@@ -135,18 +210,14 @@ class EditLog:
                 if not whole:
                     time.sleep(0.02)  # another process may be in the middle of writing the last line
                     whole = self._read_on()
-                own = not self._known or self._known[0]["of"] == self.of
-                if own and (there := max(len(self._known) - 1, 0)) < noted:
-                    self._warn(
-                        f"{self.file} ends after edit {there}, but {noted} were made: the last {noted - there} are "
-                        "missing. Restore it from a copy; the next edit takes their place."
-                    )
-                elif not whole:
+                self._require_noted(noted)
+                if not whole:
                     self._warn(
                         f"{self.file} line {self._line} is not whole: that edit was interrupted and does not count."
                     )
             except FileNotFoundError:
                 self._forget()
+                self._require_noted(noted)
             except OSError as error:
                 raise NewkindsError(f"cannot read {self.file}: {error.strerror or error}.") from None
             if self._known and self._known[0]["of"] != self.of and not of_any:
@@ -189,19 +260,44 @@ class EditLog:
         entry = _entry(line)
         if entry is None:
             return False
-        if entry["n"] > len(self._known):
+        self._require_next(entry)
+        if not self._known and (entry.get("edits") != VERSION or not isinstance(entry.get("of"), str)):
             raise NewkindsError(
-                f"{self.file} is damaged before line {self._line}: edit {len(self._known)} is missing. Restore it from "
-                "a copy, or delete its lines from there on to lose only the edits in them."
+                f"{self.file} was written by another version of newkinds (format {entry.get('edits')}; this one reads "
+                f"{VERSION}): use that version, or rename the log to set it aside."
             )
-        if entry["n"] == len(self._known):
-            if not self._known and not self._readable(entry):
-                raise NewkindsError(
-                    f"{self.file} was written by a newer version of newkinds (format {entry.get('edits')}; this one "
-                    f"reads {VERSION}): update newkinds."
-                )
-            self._known.append(entry)
+        self._last_check = entry.pop("check")
+        entry.pop("after")
+        self._known.append(entry)
         return True
+
+    def _require_next(self, entry: Edit) -> None:
+        """Refuse a line that does not follow the one before it."""
+        number, here = entry["n"], len(self._known)
+        if number == here and entry.get("after") == self._last_check:
+            return
+        if number > here:
+            why = f"edit {here} is missing or damaged"
+        elif number < here:
+            why = f"edit {number} is there already: perhaps two logs were joined by hand"
+        else:
+            why = f"edit {number} does not follow edit {here - 1}, which was changed or is of another log"
+        raise NewkindsError(
+            f"{self.file} is damaged before line {self._line}: {why}. Restore it from a "
+            "copy, or delete its lines from there on to lose only the edits in them (and edits.count)."
+        )
+
+    def _require_noted(self, noted: int) -> None:
+        """Refuse a log that has fewer edits than were on the disk."""
+        if self._known and self._known[0]["of"] != self.of:
+            return
+        there = max(len(self._known) - 1, 0)
+        if there < noted:
+            what = f"ends after edit {there}" if self._known else "is gone or empty"
+            raise NewkindsError(
+                f"{self.file} {what}, but {noted} edits were made: the last {noted - there} are missing. Restore it "
+                f"from a copy; or delete {self.count_file.name} beside it, too, to go on without them."
+            )
 
     def _warn(self, message: str) -> None:
         if not self._warned:
@@ -209,22 +305,6 @@ class EditLog:
 
             warn(message)
         self._warned = True
-
-    @staticmethod
-    def _readable(header: Edit) -> bool:
-        return header.get("edits") == VERSION and isinstance(header.get("of"), str)
-
-
-def set_aside(file: Path) -> Path | None:
-    """Rename a log whose categories are being found anew, so that nothing is lost; None if there is none."""
-    if not file.is_file():
-        return None
-    number = 1
-    while (aside := file.with_name(f"{file.stem}-{number}{file.suffix}")).exists():
-        number += 1
-    file.rename(aside)
-    sync_folder(file.parent)
-    return aside
 
 
 def fingerprint(found: Iterable[tuple[str, int]]) -> str:
@@ -248,6 +328,16 @@ def _opened(file: Path, how: int) -> int:
     return opened
 
 
+def _assignment_of(file: Path) -> str | None:
+    """The assignment that a log belongs to; None if there is no log, or if that cannot be read."""
+    with suppress(OSError), open(_opened(file, os.O_RDONLY), "rb") as opened:
+        for line in opened:
+            if line.strip():
+                of = (_entry(line) or {}).get("of")
+                return of if isinstance(of, str) and re.fullmatch("[0-9a-f]{1,64}", of) else None
+    return None
+
+
 def _entry(line: bytes) -> dict[str, Any] | None:
     """A line of the log, or None if it is not whole or its checksum is wrong."""
     with suppress(ValueError, TypeError, RecursionError):
@@ -255,7 +345,7 @@ def _entry(line: bytes) -> dict[str, Any] | None:
         if isinstance(entry, dict) and isinstance(entry.get("n"), int):
             check = entry.pop("check", None)
             if check == _check(_canonical(entry)) and ("edit" in entry or entry["n"] == 0):
-                return entry
+                return {**entry, "check": check}
     return None
 
 
