@@ -65,7 +65,7 @@ MISSING = (
 POSSIBLE = (
     f"discover creatures --out run {TINY}", "name run #0=first", "report run", "eval run", "count run",
     "predict run photos", "assign run --assigner kmeans --out other", "diagnose run --features-only",
-    "figures run --images 1", "export run --to csv --out found.csv", "list backbones", "check photos",
+    "figures run --examples 1", "export run --to csv --out found.csv", "list backbones", "check photos",
     "train photos --out cached --k 3 --epochs 1 --backbone test_vit", "predict cached photos",
 )  # fmt: skip
 

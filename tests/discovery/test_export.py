@@ -251,7 +251,7 @@ def test_wrong_choices(run: Path, tmp_path: Path, run_cli: Cli):
         (["--to", "coc"], "Did you mean 'coco'?"),
         (["--to", "csv", "--files", "copy"], "--files does not apply to the export 'csv'"),
         (["--to", "coco", "--files", "move"], "choose copy, hardlink, symlink"),
-        (["--to", "coco", "--images", "a", "b"], "name one folder"),
+        (["--to", "coco", "--compare-on", "a"], "--compare-on does not apply to the export 'coco'"),
     ]:
         status, _, error = run_cli("export", run, "--out", tmp_path / "out", *options)
         assert (status, why in error) == (1, True), error

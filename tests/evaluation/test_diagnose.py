@@ -127,7 +127,7 @@ WITHOUT_ALPHA = {"name": "cpf", "learn_alpha": False}
 )
 def test_every_organizer_can_be_diagnosed(organizer: dict[str, object], tmp_path: Path) -> None:
     newkinds.train("creatures", tmp_path / "run", settings={**UNTRAINED, "organizer": organizer})
-    found = newkinds.diagnose_runs(tmp_path / "run", images=12).runs[0]
+    found = newkinds.diagnose_runs(tmp_path / "run", sample=12).runs[0]
     assert (found.images, found.of, found.accuracy) == (12, 32, None)  # it was only trained, not assigned
     assert math.isfinite(found.spectrum(result.FEATURE).entropy)
     assert ("disagreement" in found.measures) == (organizer["name"] in ("cpf", "cpf-parts")) == (not found.note)
@@ -139,12 +139,12 @@ def test_every_organizer_can_be_diagnosed(organizer: dict[str, object], tmp_path
 
 
 def test_a_sample_is_the_same_for_all_runs_and_every_time(host: Path, tmp_path: Path) -> None:
-    one = newkinds.diagnose_runs(host, out=tmp_path / "one", images=7).runs[0]
-    newkinds.diagnose_runs(host, out=tmp_path / "two", images=7)
+    one = newkinds.diagnose_runs(host, out=tmp_path / "one", sample=7).runs[0]
+    newkinds.diagnose_runs(host, out=tmp_path / "two", sample=7)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")  # figures too
     assert not (host / "diagnose.json").exists()
     newkinds.train("creatures", tmp_path / "patches", organizer="patches", settings=UNTRAINED)
-    other = newkinds.diagnose_runs(tmp_path / "patches", out=tmp_path / "three", images=7).runs[0]
+    other = newkinds.diagnose_runs(tmp_path / "patches", out=tmp_path / "three", sample=7).runs[0]
     assert (one.images, other.images) == (7, 7)
     assert other.spectrum(result.CLS) == one.spectrum(result.CLS)  # the same frozen backbone saw the same images
     assert other.spectrum(result.FEATURE) != one.spectrum(result.FEATURE)
@@ -156,7 +156,7 @@ def test_what_is_measured_already_is_not_measured_again(run: Path, monkeypatch: 
     with monkeypatch.context() as patched:
         patched.setattr(runs, "_measured", None)
         assert newkinds.diagnose_runs(run).text == first
-    assert newkinds.diagnose_runs(run, images=5).runs[0].images == 5  # another sample is
+    assert newkinds.diagnose_runs(run, sample=5).runs[0].images == 5  # another sample is
     (run / "diagnose.json").write_text("{")
     with pytest.raises(NewkindsError, match=r"diagnose\.json would be replaced, but it is not as newkinds wrote it"):
         newkinds.diagnose_runs(run)
@@ -170,7 +170,7 @@ def test_several_runs_end_with_a_table(
     copies = [Path(shutil.copytree(host, tmp_path / f"copy{place}")) for place in range(4)]  # enough for a table
     with monkeypatch.context() as patched:
         patched.setattr(runs, "pictures", lambda *_: {})
-        status, out, err = run_cli("diagnose", run, host, *copies, host, "--out", tmp_path / "all", "--images", 9)
+        status, out, err = run_cli("diagnose", run, host, *copies, host, "--out", tmp_path / "all", "--sample", 9)
     assert status == 0, err
     assert out.count("simgcd |") == 6  # one line for each run, though the host is named twice
     assert "entropy of CLS*" in out
@@ -259,7 +259,7 @@ def test_other_refusals(run: Path, host: Path, tmp_path: Path) -> None:
     with pytest.raises(NewkindsError, match="not a run of the same images"):
         newkinds.diagnose_runs(run, against=tmp_path / "others")
     with pytest.raises(NewkindsError, match="at least 2"):
-        newkinds.diagnose_runs(run, images=1)
+        newkinds.diagnose_runs(run, sample=1)
     with pytest.raises(NewkindsError, match="is a run of its own"):
         newkinds.diagnose_runs(run, out=host)
     with pytest.raises(NewkindsError, match="no run is named"):

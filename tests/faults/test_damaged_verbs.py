@@ -144,8 +144,8 @@ def test_damaged_files_of_verbs(
 OUTPUTS = {  # what newkinds never reads again: only people and other programs do
     "predict": ("RUN", "ASIDE/a.png", "--out", "OUT/predicted.csv"),
     "check": ("creatures", "--out", "OUT", "--set", "data.per_category=6", "--set", "data.categories=6"),
-    "figures": ("RUN", "--out", "OUT", "--images", "2"),
-    "diagnose": ("RUN", "--out", "OUT", "--images", "8"),
+    "figures": ("RUN", "--out", "OUT", "--examples", "2"),
+    "diagnose": ("RUN", "--out", "OUT", "--sample", "8"),
 }
 
 

@@ -301,15 +301,15 @@ def test_images_that_are_gone_and_options_that_do_not_fit(
     try:
         status, _, errors = run_cli("export", run, "--to", "torch", "--out", tmp_path / "out")
         assert status == 1
-        assert "name some others by --images" in errors
+        assert "name some others by --compare-on" in errors
         image = next(moved.rglob("*.png"))
-        status, out, _ = run_cli("export", run, "--to", "torch", "--out", tmp_path / "out", "--images", image)
+        status, out, _ = run_cli("export", run, "--to", "torch", "--out", tmp_path / "out", "--compare-on", image)
         assert (status, "compared on one image" in out) == (0, True)
     finally:
         moved.rename(photos)
     status, _, errors = run_cli("export", run, "--to", "onyx", "--out", tmp_path / "other")
     assert (status, "Did you mean 'onnx'?" in errors) == (1, True)
-    with pytest.raises(NewkindsError, match="--link does not apply to the export 'torch'; it has --images"):
+    with pytest.raises(NewkindsError, match="--link does not apply to the export 'torch'; it has --compare-on"):
         newkinds.export(run, "torch", tmp_path / "other", link="hard")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     status, _, errors = run_cli("export", run, "--to", "onnx", "--out", tmp_path / "other")

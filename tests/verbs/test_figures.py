@@ -43,7 +43,7 @@ def photo_run(photos: Path, tmp_path: Path) -> Path:
 
 def test_all_figures_of_a_run_with_cpf(run_cli: Cli, trained_run: Path, host: Path, tmp_path: Path) -> None:
     run = shutil.copytree(trained_run, tmp_path / "run")
-    status, out, err = run_cli("figures", run, "--against", host, "--images", 3)
+    status, out, err = run_cli("figures", run, "--against", host, "--examples", 3)
     assert status == 0, err
     assert pictures(run / "figures") == ALL
     assert "k-means on tokens" in out
@@ -67,7 +67,7 @@ def test_truth_may_be_given_and_images_may_be_gone(photo_run: Path, photos: Path
     truth.write_text("\n".join(["path,label", *rows, "loose.png,blue"]))
     (photos / "unlabeled" / "red0.jpg").unlink()
     (photos / "unlabeled" / "blue0.jpg").write_bytes(b"no image any more")
-    assert not newkinds.figures(photo_run, truth=truth, images=2).skipped
+    assert not newkinds.figures(photo_run, truth=truth, examples=2).skipped
     assert pictures(photo_run / "figures") == ALL - {"parts"}
     listed = (photo_run / "figures" / "alphabet.csv").read_text()
     assert "unlabeled/red" in listed
@@ -96,7 +96,7 @@ def test_bad_input_is_one_sentence(run_cli: Cli, trained_run: Path, tmp_path: Pa
     assert "not a run directory" in err
     run = shutil.copytree(trained_run, tmp_path / "run")
     with pytest.raises(NewkindsError, match="1 to"):
-        newkinds.figures(run, images=0)
+        newkinds.figures(run, examples=0)
     (run / "model.safetensors").rename(tmp_path / "model")
     with pytest.raises(NewkindsError, match="finish the training first"):
         newkinds.figures(run)

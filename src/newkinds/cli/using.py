@@ -88,7 +88,7 @@ def _report(run: str, **chosen: Any) -> None:
     RUN,
     argument("--against", "RUN", "another run to compare with, such as the host without CPF"),
     argument("--out", "FOLDER", "where to write (default: RUN/figures)"),
-    argument("--images", "N", "images in the figures of attention and primitives (default: 8)", type=int),
+    argument("--examples", "N", "images in the figures of attention and primitives (default: 8)", type=int),
     TRUTH,
     DOWNLOAD,
     *choices("device"),
@@ -98,7 +98,7 @@ def _figures(run: str, **chosen: Any) -> int:
     activate them most, a map of the features, confusion with the true classes and, on creatures, true parts.
 
     newkinds figures runs/cpf --against runs/host     attention, primitives, map and confusion as pictures
-    newkinds figures runs/photos --images 4 --out pictures/
+    newkinds figures runs/photos --examples 4 --out pictures/
     newkinds figures runs/photos --truth sorted-photos/
     """
     from ..verbs.figures import figures
@@ -115,7 +115,7 @@ def _figures(run: str, **chosen: Any) -> int:
     argument("runs", "RUN", "run directories of finished runs", nargs="+"),
     argument("--against", "RUN", "show this run of the same images beside them, such as the host without CPF"),
     argument("--out", "FOLDER", "where to write (default: into each run)"),
-    argument("--images", "N", "how many of a run's images to look at (default: 1000)", type=int),
+    argument("--sample", "N", "how many of a run's images to look at (default: 1000)", type=int),
     switch(
         "--features-only", "features_only", "only the features that runs kept: at once, and without figures of each"
     ),
@@ -127,7 +127,7 @@ def _diagnose(runs: list[str], **chosen: Any) -> None:
     Several runs end with a table of all: does lower or higher entropy go with better discovery?
 
     newkinds diagnose runs/cpf --against runs/host    what an organizer does to features and tokens
-    newkinds diagnose runs/cpf --images 200 --out diagnosed
+    newkinds diagnose runs/cpf --sample 200 --out diagnosed
     newkinds diagnose runs/*/ --features-only         rank correlation of entropy and accuracy over many runs
     """
     from ..evaluation.diagnose import diagnose_runs
@@ -140,10 +140,10 @@ def _diagnose(runs: list[str], **chosen: Any) -> None:
     argument("--to", "FORMAT", "csv, folders, coco, fiftyone, imagefolder, label-studio, onnx, torch", required=True),
     argument("--out", "TARGET", "file or folder to write, which is not there yet (csv: - prints it)", required=True),
     argument("--files", "HOW", "data sets: copy images (default), hardlink or symlink"),
+    argument("--images", "FOLDER", "data sets: where the images are now, if they have moved"),
     argument(
-        "--images", "FOLDER",
-        "data sets: where the images are now, if they have moved; onnx, torch: compare on these images (default: 100 "
-        "of the run's own)", nargs="+",
+        "--compare-on", "IMAGE", "onnx, torch: compare with the run on these images (default: 100 of the run's own)",
+        nargs="+",
     ),
     switch("--junk", "junk", "data sets: with the images that were thrown out"),
 )  # fmt: skip

@@ -31,8 +31,8 @@ from ..runs.run import Run
 from ..training.embedding import attention_of, details_of, fields_of
 
 FIGURES = "figures"  # the folder in a run
-IMAGES = 8
-MOST_IMAGES = 60  # rows of a figure
+SHOWN = 8
+MOST_SHOWN = 60  # rows of a figure
 MOST_SEARCHED = 1000  # images in which the strongest patches of each primitive are looked for; of more, a sample
 MOST_MAPS = 16  # primitives drawn beside each image
 
@@ -48,7 +48,7 @@ class Drawn:
 
 
 def figures(
-    run: str | Path, against: str | Path | None = None, out: str | Path | None = None, images: int = IMAGES,
+    run: str | Path, against: str | Path | None = None, out: str | Path | None = None, examples: int = SHOWN,
     truth: str | Path | None = None, device: str = "auto",
 ) -> Drawn:  # fmt: skip
     """Draw what a finished run sees and found, as PNG and SVG in RUN/figures, or in the folder `out`.
@@ -62,14 +62,14 @@ def figures(
     >>> newkinds.figures("runs/cpf", against="runs/host").skipped
     {}
     """
-    if not 1 <= images <= MOST_IMAGES:
-        raise NewkindsError(f"--images {images} does not fit into a figure: 1 to {MOST_IMAGES} do.")
+    if not 1 <= examples <= MOST_SHOWN:
+        raise NewkindsError(f"--examples {examples} does not fit into a figure: 1 to {MOST_SHOWN} do.")
     subject = _Subject(run, truth, device)
     host = None if against is None else _Subject(against, truth, device)
     if host is not None and not set(host.paths) & set(subject.paths):
         raise NewkindsError(f"{against} is a run on other images than {run}: compare runs on the same images.")
     folder = make_folder(Path(out) if out is not None else subject.run.path(FIGURES))
-    return _Drawing(subject, host, folder, images).all()
+    return _Drawing(subject, host, folder, examples).all()
 
 
 class _Subject:
@@ -172,8 +172,8 @@ class _Subject:
 class _Drawing:
     """The figures of one run, each written as soon as it is drawn."""
 
-    def __init__(self, subject: _Subject, host: _Subject | None, folder: Path, images: int) -> None:
-        self.subject, self.host, self.images = subject, host, images
+    def __init__(self, subject: _Subject, host: _Subject | None, folder: Path, examples: int) -> None:
+        self.subject, self.host, self.examples = subject, host, examples
         self.encoder, self.device = subject.model.encoder, subject.model.device
         self.drawn, self.own = Drawn(folder), OwnFiles(folder)
         self.seed = subject.config.train.seed
@@ -217,7 +217,7 @@ class _Drawing:
 
     # ---------------------------------------------------------------------------------- what the encoder sees
     def attention(self) -> Drawing:
-        places = self.subject.typical(self.images)
+        places = self.subject.typical(self.examples)
         rows = list(self.subject.rows(places).values())
         table = self.subject.table
         now = attention_of(self.encoder.backbone, table, rows, self.device)
@@ -241,7 +241,7 @@ class _Drawing:
         return "before training", build_backbone(**self.subject.config.backbone)
 
     def primitives(self) -> Drawing:
-        places = self.subject.typical(self.images)
+        places = self.subject.typical(self.examples)
         fields = fields_of(self.encoder, self.subject.table, list(self.subject.rows(places).values()), self.device)
         if fields is None:
             raise no_primitives(self.subject.config)

@@ -203,13 +203,10 @@ def data_set(name: str) -> Callable[[Callable[[DataSet], list[Picture]]], Callab
 
     def register(lay_out: Callable[[DataSet], list[Picture]]) -> Callable[..., str]:
         def write(
-            discovery: Discovery, target: Path, *, files: Files = "copy", images: Sequence[str | Path] = (),
+            discovery: Discovery, target: Path, *, files: Files = "copy", images: str | Path | None = None,
             junk: bool = False,
         ) -> str:  # fmt: skip
-            if not isinstance(images, (str, Path)) and len(images) > 1:
-                raise NewkindsError("--images: name one folder, the one that holds the run's images now.")
-            folder = images if isinstance(images, (str, Path)) else next(iter(images), None)
-            data = DataSet(discovery, target, files, folder, junk)
+            data = DataSet(discovery, target, files, images, junk)
             return data.sentence(lay_out(data))
 
         write.__doc__, write.__module__ = lay_out.__doc__, lay_out.__module__

@@ -8,16 +8,16 @@ from .base import EXPORTS
 
 
 @EXPORTS.register("onnx")
-def to_onnx(discovery: Discovery, target: Path, *, images: Sequence[str | Path] = ()) -> str:
+def to_onnx(discovery: Discovery, target: Path, *, compare_on: Sequence[str | Path] = ()) -> str:
     """The model as one ONNX graph, with a script that needs onnxruntime, numpy and Pillow alone."""
     from .onnx import write
 
-    return write(discovery, target, images)
+    return write(discovery, target, compare_on)
 
 
 @EXPORTS.register("torch")
-def to_torch(discovery: Discovery, target: Path, *, images: Sequence[str | Path] = ()) -> str:
+def to_torch(discovery: Discovery, target: Path, *, compare_on: Sequence[str | Path] = ()) -> str:
     """The model as weights and plain torch code, with a script of ten lines that needs torch and timm alone."""
     from .torch import write
 
-    return write(discovery, target, images)
+    return write(discovery, target, compare_on)

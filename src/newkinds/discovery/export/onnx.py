@@ -18,10 +18,10 @@ LARGEST = 1_900_000_000  # bytes of weights in the graph's own file, which a for
 MODEL = "model.onnx"
 
 
-def write(discovery: Discovery, target: Path, images: Sequence[str | Path] = ()) -> str:
+def write(discovery: Discovery, target: Path, compare_on: Sequence[str | Path] = ()) -> str:
     """Make the folder `target`; see `EXPORTS`."""
     _require_packages()
-    exported = prepared(discovery, images)
+    exported = prepared(discovery, compare_on)
     make_folder(target)
     labels = {"labels": json_text(exported.labels, target / MODEL)}
     write_graph(captured(exported.classifier, exported.size), target / MODEL, labels)

@@ -128,7 +128,7 @@ def _table(loaded: LoadedRun, images: Sequence[str | Path]) -> Table:
     except NewkindsError as error:
         raise NewkindsError(
             f"the images of the run are not there, and a model is exported only after it was compared with the run on "
-            f"real images: name some others by --images. ({reason_of(error)})"
+            f"real images: name some others by --compare-on. ({reason_of(error)})"
         ) from None
 
 
@@ -148,6 +148,6 @@ def _views(loaded: LoadedRun, table: Table) -> Tensor:
     if not views:
         raise NewkindsError(
             "none of the run's images can be read, and a model is exported only after it was compared with the run on "
-            "real images: name some others by --images."
+            "real images: name some others by --compare-on."
         )
     return torch.stack(views)

@@ -35,9 +35,9 @@ def classify(weights: dict[str, Tensor], images: Tensor) -> tuple[Tensor, ...]:
 '''
 
 
-def write(discovery: Discovery, target: Path, images: Sequence[str | Path] = ()) -> str:
+def write(discovery: Discovery, target: Path, compare_on: Sequence[str | Path] = ()) -> str:
     """Make the folder `target`; see `EXPORTS`."""
-    exported = prepared(discovery, images)
+    exported = prepared(discovery, compare_on)
     lines, tensors = written_out(captured(exported.classifier, exported.size))
     make_folder(target)
     write_whole(target / CODE, source(lines, exported.size))

@@ -25,7 +25,7 @@ from .result import ABOUT, Diagnosis, as_text
 from .seen import Seen, of_features
 
 RESULT, TABLES = "diagnose.json", "diagnose.md"
-IMAGES = 1000  # of the sample, by default
+SAMPLE = 1000  # images, by default
 BATCH = 32  # images at once: their tokens are taken in float64
 NEEDS_CPF = (
     "there is no CPF in this run: its fields, codebook, A_prior, A_data, α, γ and primitives can be measured in a run "
@@ -43,12 +43,12 @@ class Diagnosed:
 
 def diagnose_runs(
     runs: str | Path | Iterable[str | Path], against: str | Path | None = None, *, out: str | Path | None = None,
-    images: int = IMAGES, features_only: bool = False, device: str = "auto",
+    sample: int = SAMPLE, features_only: bool = False, device: str = "auto",
 ) -> Diagnosed:  # fmt: skip
     """Measure what happens inside finished runs; tables, `diagnose.json` and figures are written into each of them.
 
     `against`: a run of the same images that is shown beside them, such as the host without CPF. `out`: another folder
-    to write to; for several runs, one folder in it for each. `images`: how many of a run's images are looked at.
+    to write to; for several runs, one folder in it for each. `sample`: how many of a run's images are looked at.
     Several runs end with a table of all of them: does lower or higher entropy go with better discovery?
     `features_only`: look at the features that the runs kept alone. That takes no time, and nothing is written to them.
 
@@ -56,8 +56,8 @@ def diagnose_runs(
     """
     opened = _opened([runs] if isinstance(runs, (str, Path)) else runs)
     other = None if against is None else _opened([against])[0]
-    if images < 2:
-        raise NewkindsError(f"{images} image(s) cannot be diagnosed: at least 2 are needed.")
+    if sample < 2:
+        raise NewkindsError(f"{sample} image(s) cannot be diagnosed: at least 2 are needed.")
     if other is not None:
         for run in opened:
             _require_same_images(run, other)
@@ -68,15 +68,15 @@ def diagnose_runs(
     else:
         folders = _folders(opened, None if out is None else Path(out))
         if other is not None:
-            beside = _earlier(other.folder, other, images) or _measured(other, images, device)
+            beside = _earlier(other.folder, other, sample) or _measured(other, sample, device)
         found = []
         for run, folder in zip(opened, folders, strict=True):
-            measured = _earlier(folder, run, images)
+            measured = _earlier(folder, run, sample)
             if measured is not None:
                 say(f"{run.folder} is diagnosed already: to measure it again, delete {folder / RESULT}")
             for name in (RESULT, TABLES):
                 _own_files(run, folder).require(name)  # before the work, not after it
-            measured = measured or _measured(run, images, device)
+            measured = measured or _measured(run, sample, device)
             _write(measured, beside, run, folder)
             found.append(measured)
     if len(found) == 1:
