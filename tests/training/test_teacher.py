@@ -17,6 +17,7 @@ import newkinds
 from conftest import TINY_TRAINING
 from newkinds.data import load_table
 from newkinds.data.batch import Batch, Pixels
+from newkinds.encoders.encoder import Encoder
 from newkinds.encoders.tokens import Encoded
 from newkinds.files import make_folder
 from newkinds.methods import METHODS, Progress, Step
@@ -143,6 +144,21 @@ def test_evaluations_while_training_judge_the_model_that_is_kept(who: str, tmp_p
     assert len(seen) == 2
     assert torch.equal(seen[-1], model.method.classifier.prototypes)
     assert not torch.equal(seen[0], seen[1])
+
+
+def test_an_evaluated_epoch_embeds_the_images_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encode, embedded = Encoder.forward, []
+
+    def count_and_encode(encoder: Encoder, inputs: Any, **options: Any) -> Encoded:
+        encoded = encode(encoder, inputs, **options)
+        if not encoder.training:
+            embedded.append(len(encoded.feature))
+        return encoded
+
+    monkeypatch.setattr(Encoder, "forward", count_and_encode)
+    newkinds.train("creatures", tmp_path / "run", method="gcd", settings=[TINY_TRAINING, {"train": {"eval_every": 1}}])
+    assert len(Run(tmp_path / "run").metrics()) == 2
+    assert sum(embedded) == 3 * 32  # after each epoch, and to find the categories in the end
 
 
 def test_a_checkpoint_holds_it_and_the_finished_run_does_not(

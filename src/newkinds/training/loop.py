@@ -90,10 +90,8 @@ def train_epochs(
         say(f"training {line}")
     needs_tokens = model.encoder.organizer.starts_from_tokens and not model.begins_organized
     if needs_tokens and not (run is not None and in_first(run.state_file.is_file)):
-        with share_errors(), torch.random.fork_rng(devices=[]):
-            seed = seed_for("start of the organizer", config.seed)
-            torch.default_generator.manual_seed(seed)
-            model.encoder.organizer.start(sample_tokens(model.encoder, table, device, seed, config.workers, cache))
+        with share_errors():
+            _start_organizer(model, table, config, cache)
     with share_errors():
         store = with_slots(model.encoder, cache, table)
     if not config.epochs:
@@ -137,10 +135,10 @@ def train_epochs(
             is_last = epoch + 1 == config.epochs  # no further step would show that the last one went wrong
             is_finite = math.isfinite(means["loss"]) and _is_finite(model, on_device if is_last else None)
             if not all(all_gather(is_finite)):
+                kept = "" if run is None else f" The epochs before are kept in {run.folder}."
                 raise NewkindsError(
                     f"training diverged in epoch {epoch + 1} (loss {means['loss']:.3g}): lower the learning rate "
-                    f"(train.lr is {config.lr})."
-                    + ("" if run is None else f" The epochs before are kept in {run.folder}.")
+                    f"(train.lr is {config.lr}).{kept}"
                 )
             row: dict[str, Any] = {"epoch": epoch, "lr": lr, **means}
             if is_evaluated and (epoch + 1) % config.eval_every == 0:
@@ -153,6 +151,15 @@ def train_epochs(
             if run is not None:
                 in_first(_save, run, rows, model, optimizer, epoch + 1)
     return store
+
+
+def _start_organizer(model: Model, table: Table, config: TrainConfig, cache: TokenCache | None) -> None:
+    """Let the organizer see a sample of tokens before its first step."""
+    seed = seed_for("start of the organizer", config.seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        tokens = sample_tokens(model.encoder, table, model.device, seed, config.workers, cache)
+        model.encoder.organizer.start(tokens)
 
 
 def _look(
@@ -312,12 +319,11 @@ def take_turns(model: Model, progress: Progress) -> Iterator[None]:
     """While it is open, only what this step trains wants gradients: some tunings alternate with all else."""
     tuning = model.encoder.backbone.tuning
     tuning.now = tuning.turn(progress.epoch * progress.steps + progress.step, progress.step)
-    of_tuning = set(tuning.parameters())
-    waiting = [
-        parameter
-        for parameter in (model.parameters() if tuning.now != "all" else ())
-        if parameter.requires_grad and (parameter in of_tuning) == (tuning.now == "rest")
-    ]
+    waiting: list[nn.Parameter] = []
+    if tuning.now != "all":
+        of_tuning = set(tuning.parameters())
+        tuning_waits = tuning.now == "rest"
+        waiting = [p for p in model.parameters() if p.requires_grad and (p in of_tuning) == tuning_waits]
     for parameter in waiting:
         parameter.requires_grad_(False)
     try:
