@@ -25,7 +25,7 @@ from PIL import Image
 from newkinds.checks import run_checks
 from newkinds.data import load_table, source_of
 from newkinds.data.facts import Facts
-from newkinds.data.table import Seen, Table, readable
+from newkinds.data.table import ImageRecord, Table, readable
 from newkinds.runs.config import resolve
 from newkinds.text import text_table
 from newkinds.verbs.count import backbone_features
@@ -124,7 +124,7 @@ def cost(images: int = 10_000, dim: int = 384) -> str:
         [f"{row}.png" for row in range(images)],
         [f"class {row % 100}" if row % 2 else None for row in range(images)],
         lambda row: Image.new("RGB", (1, 1)),
-        seen=[Seen("", str(row), fact) for row, fact in enumerate(facts)],
+        seen=[ImageRecord("", str(row), fact) for row, fact in enumerate(facts)],
     )
     rows = F.normalize(torch.randn(images, dim, generator=torch.Generator().manual_seed(0)), dim=1)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

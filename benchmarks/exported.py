@@ -128,7 +128,7 @@ def main() -> None:
         from PIL import Image
 
         kinds = drawing.kinds(K, 0, "evaluated")
-        drawn = (drawing.draw(kinds[i % K], np.random.default_rng(i), 128)[0] for i in range(given.count))
+        drawn = (drawing.draw_creature(kinds[i % K], np.random.default_rng(i), 128)[0] for i in range(given.count))
         images = list(map(Image.fromarray, drawn))
     rows = []
     for backbone, weights, size in ((backbones.TINY, None, None), (VIT, given.weights, given.size)):

@@ -16,7 +16,7 @@ from typing import Any
 
 from newkinds import train
 from newkinds.discovery.finished import load
-from newkinds.evaluation.parts import CELLS, RANDOM, foreground_of, parts_of
+from newkinds.evaluation.part_agreement import CELLS, RANDOM, foreground_of, parts_of
 from newkinds.text import text_table
 
 Settings = dict[str, dict[str, Any]]

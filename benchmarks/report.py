@@ -44,7 +44,7 @@ def draw_photos(folder: Path, kinds: int, per_kind: int, seed: int) -> Path:
             labelled = category < kinds // 2 and index % 2 == 0
             file = folder / (kind.name if labelled else "unlabeled") / f"{category:03d}-{index:03d}.jpg"
             file.parent.mkdir(parents=True, exist_ok=True)
-            image, _ = drawing.draw(kind, np.random.default_rng([seed, category, index]), SIDE)
+            image, _ = drawing.draw_creature(kind, np.random.default_rng([seed, category, index]), SIDE)
             Image.fromarray(image).save(file, quality=92)
     return folder
 

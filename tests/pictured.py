@@ -31,7 +31,7 @@ def drawn(folder: Path, sizes: dict[str, int], new: int, per_category: int) -> P
     for number, member in enumerate(Discovery.read(run).members):
         file = folder / "photos" / member.path
         file.parent.mkdir(parents=True, exist_ok=True)
-        image, _ = drawing.draw(kinds[member.category_id], np.random.default_rng(number), 96)
+        image, _ = drawing.draw_creature(kinds[member.category_id], np.random.default_rng(number), 96)
         Image.fromarray(image).save(file)
     rows = load_file(run / "embedding.safetensors")["embedding"]
     spread = 0.12 * np.random.default_rng(0).normal(size=rows.shape)  # for a map that looks like one

@@ -13,7 +13,7 @@ import newkinds
 from newkinds.assigners import ASSIGNERS
 from newkinds.cli import parser
 from newkinds.data import DATASETS
-from newkinds.data.corrected import SETTINGS as OF_REFINED_RUNS
+from newkinds.data.corrections import SETTINGS as OF_REFINED_RUNS
 from newkinds.encoders.backbones import build_backbone
 from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.methods import METHODS

@@ -15,7 +15,7 @@ from newkinds.cluster.metrics import (
     balanced_clustering_accuracy,
     clustering_accuracy,
     clustering_accuracy_v1,
-    evaluate,
+    score_clustering,
 )
 from newkinds.errors import NewkindsError
 
@@ -109,20 +109,20 @@ def labelled():
 
 def test_names_and_order_of_categories_do_not_matter(labelled):
     true, pred = labelled
-    expected = evaluate(true, pred, known=range(4))
+    expected = score_clustering(true, pred, known=range(4))
     rng = np.random.RandomState(1)
     order, renamed = rng.permutation(len(true)), rng.permutation(9)
-    assert evaluate(true[order], renamed[pred[order]], known=range(4)) == pytest.approx(expected)
+    assert score_clustering(true[order], renamed[pred[order]], known=range(4)) == pytest.approx(expected)
     names = np.array(["ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibis"])
-    assert evaluate(names[true], names[pred], known=names[:4]) == pytest.approx(expected)
-    assert evaluate(names[true].tolist(), pred, known=set(names[:4].tolist())) == pytest.approx(expected)
+    assert score_clustering(names[true], names[pred], known=names[:4]) == pytest.approx(expected)
+    assert score_clustering(names[true].tolist(), pred, known=set(names[:4].tolist())) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("far", [[-5, -1, 3, -9, 2, 0, 7], [4, 10**9, 3, 10**8, 2, 0, 2001]])
 def test_negative_and_huge_labels_do_not_ask_for_huge_matrices(labelled, far):
     true, pred = labelled
-    got = evaluate(np.array(far)[true], pred * 10**8, known=far[:4])
-    assert got == pytest.approx(evaluate(true, pred, known=range(4)))
+    got = score_clustering(np.array(far)[true], pred * 10**8, known=far[:4])
+    assert got == pytest.approx(score_clustering(true, pred, known=range(4)))
 
 
 def test_unsigned_labels_do_not_wrap_around():
@@ -148,7 +148,7 @@ def test_ties_are_settled_the_same_way_every_time():
 
 def test_evaluate_names_every_metric(labelled):
     true, pred = labelled
-    scores = evaluate(true, pred, known=range(4))
+    scores = score_clustering(true, pred, known=range(4))
     assert list(scores) == [
         *(f"{name}_{split}" for name in ("acc", "acc_v1", "acc_balanced") for split in ("all", "old", "new")),
         "nmi",
@@ -178,12 +178,12 @@ def test_an_empty_split_is_nan_with_a_warning(metric, rest):
 
 def test_evaluate_warns_once_and_never_of_a_full_split():
     with pytest.warns(UserWarning, match="every metric is NaN") as caught:
-        scores = evaluate([], [], known=[1, 2])
+        scores = score_clustering([], [], known=[1, 2])
     assert len(caught) == 1
     assert all(math.isnan(value) for value in scores.values())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        evaluate([0, 1], [0, 0], known=[0])
+        score_clustering([0, 1], [0, 0], known=[0])
 
 
 def test_a_single_image_and_a_single_category():

@@ -109,13 +109,16 @@ def test_the_part_map_shows_what_the_kind_has(part: str) -> None:
     without = replace(whole_kind(), **{part: FACTORS[part][0]})
     number = PARTS.index(part)
     for seed in range(6):
-        assert (creatures.draw(whole_kind(), generator(seed), 73)[1] == number).sum() > 15
-        assert not (creatures.draw(without, generator(seed), 73)[1] == number).any()
+        assert (creatures.draw_creature(whole_kind(), generator(seed), 73)[1] == number).sum() > 15
+        assert not (creatures.draw_creature(without, generator(seed), 73)[1] == number).any()
 
 
 @pytest.mark.parametrize("factor", list(FACTORS))
 def test_every_option_can_be_drawn_and_looks_different(factor: str) -> None:
-    drawn = [creatures.draw(replace(whole_kind(), **{factor: option}), generator(0), 73) for option in FACTORS[factor]]
+    drawn = [
+        creatures.draw_creature(replace(whole_kind(), **{factor: option}), generator(0), 73)
+        for option in FACTORS[factor]
+    ]
     assert len({image.tobytes() for image, _ in drawn}) == len(drawn)
     assert all(set(np.unique(parts)) >= {0, 1, 2} for _, parts in drawn)
 
@@ -125,7 +128,7 @@ def test_the_map_is_registered_with_the_image() -> None:
     rng = generator(1)
     inside, shifted = [], []
     for _ in range(20):
-        image, parts = creatures.draw(whole_kind(), rng, 73)
+        image, parts = creatures.draw_creature(whole_kind(), rng, 73)
         values = image.astype(float)
         inside.append(values[parts == 1].var(axis=0).sum())
         shifted.append(values[np.roll(parts, 20, axis=1) == 1].var(axis=0).sum())
@@ -142,7 +145,7 @@ def test_colour_says_nothing_about_the_kind() -> None:
 
 
 def test_other_sizes() -> None:
-    image, parts = creatures.draw(whole_kind(), generator(0), 48)
+    image, parts = creatures.draw_creature(whole_kind(), generator(0), 48)
     assert image.shape == (48, 48, 3)
     assert parts.shape == (48, 48)
 

@@ -10,7 +10,7 @@ from PIL import Image
 from conftest import save_image
 from newkinds.data.facts import COLUMNS, EVEN, SIDE, Facts, difference_hash, facts_of, measure
 from newkinds.data.folder import read_folder
-from newkinds.data.table import Seen, look_at_all, readable
+from newkinds.data.table import ImageRecord, look_at_all, readable
 
 
 def hash_by_loops(grey: np.ndarray) -> str:
@@ -64,6 +64,6 @@ def test_an_image_that_is_known_by_its_stamp_is_opened_again_only_for_its_facts(
     noted = replace(table, open=noting)
     assert look_at_all(noted, contents=True, earlier={"a.png": seen}) == [seen]
     assert opened == []
-    old = Seen(seen.stamp, seen.content)  # of a run that kept no facts
+    old = ImageRecord(seen.stamp, seen.content)  # of a run that kept no facts
     assert look_at_all(noted, contents=True, earlier={"a.png": old}) == [seen]
     assert opened == [0]

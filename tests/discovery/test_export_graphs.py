@@ -88,7 +88,7 @@ def small_backbone(monkeypatch: pytest.MonkeyPatch) -> None:
 def images() -> Tensor:
     """(64, 3, SIZE, SIZE) between 0 and 1: creatures of eight kinds."""
     kinds = drawing.kinds(K, 0, "evaluated")
-    drawn = [drawing.draw(kinds[i % K], np.random.default_rng(i), SIZE)[0] for i in range(64)]
+    drawn = [drawing.draw_creature(kinds[i % K], np.random.default_rng(i), SIZE)[0] for i in range(64)]
     return torch.from_numpy(np.stack(drawn)).permute(0, 3, 1, 2).float() / 255
 
 

@@ -17,7 +17,7 @@ import newkinds
 from conftest import TINY_TRAINING
 from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.errors import NewkindsError
-from newkinds.evaluation.diagnose import Diagnosis, figures, result, runs, von_neumann_entropy
+from newkinds.evaluation.diagnose import Diagnosis, diagnosis_figures, result, runs, von_neumann_entropy
 from newkinds.evaluation.diagnose.several import spearman
 from newkinds.runs.run import Run
 from newkinds.training.embedding import details_of
@@ -154,7 +154,7 @@ def test_a_sample_is_the_same_for_all_runs_and_every_time(host: Path, tmp_path: 
 def test_what_is_measured_already_is_not_measured_again(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = newkinds.diagnose_runs(run).text
     with monkeypatch.context() as patched:
-        patched.setattr(runs, "_measured", None)
+        patched.setattr(runs, "_measure", None)
         assert newkinds.diagnose_runs(run).text == first
     assert newkinds.diagnose_runs(run, sample=5).runs[0].images == 5  # another sample is
     (run / "diagnose.json").write_text("{")
@@ -269,7 +269,7 @@ def test_other_refusals(run: Path, host: Path, tmp_path: Path) -> None:
 
 def test_a_failure_leaves_nothing_behind(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents(run)
-    monkeypatch.setattr(figures, "_contribution", lambda *_: 1 / 0)
+    monkeypatch.setattr(diagnosis_figures, "_contribution", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         newkinds.diagnose_runs(run)
     assert contents(run) == before

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from newkinds.evaluation.diagnose import fields
+from newkinds.evaluation.diagnose import field_measures as fields
 
 IMAGES, TOKENS, PRIMITIVES = 3, 7, 4
 
@@ -33,7 +33,7 @@ def test_entropies_are_those_of_a_naive_loop() -> None:
         for m in range(PRIMITIVES):
             column = field[n, :, m] / field[n, :, m].sum()
             expected = naive_entropy(column.tolist()) / math.log(TOKENS)
-            assert float(fields.spread(field)[n, m]) == pytest.approx(expected)
+            assert float(fields.spread_over_tokens(field)[n, m]) == pytest.approx(expected)
     means = [float(field[:, :, m].mean()) for m in range(PRIMITIVES)]
     assert fields.use_entropy(field) == pytest.approx(naive_entropy(means) / math.log(PRIMITIVES))
     assert fields.token_entropy(EVEN).unique().tolist() == pytest.approx([1.0])
@@ -60,7 +60,7 @@ def test_overlap_is_that_of_a_naive_loop() -> None:
 def test_a_primitive_that_is_nowhere_has_no_spread_and_no_overlap() -> None:
     """As parts are that no patch of an image belongs to."""
     field = torch.eye(3)[[0, 0, 1, 1]][None]  # (1, 4, 3): the third has no token
-    assert fields.spread(field)[0].tolist() == pytest.approx([0.5, 0.5, 0.0])
+    assert fields.spread_over_tokens(field)[0].tolist() == pytest.approx([0.5, 0.5, 0.0])
     assert fields.overlap(field) == 0
 
 

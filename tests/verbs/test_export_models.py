@@ -57,7 +57,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for index in range(EACH):
             folder = root / (name if category < KINDS // 2 and index % 2 == 0 else "unlabeled")
             folder.mkdir(exist_ok=True)
-            image = Image.fromarray(drawing.draw(kind, np.random.default_rng([category, index]), 96)[0])
+            image = Image.fromarray(drawing.draw_creature(kind, np.random.default_rng([category, index]), 96)[0])
             shape = [(96, 96), (120, 75), (64, 91), (97, 113)][index % 4]
             ending = "jpg" if index % 3 else "png"
             image.resize(shape).save(folder / f"{category}-{index}.{ending}")

@@ -13,7 +13,7 @@ import torch
 import newkinds
 from conftest import Killed, save_image
 from newkinds.data import load_table
-from newkinds.data.corrected import Correction, category_names, corrections_text, read_corrections
+from newkinds.data.corrections import Correction, corrected_names, corrections_text, read_corrections
 from newkinds.discovery.categories import Discovery
 from newkinds.discovery.finished import LoadedRun, load
 from newkinds.errors import NewkindsError
@@ -324,7 +324,7 @@ def test_names_stand_by_their_ids_and_classes_nobody_saw_are_there_too() -> None
         Correction("a", "cat", "", "cat", 0, 0), Correction("b", "dog", "", "cat", 0, 0),  # no image was seen as a dog
         Correction("c", None, "", "new-1", 2, 5), Correction("d", None, "junk", "(junk)", -1, 5),
     ]  # fmt: skip
-    assert category_names(said) == (["cat", "dog", "new-1"], 2)
+    assert corrected_names(said) == (["cat", "dog", "new-1"], 2)
 
 
 def test_pieces_and_hidden_labels() -> None:

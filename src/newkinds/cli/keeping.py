@@ -15,9 +15,9 @@ def _data_check(names: Sequence[str] = (), data_root: str | None = None) -> int:
     newkinds data check                               which benchmark data sets are available and complete
     newkinds data check cub cars --data-root datasets/
     """
-    from ..data.published.check import check
+    from ..data.published.benchmark_check import check_benchmarks
 
-    checked = check(names, data_root)
+    checked = check_benchmarks(names, data_root)
     show("\n\n".join(report.text() for report in checked))
     usable = [report.usable for report in checked]
     return 0 if (all(usable) if names else any(usable)) else 1

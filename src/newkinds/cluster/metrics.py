@@ -124,7 +124,7 @@ def balanced_clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike, known: Kn
     return _balanced_accuracy(*_prepare(y_true, y_pred, known))
 
 
-def evaluate(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> dict[str, float]:
+def score_clustering(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> dict[str, float]:
     """Every metric by name: acc_*, acc_v1_* and acc_balanced_* of all, old and new; nmi and ari need no match."""
     true, pred, old = _prepare(y_true, y_pred, known)
     scores: dict[str, float] = {}

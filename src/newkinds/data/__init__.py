@@ -6,8 +6,8 @@ from typing import Any
 
 from ..errors import NewkindsError, nearest
 from . import folder, published, vectors  # noqa: F401  (registers the data sets)
-from .corrected import SETTINGS as CORRECTED
-from .corrected import corrected, read_corrections
+from .corrections import SETTINGS as CORRECTED
+from .corrections import apply_corrections, read_corrections
 from .creatures import dataset  # noqa: F401
 from .table import DATASETS, Table
 
@@ -49,4 +49,4 @@ def load_table(settings: Mapping[str, Any]) -> Table:
     options = {name: value for name, value in settings.items() if name not in ("name", *CORRECTED)}
     table = DATASETS[settings["name"]](**options)
     file = settings.get("corrections")
-    return table if file is None else corrected(table, read_corrections(Path(file)))
+    return table if file is None else apply_corrections(table, read_corrections(Path(file)))

@@ -23,7 +23,7 @@ LOOKED_AT_ONCE = 32  # images that a thread opens one after the other
 
 
 @dataclass(frozen=True)
-class Seen:
+class ImageRecord:
     """What an image was when it was looked at."""
 
     stamp: str  # see `Table.stamp`
@@ -31,7 +31,7 @@ class Seen:
     facts: Facts | None = None  # likewise
 
 
-Earlier = Mapping[str, Seen]  # what images were, by their paths
+Earlier = Mapping[str, ImageRecord]  # what images were, by their paths
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Table:
     categories: int | None = None  # how many there are in total, if a benchmark says so
     class_list: str | None = None  # the published list of known classes it follows: name and checksum
     caveat: str = ""  # why it is not the published split of a benchmark, if it is not
-    seen: list[Seen] | None = None  # what each image was when it was looked at, if requested
+    seen: list[ImageRecord] | None = None  # what each image was when it was looked at, if requested
     vectors: np.ndarray | None = None  # (n, D) floating: what rows are if they are ready-made features, not images
 
     def __len__(self) -> int:
@@ -123,15 +123,15 @@ def _open_pixels(images: np.ndarray, row: int) -> Image.Image:
 DATASETS: Registry[Callable[..., Table]] = Registry("data set")
 
 
-def look_at_all(table: Table, contents: bool = False, earlier: Earlier | None = None) -> list[Skipped | Seen]:
+def look_at_all(table: Table, contents: bool = False, earlier: Earlier | None = None) -> list[Skipped | ImageRecord]:
     """Decode every image once: what is wrong with it, or its stamp, a digest of its pixels and facts (if `contents`).
 
     An image whose stamp is as it was `earlier` (by its path) is not opened again, if its facts were kept.
     """
 
-    def look_at(row: int) -> Skipped | Seen:
+    def look_at(row: int) -> Skipped | ImageRecord:
         if table.vectors is not None:
-            return Seen("", sha256(table.vectors[row].tobytes()).hexdigest()[:32])
+            return ImageRecord("", sha256(table.vectors[row].tobytes()).hexdigest()[:32])
         stamp = table.stamp(row)
         known = (earlier or {}).get(table.paths[row])
         if stamp and known and known.facts and known.stamp == stamp:
@@ -140,9 +140,9 @@ def look_at_all(table: Table, contents: bool = False, earlier: Earlier | None = 
             image = table.open(row)
         except BadImage as error:
             return Skipped(table.paths[row], str(error))
-        return Seen(stamp, content_digest(image), measure(image)) if contents else Seen(stamp)
+        return ImageRecord(stamp, content_digest(image), measure(image)) if contents else ImageRecord(stamp)
 
-    def look_at_some(rows: range) -> list[Skipped | Seen]:
+    def look_at_some(rows: range) -> list[Skipped | ImageRecord]:
         return [look_at(row) for row in rows]
 
     with ThreadPoolExecutor(max_workers=4) as pool:
@@ -151,7 +151,7 @@ def look_at_all(table: Table, contents: bool = False, earlier: Earlier | None = 
         return list(track(every, "checking images", total=len(table)))
 
 
-def unreadable_rows(seen: Sequence[Skipped | Seen]) -> dict[int, Skipped]:
+def unreadable_rows(seen: Sequence[Skipped | ImageRecord]) -> dict[int, Skipped]:
     """The images that cannot be read, by their row."""
     return {row: image for row, image in enumerate(seen) if isinstance(image, Skipped)}
 
@@ -164,15 +164,15 @@ def readable(table: Table, contents: bool = False, earlier: Earlier | None = Non
     """
     seen = look_at_all(table, contents, earlier)
     if contents:
-        table = replace(table, seen=[Seen("") if isinstance(image, Skipped) else image for image in seen])
-    table = without(table, unreadable_rows(seen))
+        table = replace(table, seen=[ImageRecord("") if isinstance(image, Skipped) else image for image in seen])
+    table = leave_out(table, unreadable_rows(seen))
     if table.skipped:
         first = table.skipped[0]
         warn(f"{len(table.skipped)} file(s) skipped; the first is {first.path}: {first.reason}")
     return table
 
 
-def without(table: Table, bad: dict[int, Skipped]) -> Table:
+def leave_out(table: Table, bad: dict[int, Skipped]) -> Table:
     """The table without these rows, listed in `skipped`; a published split with holes is not the published one."""
     if not bad:
         return table

@@ -18,7 +18,7 @@ from ..text import unescaped
 from .folder import csv_rows
 from .images import BadImage
 from .splits import Known, as_benchmark
-from .table import DATASETS, Skipped, Table, without
+from .table import DATASETS, Skipped, Table, leave_out
 
 NAME, ENDING = "vectors", ".npy"
 LARGEST, SMALLEST = 1e100, 1e-100  # of a number, and length of a vector: squares must neither overflow nor vanish
@@ -134,7 +134,7 @@ def _table(vectors: NDArray[Any], given: "RowLabels") -> Table:
     table = Table(names, given.labels, no_picture, truth=given.truth, vectors=vectors)
     why = "all numbers are zero: it has no direction to compare by"
     bad = {int(row): Skipped(names[row], why) for row in np.flatnonzero(lengths < SMALLEST)}
-    return without(table, bad)
+    return leave_out(table, bad)
 
 
 # -- their labels ----------------------------------------------------------------------------------------------------

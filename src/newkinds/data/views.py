@@ -78,8 +78,8 @@ class Preprocessing:
             view = self._window(resized, rng) if kind == "weak" else self._shaped_window(resized, rng)
             view = view.flip(-1) if rng.random() < 0.5 else view
             if kind == "strong":
-                view = _recoloured(view, rng)
-            views.append(view if kind == "weak" else _blurred(view, rng))
+                view = _recolour(view, rng)
+            views.append(view if kind == "weak" else _blur(view, rng))
         return torch.stack(views)
 
     def _window(self, resized: Tensor, rng: np.random.Generator) -> Tensor:
@@ -104,7 +104,7 @@ class Preprocessing:
         return (views.float() / 255 - mean) / std
 
 
-def _recoloured(view: Tensor, rng: np.random.Generator) -> Tensor:
+def _recolour(view: Tensor, rng: np.random.Generator) -> Tensor:
     """Other brightness, contrast, saturation and hue (80 % of the time), then perhaps grey (20 %)."""
     changes = (
         lambda image: functional.adjust_brightness(image, rng.uniform(0.6, 1.4)),
@@ -118,7 +118,7 @@ def _recoloured(view: Tensor, rng: np.random.Generator) -> Tensor:
     return functional.rgb_to_grayscale(view, 3) if rng.random() < 0.2 else view
 
 
-def _blurred(view: Tensor, rng: np.random.Generator) -> Tensor:
+def _blur(view: Tensor, rng: np.random.Generator) -> Tensor:
     """Half of the time."""
     kernel = max(view.shape[-1] // 20 * 2 + 1, 3)  # a tenth of the image, odd
     return functional.gaussian_blur(view, [kernel, kernel], [rng.uniform(0.1, 2.0)]) if rng.random() < 0.5 else view

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.corrected import NOWHERE, Correction
+from ..data.corrections import NOWHERE, Correction
 from ..errors import NewkindsError
 from ..text import text_table
 from .categories import Discovery

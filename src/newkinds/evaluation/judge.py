@@ -181,7 +181,7 @@ def _on_test_images(run: Run) -> tuple[HeldOutEvaluation | None, str]:
         if frozen:
             _FROZEN.clear()
             _FROZEN[backbone] = embedded
-        test = HeldOutEvaluation(len(embedded.rows), _judged(model, table, embedded), of_model, of_images)
+        test = HeldOutEvaluation(len(embedded.rows), _judge_assignment(model, table, embedded), of_model, of_images)
         if embedded.skipped:
             first = embedded.skipped[0]
             warn(f"{len(embedded.skipped)} test image(s) skipped; the first is {first.path}: {first.reason}")
@@ -199,7 +199,7 @@ def _earlier_test_figures(run: Run) -> HeldOutEvaluation | None:
         return None
 
 
-def _judged(model: Model, table: Table, embedded: Embedded) -> Figures:
+def _judge_assignment(model: Model, table: Table, embedded: Embedded) -> Figures:
     """All metrics of the assignment of the images that could be read, against the table's truth."""
     true = [str((table.truth or [])[row]) for row in embedded.rows]
     return score(true, model.assign(embedded.features).category.tolist(), table.known, model.known)
@@ -216,7 +216,7 @@ def score(
     known = set(known)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        result = metrics.evaluate(true, predicted, known)
+        result = metrics.score_clustering(true, predicted, known)
     for message in caught:
         warn(str(message.message))
     names = {number: label for number, label in enumerate(labels) if label is not None}
@@ -235,7 +235,7 @@ def score_unlabelled(model: Model, features: Tensor, table: Table) -> Figures:
     judged = [i for i, label in enumerate(table.labels) if label is None and truth[i] is not None]
     if not judged:
         return {}  # nothing is known to judge by
-    result = _judged(model, table, Embedded(features[judged], judged, []))
+    result = _judge_assignment(model, table, Embedded(features[judged], judged, []))
     return {name: value for name, value in result.items() if name in ("acc_all", "acc_old", "acc_new")}
 
 

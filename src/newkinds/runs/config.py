@@ -9,7 +9,7 @@ import yaml
 
 from ..assigners import ASSIGNERS
 from ..data import DATASETS
-from ..data.corrected import SETTINGS as CORRECTED
+from ..data.corrections import SETTINGS as CORRECTED
 from ..data.published.base import data_root
 from ..data.vectors import NAME as READY_MADE
 from ..encoders.auto import AUTO

@@ -1,14 +1,14 @@
 """What the images of a run showed when it started, as `images.csv` keeps it; without torch."""
 
 from ..data.facts import facts_of
-from ..data.table import Seen, Table, look_at_all
+from ..data.table import ImageRecord, Table, look_at_all
 from .directory import IMAGES, RunDirectory
 
 
-def earlier_images(run: RunDirectory) -> dict[str, Seen]:
+def earlier_images(run: RunDirectory) -> dict[str, ImageRecord]:
     """The images that a run started with, by their path; none if it is new."""
     rows = run.read_table(IMAGES, ("path", "stamp", "content")) if run.path(IMAGES).is_file() else []
-    return {row["path"]: Seen(row["stamp"], row["content"], facts_of(row)) for row in rows}
+    return {row["path"]: ImageRecord(row["stamp"], row["content"], facts_of(row)) for row in rows}
 
 
 def replaced_rows(run: RunDirectory, table: Table) -> list[int]:
@@ -26,10 +26,10 @@ def replaced_rows(run: RunDirectory, table: Table) -> list[int]:
     return [
         row
         for row, image in zip(rows, now, strict=True)
-        if isinstance(image, Seen) and image.content != earlier[table.paths[row]].content
+        if isinstance(image, ImageRecord) and image.content != earlier[table.paths[row]].content
     ]
 
 
-def _has_changed(table: Table, row: int, then: Seen | None) -> bool:
+def _has_changed(table: Table, row: int, then: ImageRecord | None) -> bool:
     stamp = table.stamp(row)
     return then is not None and stamp != "" and stamp != then.stamp

@@ -14,7 +14,7 @@ from torch import nn
 from .._version import __version__
 from ..assigners import ASSIGNERS
 from ..console import warn
-from ..data.corrected import SETTINGS as CORRECTED
+from ..data.corrections import SETTINGS as CORRECTED
 from ..data.facts import COLUMNS as FACTS
 from ..data.splits import split_checksum
 from ..data.table import Table

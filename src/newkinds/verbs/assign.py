@@ -9,7 +9,7 @@ import torch
 
 from ..console import say, warn
 from ..data import load_table
-from ..data.corrected import CORRECTIONS
+from ..data.corrections import CORRECTIONS
 from ..data.table import readable
 from ..discovery.categories import Discovery
 from ..discovery.finished import LoadedRun, read_features

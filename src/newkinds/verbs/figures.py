@@ -23,7 +23,7 @@ from ..discovery.finished import ensure_assigned, load, read_features
 from ..encoders.backbones import Backbone, build_backbone
 from ..errors import NewkindsError
 from ..evaluation.judge import table_with_truth, true_classes
-from ..evaluation.parts import CELLS, FIELD, KMEANS, PartReport, foreground_of, no_primitives, parts_of
+from ..evaluation.part_agreement import CELLS, FIELD, KMEANS, PartReport, foreground_of, no_primitives, parts_of
 from ..files import csv_text, json_text, make_folder, refuse_inputs
 from ..ownership import OwnFiles
 from ..runs.config import DRAWN

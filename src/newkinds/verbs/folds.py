@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..assigners.continued import ContinuedKMeans, Pieces
 from ..assigners.whitening import apply_whitening, whitening_of
-from ..data.corrected import NOWHERE, Correction
+from ..data.corrections import NOWHERE, Correction
 from ..data.loader import seed_for
 from ..errors import NewkindsError
 

@@ -16,7 +16,7 @@ from ..assigners.continued import ContinuedKMeans
 from ..assigners.prototypes import PrototypeClassifier
 from ..console import say
 from ..data import load_table
-from ..data.corrected import CORRECTIONS, NOWHERE, category_names, corrections_text, read_corrections
+from ..data.corrections import CORRECTIONS, NOWHERE, corrected_names, corrections_text, read_corrections
 from ..data.table import Table, readable
 from ..discovery.categories import Discovery
 from ..discovery.finished import LoadedRun, load, read_features
@@ -92,7 +92,7 @@ class Refinement:
         self.said, self.new_id = corrections_of(self.before, self.old.known, self._pieces(loaded), embedding)
         if source.path(CORRECTIONS).is_file():  # it was refined itself: what was thrown out before stays out
             self.said += [c for c in read_corrections(source.verified(CORRECTIONS)) if c.status == "junk"]
-        self.names, self.known = category_names(self.said)
+        self.names, self.known = corrected_names(self.said)
 
     def _pieces(self, loaded: LoadedRun) -> list[int]:
         """The cluster of each image: its category, or the one of several that a refined run has for that."""

@@ -27,7 +27,7 @@ from newkinds.data.published import BENCHMARKS, load_test_images
 from newkinds.data.published.base import read_part, split_listing
 from newkinds.data.published.classes import read_class_list
 from newkinds.data.splits import split_checksum
-from newkinds.data.table import Skipped, Table, without
+from newkinds.data.table import Skipped, Table, leave_out
 from newkinds.errors import NewkindsError
 
 
@@ -310,4 +310,4 @@ def test_a_split_is_held_against_what_is_known_of_the_published_one(root: Path) 
     assert split_listing(replace(cub, checksum=split_checksum(split)), listing, classes).caveat == ""
     other = split_listing(replace(cub, checksum="0123456789abcdef"), listing, classes)
     assert other.caveat == f"its images or labels have the checksum {split_checksum(split)}, not 0123456789abcdef"
-    assert without(split, {7: Skipped(split.paths[7], "gone")}).caveat == "1 of 400 images cannot be read"
+    assert leave_out(split, {7: Skipped(split.paths[7], "gone")}).caveat == "1 of 400 images cannot be read"

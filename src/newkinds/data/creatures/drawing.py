@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from . import parts as shapes
-from .parts import BACKGROUND, BODY, HEAD, LEG, MARKING, TAIL, WING, Canvas, Colour
+from . import anatomy as shapes
+from .anatomy import BACKGROUND, BODY, HEAD, LEG, MARKING, TAIL, WING, Canvas, Colour
 
 PARTS = ("background", "body", "head", "wings", "tail", "legs", "markings")
 
@@ -121,7 +121,7 @@ def make(
     """Draw the data set; the same arguments give the same bytes, whatever was drawn before. They cannot be changed."""
     members = kinds(categories, seed, pool)
     drawn = [
-        draw(kind, _stream(seed, category + 1, index), size)
+        draw_creature(kind, _stream(seed, category + 1, index), size)
         for category, kind in enumerate(members)
         for index in range(per_category)
     ]
@@ -141,7 +141,7 @@ def patch_parts(parts: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
     return votes.reshape(count, rows, cols, len(PARTS)).argmax(axis=-1).astype(np.uint8)
 
 
-def draw(kind: Kind, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
+def draw_creature(kind: Kind, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
     """One image (size, size, 3) of a kind and its part map (size, size), both uint8."""
     palette = _Palette(rng)
     canvas = Canvas(_background(rng, palette, size), size)
@@ -199,7 +199,7 @@ def _creature(canvas: Canvas, kind: Kind, rng: np.random.Generator, palette: _Pa
     root = (-0.9 * half, (shapes.back_at(body, -0.9 * half) + shapes.belly_at(body, -0.9 * half)) / 2)
     flip = (1, 1) if kind.tail_at == "up" else (1, -1)
     for outline in shapes.TAILS[kind.tail]:
-        canvas.polygon(shapes.turned(outline * flip * palette.stretch, lean) + root, palette.tail, TAIL, edge)
+        canvas.polygon(shapes.turn(outline * flip * palette.stretch, lean) + root, palette.tail, TAIL, edge)
     _legs(canvas, int(kind.legs), body, rng, palette)
 
     canvas.polygon(body, palette.body, BODY)
@@ -216,7 +216,7 @@ def _wings(canvas: Canvas, kind: Kind, rng: np.random.Generator, palette: _Palet
     far_root = (root[0], -root[1]) if spread else (root[0] + 0.3, root[1])
     for mirror, turn, at in ((far, -flap if spread else flap + 28, far_root), ((1.0, 1.0), flap, root)):
         for outline in shapes.WINGS[kind.wings]:
-            canvas.polygon(shapes.turned(outline * mirror, turn) + at, palette.wings, WING, palette.edge)
+            canvas.polygon(shapes.turn(outline * mirror, turn) + at, palette.wings, WING, palette.edge)
 
 
 def _legs(canvas: Canvas, count: int, body: np.ndarray, rng: np.random.Generator, palette: _Palette) -> None:
@@ -226,8 +226,8 @@ def _legs(canvas: Canvas, count: int, body: np.ndarray, rng: np.random.Generator
     length = rng.uniform(0.62, 0.8)
     for x in np.linspace(-reach, reach, count) * half:
         hip = np.array([x, shapes.belly_at(body, x) - 0.14])
-        knee = hip + shapes.turned(np.array([0.0, length * 0.6]), rng.normal(0, 13))
-        sole = knee + shapes.turned(np.array([0.0, length * 0.55]), rng.normal(0, 11))
+        knee = hip + shapes.turn(np.array([0.0, length * 0.6]), rng.normal(0, 13))
+        sole = knee + shapes.turn(np.array([0.0, length * 0.55]), rng.normal(0, 11))
         path = np.stack([hip, knee, sole, sole + np.array([0.22, 0.02])])
         canvas.polygon(shapes.ribbon(path, 0.12, 0.07), palette.legs, LEG, palette.edge)
 
@@ -237,7 +237,7 @@ def _head(canvas: Canvas, kind: Kind, body: np.ndarray, rng: np.random.Generator
     half = float(body[:, 0].max())
     if kind.head_at == "raised":
         shoulder = np.array([0.7 * half, shapes.back_at(body, 0.7 * half) + 0.18])
-        centre = shoulder + shapes.turned(np.array([0.0, -0.92]), rng.normal(22, 7))
+        centre = shoulder + shapes.turn(np.array([0.0, -0.92]), rng.normal(22, 7))
         neck = shapes.ribbon(np.stack([shoulder, centre]), 0.24, 0.18)
         canvas.polygon(neck, palette.head, HEAD, palette.edge)
     else:
@@ -245,8 +245,8 @@ def _head(canvas: Canvas, kind: Kind, body: np.ndarray, rng: np.random.Generator
         centre = np.array([half + 0.18, middle - 0.1 + rng.normal(0, 0.05)])
     tilt = rng.normal(0, 11)
     for outline in shapes.HEADS[kind.head]:
-        canvas.polygon(shapes.turned(outline, tilt) + centre, palette.head, HEAD, palette.edge)
-    eye = shapes.turned(np.array([[0.12, -0.1]]), tilt)[0] + centre
+        canvas.polygon(shapes.turn(outline, tilt) + centre, palette.head, HEAD, palette.edge)
+    eye = shapes.turn(np.array([[0.12, -0.1]]), tilt)[0] + centre
     canvas.polygon(shapes.ellipse(tuple(eye), 0.14, 0.14), (250, 250, 245), HEAD)
     canvas.polygon(shapes.ellipse((eye[0] + 0.04, eye[1]), 0.075, 0.075), (20, 18, 24), HEAD)
 
@@ -298,7 +298,7 @@ def _place_anywhere(canvas: Canvas, rng: np.random.Generator, relative_scale: fl
 
 def _occluder(canvas: Canvas, rng: np.random.Generator, palette: _Palette, centre: np.ndarray, scale: float) -> None:
     """A bush or stone in front of some edge of the creature; what it hides is background."""
-    direction = shapes.turned(np.array([[1.0, 0.0]]), rng.uniform(0, 360))[0]
+    direction = shapes.turn(np.array([[1.0, 0.0]]), rng.uniform(0, 360))[0]
     edge_of_it = centre + direction * scale * 1.35
     canvas.place(rng.uniform(0, 360), scale * rng.uniform(0.5, 0.85), False, edge_of_it)
     lobes = 1 + 0.13 * np.sin(np.arange(36) * rng.integers(3, 8) * 2 * np.pi / 36)

@@ -89,7 +89,7 @@ class Diagnosis:
         return next((entry for entry in self.spectra if (entry.matrix, entry.per) == (matrix, per)), None)
 
 
-def as_text(found: Diagnosis, against: Diagnosis | None = None) -> str:
+def diagnosis_text(found: Diagnosis, against: Diagnosis | None = None) -> str:
     """Tables for the terminal, the other run's figures beside the first one's."""
     both = [found] if against is None else [found, against]
     names = [""] if against is None else ["", "against: "]
@@ -104,7 +104,7 @@ def as_text(found: Diagnosis, against: Diagnosis | None = None) -> str:
     blocks.append(text_table(["matrix", "rows × columns", "per", *header], rows))
     measured = {name: None for each in both for name in each.measures}
     ordered = [name for name in ABOUT if name in measured] + [name for name in measured if name not in ABOUT]
-    lines = [[ABOUT.get(name, name), *(_shown(each.measures.get(name)) for each in both)] for name in ordered]
+    lines = [[ABOUT.get(name, name), *(_format(each.measures.get(name)) for each in both)] for name in ordered]
     if lines:
         blocks.append(text_table(["measured on the sample", *(f"{name}value" for name in names)], lines))
     judged = [
@@ -137,7 +137,7 @@ def _figures(entry: Spectrum | None) -> list[str]:
     return [f"{entry.entropy:.3f}", rank, f"{entry.effective_rank:.1f}"]
 
 
-def _shown(value: float | None) -> str:
+def _format(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:d}" if isinstance(value, int) else f"{value:.4f}"

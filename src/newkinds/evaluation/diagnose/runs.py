@@ -20,9 +20,9 @@ from ...runs.run import Run
 from ...training.embedding import details_of
 from ..judge import known_accuracy
 from . import several
-from .figures import entropy_and_accuracy, pictures
-from .result import ABOUT, Diagnosis, as_text
-from .seen import Seen, of_features
+from .diagnosis_figures import entropy_and_accuracy, pictures
+from .observation import Observation, of_features
+from .result import ABOUT, Diagnosis, diagnosis_text
 
 RESULT, TABLES = "diagnose.json", "diagnose.md"
 SAMPLE = 1000  # images, by default
@@ -54,8 +54,8 @@ def diagnose_runs(
 
     >>> print(newkinds.diagnose_runs("runs/cpf", against="runs/host").text)
     """
-    opened = _opened([runs] if isinstance(runs, (str, Path)) else runs)
-    other = None if against is None else _opened([against])[0]
+    opened = _open_runs([runs] if isinstance(runs, (str, Path)) else runs)
+    other = None if against is None else _open_runs([against])[0]
     if sample < 2:
         raise NewkindsError(f"{sample} image(s) cannot be diagnosed: at least 2 are needed.")
     if other is not None:
@@ -68,7 +68,7 @@ def diagnose_runs(
     else:
         folders = _folders(opened, None if out is None else Path(out))
         if other is not None:
-            beside = _earlier(other.folder, other, sample) or _measured(other, sample, device)
+            beside = _earlier(other.folder, other, sample) or _measure(other, sample, device)
         found = []
         for run, folder in zip(opened, folders, strict=True):
             measured = _earlier(folder, run, sample)
@@ -76,18 +76,18 @@ def diagnose_runs(
                 say(f"{run.folder} is diagnosed already: to measure it again, delete {folder / RESULT}")
             for name in (RESULT, TABLES):
                 _own_files(run, folder).require(name)  # before the work, not after it
-            measured = measured or _measured(run, sample, device)
+            measured = measured or _measure(run, sample, device)
             _write(measured, beside, run, folder)
             found.append(measured)
     if len(found) == 1:
-        return Diagnosed(found, as_text(found[0], beside))
+        return Diagnosed(found, diagnosis_text(found[0], beside))
     if out is not None and any(run.accuracy for run in found):
         for name, content in entropy_and_accuracy(several.groups_of(found)).items():
             write_output(make_folder(Path(out)) / name, content)
-    return Diagnosed(found, several.as_text(found if beside is None else [*found, beside]))
+    return Diagnosed(found, several.comparison_text(found if beside is None else [*found, beside]))
 
 
-def _opened(folders: Iterable[str | Path]) -> list[Run]:
+def _open_runs(folders: Iterable[str | Path]) -> list[Run]:
     """Runs that are finished, each once; what is wrong with one is reported before any work."""
     runs: dict[Path, Run] = {}
     for folder in folders:
@@ -141,19 +141,19 @@ def _earlier(folder: Path, run: Run, images: int) -> Diagnosis | None:
     return replace(found, accuracy=known_accuracy(run))  # the run may have been assigned since
 
 
-def _measured(run: Run, images: int, device: str) -> Diagnosis:
+def _measure(run: Run, images: int, device: str) -> Diagnosis:
     """Look at a sample of a run's images, which is the same for all runs of the same images."""
     loaded, table = load(run.folder, device), images_of(run)
     if table.vectors is not None:
         raise NewkindsError(f"{run.folder} is of ready-made vectors, which have no tokens and fields: --features-only.")
     sample = np.random.default_rng(seed_for("diagnosis", 0)).permutation(len(table))[:images]
-    seen = Seen(loaded.model)
+    seen = Observation(loaded.model)
     chosen = table.rows(sorted(sample.tolist()))
     for part in details_of(loaded.model.encoder, chosen, loaded.model.device, BATCH):
         seen.add(part.tokens, part.encoded)
     if seen.images < 2:
         raise NewkindsError(f"{run.folder} has {seen.images} readable image(s), and 2 are needed to diagnose a run.")
-    return _described(
+    return _describe(
         run, requested=images, images=seen.images, of=len(table), spectra=seen.spectra(), measures=seen.measures(),
         drawn=seen.drawn(), note="" if seen.cpf else NEEDS_CPF,
     )  # fmt: skip
@@ -163,10 +163,10 @@ def _of_kept_features(run: Run) -> Diagnosis:
     """The spectra of the features of all images, which a run keeps."""
     features = read_features(run)
     n = len(features)
-    return _described(run, requested=n, images=n, of=n, spectra=of_features(features), measures={}, drawn={})
+    return _describe(run, requested=n, images=n, of=n, spectra=of_features(features), measures={}, drawn={})
 
 
-def _described(run: Run, **found: Any) -> Diagnosis:
+def _describe(run: Run, **found: Any) -> Diagnosis:
     """What was found, with what the run is."""
     config = run.config()
     size = f", {config.backbone['image_size']} px" if config.backbone["image_size"] else ""
@@ -183,7 +183,7 @@ def _write(found: Diagnosis, beside: Diagnosis | None, run: Run, folder: Path) -
     content = {"run": found.as_json(), "against": beside and beside.as_json(), "about": ABOUT}
     made: dict[str, bytes | str] = {
         RESULT: json_text(content, folder / RESULT, indent=1, ensure_ascii=False) + "\n",
-        TABLES: as_text(found, beside) + "\n",
+        TABLES: diagnosis_text(found, beside) + "\n",
         **pictures(found, beside),
     }
     own = _own_files(run, folder)

@@ -51,7 +51,7 @@ def groups_of(found: Sequence[Diagnosis]) -> dict[str, list[Diagnosis]]:
     return groups
 
 
-def as_text(found: Sequence[Diagnosis]) -> str:
+def comparison_text(found: Sequence[Diagnosis]) -> str:
     """All runs, and how entropy and accuracy go together in each data set."""
     blocks = []
     for title, runs in groups_of(found).items():
@@ -100,8 +100,8 @@ def _relation(values: Sequence[float], runs: Sequence[Diagnosis], part: str) -> 
     if related is None:
         return ["–"] * 3
     rho, (low, high), p = related
-    return [_signed(rho), f"[{_signed(low)}, {_signed(high)}]", f"{p:.1g}" if p < 0.001 else f"{p:.3f}"]
+    return [_with_sign(rho), f"[{_with_sign(low)}, {_with_sign(high)}]", f"{p:.1g}" if p < 0.001 else f"{p:.3f}"]
 
 
-def _signed(value: float) -> str:
+def _with_sign(value: float) -> str:
     return f"{value:+.2f}".replace("-", MINUS)

@@ -19,7 +19,7 @@ def token_entropy(field: Tensor) -> Tensor:
     return _of_most(entropies(field.double()), field.shape[2])
 
 
-def spread(field: Tensor) -> Tensor:
+def spread_over_tokens(field: Tensor) -> Tensor:
     """How widely each primitive is spread over an image, (n, M): 0 in one token or none, 1 over all N tokens alike."""
     return _of_most(entropies(_columns(field).transpose(1, 2)), field.shape[1])
 

@@ -16,7 +16,7 @@ _COS, _SIN = np.cos(_TURN), np.sin(_TURN)
 
 
 # --------------------------------------------------------------------------------------- small geometry
-def turned(points: Points, degrees: float) -> Points:
+def turn(points: Points, degrees: float) -> Points:
     """Rotate about the origin; positive turns from +x towards +y (clockwise on the screen)."""
     angle = np.deg2rad(degrees)
     cos, sin = np.cos(angle), np.sin(angle)
@@ -26,7 +26,7 @@ def turned(points: Points, degrees: float) -> Points:
 def ellipse(centre: Place, half_width: float, half_height: float, tilt: float = 0.0) -> Points:
     """An ellipse as 36 points."""
     around = np.stack([half_width * _COS, half_height * _SIN], axis=1)
-    return turned(around, tilt) + centre
+    return turn(around, tilt) + centre
 
 
 def ribbon(path: Points, start: float, end: float) -> Points:
@@ -38,7 +38,7 @@ def ribbon(path: Points, start: float, end: float) -> Points:
     return np.concatenate([path + sideways * half_width, (path - sideways * half_width)[::-1]])
 
 
-def curve(start: Place, bend: Place, end: Place) -> Points:
+def bezier(start: Place, bend: Place, end: Place) -> Points:
     """A quadratic Bézier curve."""
     t = np.linspace(0, 1, 9)[:, None]
     return (1 - t) ** 2 * np.array(start) + 2 * t * (1 - t) * np.array(bend) + t**2 * np.array(end)
@@ -75,8 +75,8 @@ def belly_at(outline: Points, x: float) -> float:
 
 # ------------------------------------------- heads around their centre: all but the eye, from back to front
 _SKULL = ellipse((0, 0), 0.42, 0.4)
-_LEFT_HORN = ribbon(curve((-0.2, -0.22), (-0.42, -0.6), (-0.1, -0.92)), 0.13, 0.01)
-_RIGHT_HORN = ribbon(curve((0.16, -0.25), (0.1, -0.7), (0.46, -0.88)), 0.13, 0.01)
+_LEFT_HORN = ribbon(bezier((-0.2, -0.22), (-0.42, -0.6), (-0.1, -0.92)), 0.13, 0.01)
+_RIGHT_HORN = ribbon(bezier((0.16, -0.25), (0.1, -0.7), (0.46, -0.88)), 0.13, 0.01)
 HEADS: dict[str, list[Points]] = {
     "round": [_SKULL],
     "beaked": [np.array([[0.26, -0.25], [0.98, 0.06], [0.24, 0.24]]), _SKULL],
@@ -96,7 +96,7 @@ WINGS: dict[str, list[Points]] = {
 }
 
 # ----------------- tails before they are turned up or down: root at the origin, pointing backwards along -x
-_THIN = ribbon(curve((0, 0), (-0.7, 0.16), (-1.3, -0.22)), 0.09, 0.05)
+_THIN = ribbon(bezier((0, 0), (-0.7, 0.16), (-1.3, -0.22)), 0.09, 0.05)
 _RIPPLE = 1.08 * np.tile([0.86, 1.0, 1.06, 1.0], 5)[:17]
 _AROUND, _RADIUS = np.linspace(0, 1.75 * np.pi, 22), np.linspace(0.48, 0.2, 22)
 _SPIRAL = np.stack([-0.42 - _RADIUS * np.sin(_AROUND), -0.5 + _RADIUS * np.cos(_AROUND)], axis=1)
@@ -172,7 +172,7 @@ class Canvas:
     def place(self, degrees: float, pixels_per_unit: float, mirrored: bool, centre: Points) -> None:
         """Where the next shapes go; `pixels_per_unit` and `centre` in pixels of the final image."""
         mirror = np.array([-1.0 if mirrored else 1.0, 1.0])
-        self.matrix = turned(np.eye(2) * mirror, degrees) * pixels_per_unit * self.SUPERSAMPLE
+        self.matrix = turn(np.eye(2) * mirror, degrees) * pixels_per_unit * self.SUPERSAMPLE
         self.offset = np.asarray(centre, dtype=float) * self.SUPERSAMPLE
 
     def polygon(self, points: Points, colour: Colour, part: int, edge: Colour | None = None) -> None:

@@ -58,7 +58,7 @@ def read_corrections(file: Path) -> list[Correction]:
         raise NewkindsError(f"{file} is damaged ({error}): restore it, or refine again (newkinds refine).") from None
 
 
-def category_names(corrections: list[Correction]) -> tuple[list[str], int]:
+def corrected_names(corrections: list[Correction]) -> tuple[list[str], int]:
     """The names of all categories in the order of their ids, and how many of them have labels: these come first.
 
     A class may have labels although no image was seen in it.
@@ -70,7 +70,7 @@ def category_names(corrections: list[Correction]) -> tuple[list[str], int]:
     return names, len(labels)
 
 
-def corrected(table: Table, corrections: list[Correction]) -> Table:
+def apply_corrections(table: Table, corrections: list[Correction]) -> Table:
     """A table with the labels that people gave; what they threw out is skipped.
 
     An image that the corrections do not name, because it was added since, has no label.
@@ -79,7 +79,7 @@ def corrected(table: Table, corrections: list[Correction]) -> Table:
     junk = [c.path for c in corrections if c.status == "junk"]
     thrown_out = set(junk)
     table = table.rows([row for row, name in enumerate(table.paths) if name not in thrown_out])
-    names, known = category_names(corrections)
+    names, known = corrected_names(corrections)
     by_hand = "its labels were corrected by hand" if table.class_list else ""
     return replace(
         table,

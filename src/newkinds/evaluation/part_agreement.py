@@ -94,7 +94,7 @@ def parts_of(model: Model, config: Config) -> PartReport:
 
     >>> print(parts_of(newkinds.load("runs/cpf").model, newkinds.load("runs/cpf").config).table())
     """
-    table, seed = _judged(config), config.train.seed
+    table, seed = _load_creatures(config), config.train.seed
     fields, tokens, grid = [], [], (0, 0)
     for seen in details_of(model.encoder, table, model.device):
         if seen.encoded.field is None:
@@ -109,7 +109,7 @@ def parts_of(model: Model, config: Config) -> PartReport:
 
 def foreground_of(backbone: Backbone, config: Config, device: torch.device) -> Foreground:
     """How much of the class token's attention is on the creatures; an error if the backbone has no class token."""
-    table, weights, grid = _judged(config), [], (0, 0)
+    table, weights, grid = _load_creatures(config), [], (0, 0)
     with class_attention(backbone) as looks:
         for seen in details_of(Encoder(backbone, ORGANIZERS["none"](backbone.dim)), table, device):
             weights.append(looks.pop().mean(dim=1).float().cpu())  # (b, N)
@@ -131,7 +131,7 @@ def foreground(weights: NDArray, creature: NDArray[np.bool_]) -> Foreground:
     return Foreground(float(share.mean()), float(creature.mean()), float(coverage.mean()) if len(coverage) else 1.0)
 
 
-def _judged(config: Config) -> Table:
+def _load_creatures(config: Config) -> Table:
     """The creatures of a run, or a sample of them."""
     if config.data["name"] not in DRAWN:
         raise NewkindsError(f"the true parts of {config.data['name']} are not known, only those of {DRAWN[0]}.")
@@ -172,8 +172,8 @@ def part_report(
         RANDOM: rng.integers(count, size=(images, patches)),
     }
     kinds = np.repeat(category[:, None], patches, axis=1)  # (n, N)
-    by_kind = {way: counted(group, parts, kinds, count) for way, group in groups.items()}
-    by_place = {way: counted(group, parts, place, count) for way, group in groups.items()}
+    by_kind = {way: count_patches(group, parts, kinds, count) for way, group in groups.items()}
+    by_place = {way: count_patches(group, parts, place, count) for way, group in groups.items()}
     scores = {way: scores_of(by_kind[way], by_place[way]) for way in groups}
     counts = {way: table.sum(axis=0) for way, table in by_kind.items()}
     return PartReport(images, images * patches, count, scores, counts)
@@ -191,7 +191,7 @@ def cells(grid: tuple[int, int], count: int) -> NDArray[np.int64]:
     return (row[:, None] * across + column).ravel()
 
 
-def counted(group: NDArray, parts: NDArray, of: NDArray[np.int64], count: int) -> NDArray[np.float64]:
+def count_patches(group: NDArray, parts: NDArray, of: NDArray[np.int64], count: int) -> NDArray[np.float64]:
     """(C, M, P): patches of each category or cell `of` (n, N), group and part (n, N).
 
     `group` (n, N), or shares (n, N, M) of all groups in each patch.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...errors import NewkindsError, nearest, reason_of
 from ..splits import split_checksum
-from ..table import Skipped, Table, look_at_all, unreadable_rows, without
+from ..table import Skipped, Table, leave_out, look_at_all, unreadable_rows
 from . import BENCHMARKS, Benchmark
 from .base import Part, find_copy, read_part, split_listing
 
@@ -34,10 +34,10 @@ class Checked:
         return "\n".join(lines)
 
 
-def check(names: Sequence[str] = (), root: str | Path | None = None) -> list[Checked]:
+def check_benchmarks(names: Sequence[str] = (), root: str | Path | None = None) -> list[Checked]:
     """Count and decode the images of the named data sets (else of all), and compare them with what is published.
 
-    >>> print(check(["cub"], "datasets/")[0].text())
+    >>> print(check_benchmarks(["cub"], "datasets/")[0].text())
     """
     for name in names:
         if name not in BENCHMARKS:
@@ -63,19 +63,19 @@ def _look_at(benchmark: Benchmark, root: str | None) -> Checked:
     except NewkindsError as error:
         return Checked(benchmark, folder, False, [("train", str(error)), _test_images(benchmark, folder)])
     bad = unreadable_rows(look_at_all(listing.table))
-    split = without(split_listing(benchmark, listing, classes), bad)
+    split = leave_out(split_listing(benchmark, listing, classes), bad)
     verdict = f"the published protocol cannot be followed: {split.caveat}" if split.caveat else "usable as published"
     findings = [
-        _counted("train", benchmark, listing.table, bad),
+        _count_readable("train", benchmark, listing.table, bad),
         ("classes", f"{len(classes.known)} known, {len(classes.new)} new (class list {classes.label})"),
-        ("split", _described(benchmark, split)),
+        ("split", _describe(benchmark, split)),
         _test_images(benchmark, folder),
         ("verdict", verdict),
     ]
     return Checked(benchmark, folder, not split.caveat, findings)
 
 
-def _counted(part: Part, benchmark: Benchmark, table: Table, bad: dict[int, Skipped]) -> Finding:
+def _count_readable(part: Part, benchmark: Benchmark, table: Table, bad: dict[int, Skipped]) -> Finding:
     """Images that can be read, of how many, and the first that cannot."""
     lines = [f"{len(table) - len(bad):,} of {benchmark.images[part] or len(table):,} images can be read"]
     lines += [f"{image.path}: {image.reason}" for image in list(bad.values())[:SHOWN]]
@@ -93,10 +93,10 @@ def _test_images(benchmark: Benchmark, folder: Path) -> Finding:
     bad = unreadable_rows(look_at_all(listing.table))
     if len(bad) == len(listing.table):
         return "test", f"none of {len(bad):,} images is available (only needed for inductive evaluation)"
-    return _counted("test", benchmark, listing.table, bad)
+    return _count_readable("test", benchmark, listing.table, bad)
 
 
-def _described(benchmark: Benchmark, split: Table) -> str:
+def _describe(benchmark: Benchmark, split: Table) -> str:
     """Size and checksum of the split of the readable images."""
     labelled, checksum = sum(label is not None for label in split.labels), split_checksum(split)
     text = (

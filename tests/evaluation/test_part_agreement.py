@@ -12,8 +12,18 @@ from sklearn.metrics import normalized_mutual_info_score
 import newkinds
 from newkinds.discovery.finished import load
 from newkinds.errors import NewkindsError
-from newkinds.evaluation import parts as judged
-from newkinds.evaluation.parts import CELLS, FIELD, KMEANS, RANDOM, SHARES, counted, part_report, parts_of, scores_of
+from newkinds.evaluation import part_agreement as judged
+from newkinds.evaluation.part_agreement import (
+    CELLS,
+    FIELD,
+    KMEANS,
+    RANDOM,
+    SHARES,
+    count_patches,
+    part_report,
+    parts_of,
+    scores_of,
+)
 
 IMAGES, PATCHES, GROUPS, PARTS, KINDS = 6, 10, 4, 7, 3
 
@@ -37,13 +47,13 @@ def test_counts_of_groups_and_of_shares(drawn: tuple[np.ndarray, ...]) -> None:
         naive[kinds[i, j], groups[i, j], parts[i, j]] += 1
         for m in range(GROUPS):
             soft[kinds[i, j], m, parts[i, j]] += shares[i, j, m]
-    np.testing.assert_array_equal(counted(groups, parts, kinds, GROUPS), naive)
-    np.testing.assert_allclose(counted(shares, parts, kinds, GROUPS), soft)
+    np.testing.assert_array_equal(count_patches(groups, parts, kinds, GROUPS), naive)
+    np.testing.assert_allclose(count_patches(shares, parts, kinds, GROUPS), soft)
 
 
 def test_purity_and_information(drawn: tuple[np.ndarray, ...]) -> None:
     groups, parts, kinds = drawn
-    table = counted(groups, parts, kinds, GROUPS)
+    table = count_patches(groups, parts, kinds, GROUPS)
     right = 0
     for m in range(GROUPS):
         inside = parts[groups == m].tolist()
@@ -63,7 +73,7 @@ def test_consistency_is_that_of_all_pairs_of_patches(drawn: tuple[np.ndarray, ..
     chance = agreement(patches)
     of_groups = [[patch for patch in patches if patch[0] == m] for m in range(GROUPS)]
     observed = sum(len(some) * agreement(some) for some in of_groups) / len(patches)
-    found = judged.consistency(counted(*(np.array(some) for some in drawn), GROUPS))
+    found = judged.consistency(count_patches(*(np.array(some) for some in drawn), GROUPS))
     assert found == pytest.approx((observed - chance) / (1 - chance))
 
 
@@ -80,17 +90,17 @@ def test_what_a_group_tells_beyond_its_place(drawn: tuple[np.ndarray, ...]) -> N
         g, p = groups[place == cell].tolist(), parts[place == cell].tolist()
         told += len(g) * (entropy(g) + entropy(p) - entropy(list(zip(g, p, strict=True))))
         unknown += len(g) * entropy(p)
-    assert judged.beyond_place(counted(groups, parts, place, GROUPS)) == pytest.approx(told / unknown)
+    assert judged.beyond_place(count_patches(groups, parts, place, GROUPS)) == pytest.approx(told / unknown)
 
 
 def test_extremes() -> None:
     parts = np.tile(np.arange(PARTS), (IMAGES, 1))
     kinds = np.repeat(np.arange(IMAGES)[:, None] % KINDS, PARTS, axis=1)
-    perfect = counted(parts, parts, kinds, PARTS)
+    perfect = count_patches(parts, parts, kinds, PARTS)
     scores = scores_of(perfect, perfect)
     assert scores.purity == scores.consistency == scores.purity_creature == 1
     assert scores.information == pytest.approx(1)
-    one = counted(np.zeros_like(parts), parts, kinds, 1)  # a single group says nothing
+    one = count_patches(np.zeros_like(parts), parts, kinds, 1)  # a single group says nothing
     assert judged.information(one) == pytest.approx(0, abs=1e-12)
     assert judged.consistency(one) == pytest.approx(0, abs=1e-12)
     assert judged.consistency(one[:1]) == 0  # of one category there is nothing to compare

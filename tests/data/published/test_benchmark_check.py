@@ -13,7 +13,7 @@ import pytest
 from layouts import lay_out_cifar10, lay_out_cub, lay_out_herbarium, lay_out_repackaged_cars, put
 from newkinds.data.published import BENCHMARKS
 from newkinds.data.published.base import Listing
-from newkinds.data.published.check import check
+from newkinds.data.published.benchmark_check import check_benchmarks
 from newkinds.data.splits import split_checksum
 from newkinds.data.table import DATASETS, readable
 from newkinds.errors import NewkindsError
@@ -31,7 +31,7 @@ def small_cub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def found(root: Path, name: str = "cub") -> dict[str, str]:
-    return dict(check([name], root)[0].findings)
+    return dict(check_benchmarks([name], root)[0].findings)
 
 
 @pytest.mark.usefixtures("small_cub")
@@ -59,7 +59,7 @@ def test_without_test_images_a_copy_is_usable(tmp_path: Path) -> None:
     folder = lay_out_cub(tmp_path)
     for image in folder.glob("images/*/*_0.jpg"):
         image.unlink()
-    report = check(["cub"], tmp_path)[0]
+    report = check_benchmarks(["cub"], tmp_path)[0]
     assert report.usable
     assert dict(report.findings)["test"] == "none of 200 images is available (only needed for inductive evaluation)"
 
@@ -82,7 +82,7 @@ def test_missing_and_truncated_training_images_are_named(tmp_path: Path, run_cli
 
 def test_a_copy_with_too_few_images_is_not_as_published(tmp_path: Path) -> None:
     lay_out_cub(tmp_path)
-    report = check(["cub"], tmp_path)[0]
+    report = check_benchmarks(["cub"], tmp_path)[0]
     assert not report.usable
     assert "lists 400 training images instead of 5,994" in dict(report.findings)["verdict"]
     lay_out_herbarium(tmp_path)  # whose number of images is not known here
@@ -95,7 +95,7 @@ def test_a_copy_with_too_few_images_is_not_as_published(tmp_path: Path) -> None:
 def test_a_copy_that_cannot_be_read(tmp_path: Path) -> None:
     folder = lay_out_cifar10(tmp_path)
     put(folder / "data_batch_2", b"cut")
-    report = check(["cifar10"], tmp_path)[0]
+    report = check_benchmarks(["cifar10"], tmp_path)[0]
     assert not report.usable
     assert "data_batch_2 is damaged or truncated" in dict(report.findings)["train"]
     assert "10 of 10,000 images can be read" in dict(report.findings)["test"]
@@ -154,4 +154,4 @@ def test_checking_does_not_import_torch(tmp_path: Path) -> None:
 
 def test_names_are_checked_in_python_too() -> None:
     with pytest.raises(NewkindsError, match="no benchmark data set called 'creatures'"):
-        check(["creatures"])
+        check_benchmarks(["creatures"])

@@ -12,7 +12,7 @@ from ...encoders.organizers.cpf_parts import CPFParts
 from ...encoders.organizers.slot_maps import SlotMaps
 from ...encoders.tokens import Encoded, Tokens
 from ...training.model import Model
-from . import fields
+from . import field_measures as fields
 from .result import (
     ADDED,
     CENTRED,
@@ -40,7 +40,7 @@ STATES = {
 }
 
 
-class Seen:
+class Observation:
     """`add` what each batch went through, then ask for `spectra`, `measures` and what is `drawn`."""
 
     def __init__(self, model: Model) -> None:
@@ -112,10 +112,10 @@ class Seen:
         found = [*of_features(feature), *_of_rows(of_sample)]
         for name, pooled in self._pooled.items():
             dim = len(pooled.sum)
-            found.append(_described(name, torch.cat(self._of_images[name]), (self.tokens_per_image, dim), IMAGE))
-            found.append(_described(name, pooled.spectrum()[None], (pooled.rows, dim), SAMPLE))
+            found.append(_spectrum(name, torch.cat(self._of_images[name]), (self.tokens_per_image, dim), IMAGE))
+            found.append(_spectrum(name, pooled.spectrum()[None], (pooled.rows, dim), SAMPLE))
         kept = {label: states for name, label in STATES.items() if (states := self.kept(name)) is not None}
-        return found + [_described(label, spectra(z), z.shape[1:], IMAGE) for label, z in kept.items()]
+        return found + [_spectrum(label, spectra(z), z.shape[1:], IMAGE) for label, z in kept.items()]
 
     def measures(self) -> dict[str, float | None]:
         """By the names in `result.ABOUT`, and the organizer's scalars and gates by their own."""
@@ -148,7 +148,7 @@ class Seen:
         return {
             "primitives": shares.shape[2],
             "field_entropy": float(fields.token_entropy(shares).mean()),
-            "field_spread": float(fields.spread(shares).mean()),
+            "field_spread": float(fields.spread_over_tokens(shares).mean()),
             "field_overlap": fields.overlap(shares),
             "use_entropy": fields.use_entropy(shares),
             "dead": fields.dead(shares),
@@ -165,7 +165,7 @@ class Seen:
         shift = (self._all("codebook") - base).flatten(1)  # (n, M·D)
         found: dict[str, float | None] = {
             "duplicate_states": fields.duplicate_states(self._all("primitives")),
-            "prior_spread": float(fields.spread(prior).mean()),
+            "prior_spread": float(fields.spread_over_tokens(prior).mean()),
             "prior_entropy": float(fields.token_entropy(alone).mean()),
             "data_entropy": float(fields.token_entropy(data).mean()),
             "disagreement": fields.disagreement(alone, data),
@@ -239,10 +239,10 @@ def of_features(feature: Tensor) -> list[Spectrum]:
 def _of_rows(matrices: Mapping[str, Tensor]) -> list[Spectrum]:
     """Of matrices with one row per image; rows of zeros, which have no direction, are left out."""
     directed = {name: rows[rows.any(dim=1)] for name, rows in matrices.items()}
-    return [_described(name, spectra(rows[None]), rows.shape, SAMPLE) for name, rows in directed.items() if len(rows)]
+    return [_spectrum(name, spectra(rows[None]), rows.shape, SAMPLE) for name, rows in directed.items() if len(rows)]
 
 
-def _described(matrix: str, shares: Tensor, shape: Sequence[int], per: str) -> Spectrum:
+def _spectrum(matrix: str, shares: Tensor, shape: Sequence[int], per: str) -> Spectrum:
     """Of spectra (images, r), or of one (1, r)."""
     entropy, ranks = entropies(shares), ranks_at(shares).double()
     means = (float(entropy.mean()), float(ranks.mean()), float(entropy.exp().mean()))
