@@ -237,7 +237,7 @@ def batches_of(
 
 def embed_training_images(model: Model, table: Table, config: TrainConfig, store: ViewStore | None) -> Embedded:
     """The features of all images, of which none may have become unreadable."""
-    # in batches as everywhere else, not as in training: they differ in the last bits, and these features are the answer's
+    # in batches as everywhere else, not as in training: the last bits differ, and these features are the answer's
     embedded = embed(model.encoder, table, model.device, workers=config.workers, cache=store)
     if embedded.skipped:
         raise no_longer_readable(embedded.skipped[0])
