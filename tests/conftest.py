@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from PIL import Image
 
 import newkinds
@@ -20,6 +22,8 @@ from newkinds.methods import METHODS
 from newkinds.runs.run import Run
 
 torch.set_num_threads(1)  # tests run side by side, one per core (pytest -n auto)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell: what tests start must hear Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TINY_TRAINING = {
     "data": {"categories": 4, "per_category": 8},
@@ -117,19 +121,37 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that one process of pytest makes and all of them read (pytest -n auto): the others wait for it."""
+    base = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # of all processes
+    folder, whole = base / name, base / f"{name}.whole"
+    with FileLock(f"{folder}.lock"):
+        if not whole.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a process that failed
+            folder.mkdir()
+            make(folder)
+            whole.touch()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Found, judged, counted, corrected and shown: a run with every kind of file. No test changes it."""
-    out = tmp_path_factory.mktemp("whole") / "run"
-    settings = {**TINY_TRAINING, "method": {"projection_hidden": 8}}
-    found = newkinds.discover("creatures", out, organizer="cpf", settings=settings)
-    found.rename(0, "first")
-    found.move([found.members[3].path], "first")
-    found.accept([found.members[5].path])
-    newkinds.evaluate(out)
-    newkinds.count_categories(out)
-    newkinds.report(out)
-    return out
+
+    def make(folder: Path) -> None:
+        out = folder / "run"
+        settings = {**TINY_TRAINING, "method": {"projection_hidden": 8}}
+        found = newkinds.discover("creatures", out, organizer="cpf", settings=settings)
+        found.rename(0, "first")
+        found.move([found.members[3].path], "first")
+        found.accept([found.members[5].path])
+        newkinds.evaluate(out)
+        newkinds.count_categories(out)
+        newkinds.report(out)
+
+    return made_once(tmp_path_factory, "whole", make) / "run"
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import made_once
 from layouts import lay_out_birds
 from newkinds.evaluation.judge import evaluate
 from newkinds.experiments.bench import bench, collect
@@ -25,15 +26,17 @@ FAST = {"backbone": {"image_size": 32}, "method": {"projection_hidden": 32}}
 @pytest.fixture(scope="module")
 def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one finished cell: SimGCD on a small copy of CUB, seed 0."""
-    root = tmp_path_factory.mktemp("grid")
-    lay_out_birds(root / "data")
-    settings = [FAST, {"train": {"epochs": 1, "batch_size": 64}}]
-    benched = bench(
-        "fine", root / "runs", data=["cub"], methods=["simgcd"], organizers=["none"], baselines=["none"],
-        backbone="tiny", data_root=root / "data", settings=settings,
-    )  # fmt: skip
-    assert benched.failed == []
-    return root
+
+    def make(root: Path) -> None:
+        lay_out_birds(root / "data")
+        settings = [FAST, {"train": {"epochs": 1, "batch_size": 64}}]
+        benched = bench(
+            "fine", root / "runs", data=["cub"], methods=["simgcd"], organizers=["none"], baselines=["none"],
+            backbone="tiny", data_root=root / "data", settings=settings,
+        )  # fmt: skip
+        assert benched.failed == []
+
+    return made_once(tmp_path_factory, "grid", make)
 
 
 def test_a_run_with_other_settings_is_not_the_one_that_was_asked_for(one_run: Path, tmp_path: Path) -> None:
@@ -93,15 +96,6 @@ def test_runs_on_other_images_or_weights_are_not_averaged(one_run: Path, tmp_pat
         run = Run(runs / f"cub-simgcd-none-seed{seed}")
         run.write_json("protocol.json", {**run.read_json("protocol.json"), name: "another"})
     assert sorted(cell.seed for cell in collect(TABLES["fine"].cells(), runs)) == [0, 1]
-
-
-def test_runs_of_versions_without_a_cache_saw_fresh_views(one_run: Path, tmp_path: Path) -> None:
-    runs = copied(one_run, tmp_path, none_seed0="", none_seed1="\n  seed: 0>\n  seed: 1")
-    file = runs / "cub-simgcd-none-seed1" / "config.yaml"
-    lines = [line for line in file.read_text().splitlines() if "cache_" not in line]
-    Run(file.parent).write(file.name, "\n".join(lines))
-    assert Run(file.parent).config().train.cache_views == 0
-    assert len(collect(TABLES["fine"].cells(), runs)) == 2
 
 
 def test_an_evaluation_by_another_truth_does_not_enter_the_table(one_run: Path, tmp_path: Path) -> None:
