@@ -53,8 +53,12 @@ def test_animation_gives_its_first_frame(tmp_path: Path) -> None:
 
 
 def test_transparent_pixels_become_white(tmp_path: Path) -> None:
-    Image.new("RGBA", (8, 8), (0, 0, 0, 0)).save(tmp_path / "a.png")
-    assert open_image(tmp_path / "a.png").getpixel((0, 0)) == (255, 255, 255)
+    image = Image.new("RGBA", (8, 8), (0, 0, 0, 0))
+    image.putpixel((7, 7), (10, 20, 30, 255))
+    image.save(tmp_path / "a.png")
+    opened = open_image(tmp_path / "a.png")
+    assert opened.getpixel((0, 0)) == (255, 255, 255)
+    assert opened.getpixel((7, 7)) == (10, 20, 30)
 
 
 def test_exif_rotation_is_applied(tmp_path: Path) -> None:
