@@ -111,7 +111,7 @@ def judged(table: Table, embedding: torch.Tensor, planted: np.ndarray, seed: int
             note(f"duplicate, near-duplicate{name}", kind, copies, np.flatnonzero(planted == kind))
         if rows is not None:
             note("wrong label", f"{WRONG:.0%} of the labels", flags["wrong label"], wrong)
-            note("unlike", f"{OUTLIERS} other images", flags["unlike"], np.flatnonzero(planted == "something else"))
+            note("outlier", f"{OUTLIERS} other images", flags["outlier"], np.flatnonzero(planted == "something else"))
     return result
 
 

@@ -148,7 +148,7 @@ def a_page(names: list[str] | None = None, **changes: Any) -> Page:
         "meanings": MEANINGS,
         "pairs": [MaybeOne(first, names[-1], 0.7)],
         "doubts": [images[0][1]],
-        "outliers": [images[0][7]],
+        "unlike": [images[0][7]],
         "findings": [
             (Finding(first, first, 1.0, first), images[0][2]),
             (Finding("", "imbalance", None, "unequal"), None),

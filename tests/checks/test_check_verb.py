@@ -28,7 +28,7 @@ def test_what_is_found_is_printed_and_written(run_cli: Cli, faulty: Path, tmp_pa
     assert "22 images: 9 labelled and 13 unlabelled; 2 known classes with 4 to 5 labelled images each." in out
     assert "1 image is skipped" in out
     assert "2 images are under another label too: decide for one label each." in out
-    assert "not checked: wrong label, unlike (they need the features of a backbone: leave out --pixels-only)" in out
+    assert "not checked: wrong label, outlier (they need the features of a backbone: leave out --pixels-only)" in out
     with open(tmp_path / "new" / "checked" / "check.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     found = {(row["path"], row["check"]) for row in rows if row["path"]}
@@ -94,7 +94,7 @@ def test_without_any_backbone_the_pixels_are_checked(
     assert f"{brought}: only pixels count" in err
     assert "21 images" in out
     how = "they need the features of a backbone: add --download or --weights FILE"
-    assert f"not checked: wrong label, unlike ({how})" in out
+    assert f"not checked: wrong label, outlier ({how})" in out
     status, _, err = run_cli("check", photos, "--weights", photos / "none.pth")  # what is named must be there
     assert status == 1
     assert "none.pth" in err

@@ -167,13 +167,13 @@ def test_a_class_with_a_single_label_is_not_judged() -> None:
     assert flagged(table_of([scene(row) for row in range(21)], [*names]), "wrong label", rows) == []
 
 
-def test_images_unlike_all_others() -> None:
+def test_images_far_from_all_others() -> None:
     names, rows = groups({"a": 40, "b": 40})
     rows[7] = F.normalize(torch.randn(32, generator=torch.Generator().manual_seed(3)), dim=0)
     table = table_of([scene(row) for row in range(80)], [*names])
-    assert flagged(table, "unlike", rows) == ["7.png"]
+    assert flagged(table, "outlier", rows) == ["7.png"]
     same = F.normalize(torch.ones(80, 32) + torch.randn(80, 32) * 1e-6, dim=1)  # rounding is no difference
-    assert flagged(table, "unlike", same) == []
+    assert flagged(table, "outlier", same) == []
 
 
 def said(labels: list[str | None], check: str) -> str:
@@ -197,7 +197,7 @@ def test_what_can_be_promised_with_so_few() -> None:
 
 def test_without_an_embedding_some_checks_are_left_out(clean: tuple[Table, torch.Tensor]) -> None:
     table, embedding = clean
-    assert not_run(run_checks(table)) == ["wrong label", "unlike"]
+    assert not_run(run_checks(table)) == ["wrong label", "outlier"]
     assert not_run(run_checks(table, embedding)) == []
     with pytest.raises(NewkindsError, match="79 rows, but there are 80 images"):
         run_checks(table, embedding[:79])

@@ -66,4 +66,4 @@ def test_a_folder_of_copies_of_one_blank_image(tmp_path: Path) -> None:
     assert counts["blank"] == 45
     assert counts["duplicate"] == 44
     assert counts["two labels"] == 30
-    assert counts["near-duplicate"] == counts["unlike"] == 0
+    assert counts["near-duplicate"] == counts["outlier"] == 0

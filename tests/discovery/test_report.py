@@ -83,7 +83,7 @@ def test_links_lead_somewhere_and_ids_are_unique() -> None:
     targets = {(link["href"] or "")[1:] for link in document.all("a")}
     targets |= {a["aria-labelledby"] or "" for _, a in document.elements if "aria-labelledby" in a}
     assert targets <= set(ids)
-    sections = {"comparison", "fields", "pairs", "labels", "outliers", "check", "count", "plan", "skipped", "made"}
+    sections = {"comparison", "fields", "pairs", "labels", "unlike", "check", "count", "plan", "skipped", "made"}
     sections |= {"by-hand", "judged"}
     assert {"new-1", "new-2", "known-1", "known-2"} | sections <= targets
 

@@ -105,7 +105,7 @@ def test_every_category_opens_all_its_images_without_script(opened: Callable[...
     assert visible(browser, "#new-1 .others i") == []
     click(browser, "#new-1 summary")
     assert len(visible(browser, "#new-1 .others i")) == 2
-    for section in ("pairs", "labels", "outliers", "check", "reliability", "count", "plan", "skipped", "made"):
+    for section in ("pairs", "labels", "unlike", "check", "reliability", "count", "plan", "skipped", "made"):
         assert visible(browser, f"#{section}"), section
 
 

@@ -98,7 +98,7 @@ def test_images_unlike_every_category_come_first_the_strangest(run: Path) -> Non
     rewrite(run, "assignments.csv", lambda number, _: {"unlike": unlike.get(number, "0.2")})
     paths = [row["path"] for row in Run(run).read_table("assignments.csv")]
     page = page_in(run)
-    assert [(i.caption, i.unlike) for i in page.outliers] == [(paths[1], 3.5), (paths[3], 1.1)]
+    assert [(i.caption, i.unlike) for i in page.unlike] == [(paths[1], 3.5), (paths[3], 1.1)]
     assert "3.5" in Document(render(page)).text.partition("None of these 2")[2]
 
 
@@ -154,7 +154,7 @@ def test_of_too_many_images_a_sample_is_shown_and_the_page_says_so(run: Path, mo
     monkeypatch.setattr(pictures, "MOST_PICTURES", 12)
     page = page_in(run)
     shown = sum(row.shown for row in page.categories)
-    in_doubt = {image.caption: image for image in (*page.doubts, *page.outliers)}
+    in_doubt = {image.caption: image for image in (*page.doubts, *page.unlike)}
     assert shown <= 12 + len(in_doubt)
     assert all(image.tile is not None for image in in_doubt.values())
     assert "An even sample" in Document(render(page)).text

@@ -79,7 +79,7 @@ def _train(out: str, data: str | None = None, **chosen: Any) -> None:
 )
 def _check(data: str | None = None, as_json: bool = False, **chosen: Any) -> int:
     """Look for faults in data before training: unreadable, blank, tiny, duplicate and nearly duplicate images, one
-    image under two labels, likely wrong labels, images unlike all others, and too few images or labels.
+    image under two labels, likely wrong labels, images far from all others, and too few images or labels.
     The exit status is 0 if no image is flagged, and 1 if one is (or if the check cannot be made).
 
     newkinds check photos/                            what may be wrong with the images and labels

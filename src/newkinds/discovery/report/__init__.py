@@ -133,7 +133,7 @@ class Page:
     meanings: Mapping[Mark, str] = field(default_factory=dict)
     pairs: list[MaybeOne] = field(default_factory=list)
     doubts: list[Shown] = field(default_factory=list)  # labelled images that the model would put elsewhere
-    outliers: list[Shown] = field(default_factory=list)  # images that are like no category, the strangest first
+    unlike: list[Shown] = field(default_factory=list)  # images that are like no category, the strangest first
     findings: list[tuple[Finding, Shown | None]] = field(default_factory=list)  # of the data check, with the image
     by_hand: ByHand | None = None  # what people corrected
     judged: Judged | None = None

@@ -9,9 +9,9 @@ UNUSUAL = 3.5  # robust standard deviations; hardly a photograph of CUB is beyon
 FEWEST = 3 * NEIGHBOURS  # images; among fewer nobody can say what is usual
 
 
-@CHECKS.register("unlike")
-class Unlike(Check):
-    """Images unlike all others: something else, or of a kind with very few images."""
+@CHECKS.register("outlier")
+class Outlier(Check):
+    """Images far from all others: something else, or of a kind with very few images."""
 
     order = 8
     needs_embedding = True
@@ -21,5 +21,5 @@ class Unlike(Check):
         away = robust_deviations(distance)
         far = np.flatnonzero(away > UNUSUAL).tolist() if len(away) >= FEWEST else []
         why = {row: f"its nearest images are {away[row]:.1f} deviations further away than usual" for row in far}
-        said = "unlike all others: remove what does not belong; of a rare kind add more images."
+        said = "far from all others: remove what does not belong; of a rare kind add more images."
         return Verdict.images(distance, why, "is", said)
