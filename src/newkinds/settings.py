@@ -4,6 +4,7 @@
 
 import inspect
 import math
+import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -50,7 +51,7 @@ Share = Annotated[float, Range(0, 1)]
 
 class PlainLoader(yaml.SafeLoader):
     """YAML without aliases (a few nested ones make a small file expand to more than any memory holds), without dates
-    and without numbers to the base 60: no setting is one, and 1:30 would mean 90."""
+    and without numbers that are not written in the usual way: 1:30 would mean 90, and 010 would mean 8."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -66,9 +67,10 @@ class PlainLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_number(self, node: yaml.ScalarNode) -> Any:
-        whole = node.tag.endswith("int")
-        read = super().construct_yaml_int if whole else super().construct_yaml_float
-        return node.value if ":" in node.value else read(node)
+        if node.tag.endswith("int"):
+            is_plain = re.fullmatch(r"[+-]?(0|[1-9][0-9]*)", node.value) is not None
+            return super().construct_yaml_int(node) if is_plain else node.value
+        return node.value if ":" in node.value else super().construct_yaml_float(node)
 
     def construct_date(self, node: yaml.ScalarNode) -> str:
         return node.value

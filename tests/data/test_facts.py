@@ -1,5 +1,6 @@
 """What is measured of an image when it is opened: held to plain loops, kept in runs, never measured twice."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,3 +68,22 @@ def test_an_image_that_is_known_by_its_stamp_is_opened_again_only_for_its_facts(
     old = ImageRecord(seen.stamp, seen.content)  # of a run that kept no facts
     assert look_at_all(noted, contents=True, earlier={"a.png": old}) == [seen]
     assert opened == [0]
+
+
+def test_two_files_of_equal_size_and_time_that_were_swapped_are_seen(tmp_path: Path) -> None:
+    one, other = (
+        save_image(tmp_path / name, colour) for name, colour in (("a.bmp", (200, 0, 0)), ("b.bmp", (0, 0, 200)))
+    )
+    for file in (one, other):
+        os.utime(file, ns=(10**18, 10**18))
+    before = readable(read_folder(str(tmp_path)), contents=True)
+    assert before.seen is not None
+    earlier = dict(zip(before.paths, before.seen, strict=True))
+    one.rename(tmp_path / "c.bmp")
+    other.rename(one)
+    (tmp_path / "c.bmp").rename(other)
+    assert one.stat().st_size == other.stat().st_size
+    assert one.stat().st_mtime_ns == other.stat().st_mtime_ns
+    after = readable(read_folder(str(tmp_path)), contents=True, earlier=earlier)
+    assert before.contents is not None
+    assert after.contents == before.contents[::-1]

@@ -148,7 +148,7 @@ def test_csv_encodings(tmp_path: Path, encoding: str, capfd: pytest.CaptureFixtu
 
 def test_csv_missing_files_duplicates_and_unknown_columns(photos: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text = (
-        "path,label,photographer\nred/0.png,red,ann\nred/0.png,red,ann\n./red/0.png,green,bob\n"
+        "path,label,photographer\nred/0.png,,ann\nred/0.png,red,ann\n./red/0.png,red,bob\n"
         "gone.png,,ann\nunlabeled/blue0.jpg,,ann\n,,ann\nloose.png,cat, domestic,ann\n"
     )
     table = readable(read_csv(write_csv(photos, text)))
@@ -158,7 +158,8 @@ def test_csv_missing_files_duplicates_and_unknown_columns(photos: Path, capfd: p
     assert "more fields than columns" in reasons["list.csv line 8"]
     assert reasons["gone.png"] == "file not found"
     assert "line 3 repeats line 2" in reasons["red/0.png"]
-    assert "'red', which is kept" in reasons["./red/0.png"]
+    assert "line 4 repeats line 2" in reasons["./red/0.png"]
+    assert table.labels == ["red", None]
     assert "photographer" in capfd.readouterr().err
 
 

@@ -198,7 +198,7 @@ def test_names_and_truth(folder: Path) -> None:
         ("label\ncat\ndog\n", "2 lines after the first, but there are 6 vectors"),
         ("label\n" + "cat\n" * 7, "7 lines after the first"),
         ("name,label\n" + "x,cat\n" * 6, "two rows are called 'x'"),
-        ("row,name,label\n1,row-00000,cat\n", "two rows are called 'row-00000'"),
+        ("row,name,label\n1,row-00000,cat\n", "line 2 is about row 1, but is called row-00000"),
         ("row,class\n1,cat\n", r"no column 'label' \(it has: row, class\)"),
         ("cat\ndog\n", "no column 'label'"),
         ("row,label\n1,cat,dog\n", "line 2 has more fields than columns"),
@@ -227,4 +227,4 @@ def test_a_truth_by_row_gets_the_names_of_the_run_and_one_by_name_may_be_in_any_
 def test_unknown_columns_are_mentioned(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "labels.csv").write_text("row,label,colour\n1,cat,red\n")
     assert read_labels(folder / "labels.csv", 6).labels[1] == "cat"
-    assert "ignoring the columns colour" in capsys.readouterr().err
+    assert "ignoring the columns 'colour'" in capsys.readouterr().err

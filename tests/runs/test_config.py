@@ -194,3 +194,15 @@ def test_a_setting_that_is_said_twice_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "twice.yaml").write_text("train: {epochs: 1}\nk: 3\ntrain: {epochs: 2}\n")
     with pytest.raises(NewkindsError, match=r"twice\.yaml cannot be read as settings: 'train' is said twice"):
         read_recipe(tmp_path / "twice.yaml")
+
+
+@pytest.mark.parametrize("text", ["010", "08", "0x10", "0b11", "1_0", "-010"])
+def test_a_number_that_could_be_read_in_two_ways_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(NewkindsError, match=f"'train.epochs' must be .*not '{text}'"):
+        resolve(CREATURES, parse_assignment(f"train.epochs={text}"))
+    with pytest.raises(NewkindsError, match=f"k.*{text}"):
+        resolve(CREATURES, parse_assignment(f"k={text}"))
+    assert parse_assignment(f"data.known=[{text}, cat]") == {"data": {"known": [text, "cat"]}}  # a name stays one
+    (tmp_path / "recipe.yaml").write_text(f"train: {{epochs: {text}}}\n")
+    with pytest.raises(NewkindsError, match=r"'train\.epochs' must be"):
+        resolve(CREATURES, read_recipe(tmp_path / "recipe.yaml"))

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from stat import S_ISREG
+from typing import Any, Literal
 
 from PIL import Image
 
@@ -17,63 +18,155 @@ from ..errors import NewkindsError, nearest
 from ..ownership import ELSEWHERE, OF_RUN, is_run_folder, own_pictures
 from ..text import unescaped
 from .images import is_meant_as_image, open_image
+from .spellings import UNLABELLED, classes_of, is_no_class, is_unlabelled, mentions_unlabelled, refuse_two_spellings
 from .splits import Known, as_benchmark
 from .table import DATASETS, Skipped, Table
 
-UNLABELLED_FOLDERS = {"unlabeled", "unlabelled"}
 LITTER = {"thumbs.db", "desktop.ini"}  # what desktops leave in photo folders
 COLUMNS = ("path", "label", "truth")
+PARTS = {
+    "train",
+    "training",
+    "val",
+    "valid",
+    "validation",
+    "test",
+    "testing",
+    "dev",
+    "eval",
+}  # of data sets: no classes
+MOST_OTHERS = 1_000_000  # files that are no images; a folder of more is not one of images
+LARGEST_LIST = 2_000_000_000  # bytes of a CSV file
+OF_THE_SYSTEM = ("/proc", "/sys", "/dev")  # folders whose files never end
 
-
-def _or_benchmark(read: Callable[[Path], Table]) -> Callable[..., Table]:
-    """With `known` (names of classes, or their share) what is read becomes a benchmark: see `as_benchmark`."""
-
-    def read_and_split(
-        path: str, known: Known | None = None, fraction: float = 0.5, split_seed: int = 0, tune: bool = False
-    ) -> Table:
-        return as_benchmark(read(Path(path)), known, fraction, split_seed, tune)
-
-    read_and_split.__doc__ = read.__doc__
-    return read_and_split
+ClassFolder = Literal["top", "leaf"]
 
 
 @DATASETS.register("folder")
-@_or_benchmark
-def read_folder(root: Path) -> Table:
+def read_folder(
+    path: str, known: Known | None = None, fraction: float = 0.5, split_seed: int = 0, tune: bool = False,
+    class_folder: ClassFolder | None = None,
+) -> Table:  # fmt: skip
     """`<class>/…` are labelled images; `unlabeled/…` and loose files are not. Sub-folders are searched.
 
-    Files that are no images are ignored; an image that is damaged is one.
+    `class_folder`: an image's class is the name of the top folder (as by default, which is then said), or of the folder
+    that it lies in (`leaf`), such as Bengal in `Felidae/Bengal/`. Files that are no images are ignored; an image that
+    is damaged is one.
     """
+    return as_benchmark(_table_of_folder(Path(path), class_folder), known, fraction, split_seed, tune)
+
+
+def _table_of_folder(root: Path, class_folder: ClassFolder | None) -> Table:
     if not root.is_dir():
         raise NewkindsError(f"there is no folder {root}.")
     if is_run_folder(root):
         raise NewkindsError(f"{root} is a run of newkinds, not a folder of images: name the folder with the images.")
+    refuse_whole_disk(root)
     names: list[str] = []
-    labels: list[str | None] = []
+    folders: list[tuple[str, ...]] = []  # in which each image lies, from the top on
     closed: list[Skipped] = []
     others: list[Path] = []
     for file in images_below(root, closed, others):
         inside = file.relative_to(root)
-        top = inside.parts[0] if len(inside.parts) > 1 else None
         names.append(str(inside))
-        labels.append(None if top is None or top.lower() in UNLABELLED_FOLDERS else top)
+        folders.append(inside.parts[:-1])
     if not names:
         raise NewkindsError(f"there is no image in the folder {root}.")
     mention_ignored(others)
+    place = -1 if class_folder == "leaf" else 0
+    labels = [_class_of(inside, place) for inside in folders]
+    if class_folder is None:
+        _mention_nested(root, [inside for inside, label in zip(folders, labels, strict=True) if label is not None])
+    if class_folder == "leaf":
+        _mention_joined(folders, labels)
+    _mention_unlabelled(folders, labels, place)
+    refuse_two_spellings(labels, f"the class folders in {root}")
     classes = {entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")}
-    for name in sorted(classes - set(labels)):
-        if name.lower() not in UNLABELLED_FOLDERS and not is_run_folder(root / name):
+    for name in sorted(classes - {inside[0] for inside in folders if inside}):
+        if not is_no_class(name) and not is_run_folder(root / name):
             warn(f"the class folder '{name}' has no image and is not counted as a known class.")
     return table_below(root, names, labels, skipped=closed)
 
 
+@cache
+def _class_of(folders: tuple[str, ...], place: int) -> str | None:
+    """The class of an image by the folders that it is in; `place`: which of them names it."""
+    if not folders or is_no_class(folders[place]) or any(map(is_unlabelled, folders)):
+        return None
+    return folders[place]
+
+
+def _mention_unlabelled(folders: Sequence[tuple[str, ...]], labels: Sequence[str | None], place: int) -> None:
+    """Say which folders are not taken as classes because of their names, unless it is the name that everybody uses."""
+    taken: Counter[str] = Counter()
+    for inside, label in zip(folders, labels, strict=True):
+        if label is None and inside and inside[0].lower() not in UNLABELLED:
+            at = next((at for at, name in enumerate(inside) if is_unlabelled(name)), len(inside) - 1 if place else 0)
+            taken["/".join(inside[: at + 1])] += 1
+    if taken:
+        named = ", ".join(f"'{name}' ({count:,})" for name, count in taken.most_common(5))
+        more = f" and {len(taken) - 5} more" if len(taken) > 5 else ""
+        warn(
+            f"the images in {named}{more} are taken as unlabelled, as the folder's name says. If it is a class, give "
+            "the folder another name."
+        )
+    doubtful = sorted({label for label in labels if label is not None and mentions_unlabelled(label)})
+    if doubtful:
+        warn(f"the folder '{doubtful[0]}' is taken as a known class. If its images have no label, call it 'unlabeled'.")
+
+
+def _mention_nested(root: Path, folders: Sequence[tuple[str, ...]]) -> None:
+    """Say which labelled images lie deeper than their class folder: their folders may be classes of their own."""
+    deeper = dict.fromkeys(inside for inside in folders if len(inside) > 1)
+    if not deeper:
+        return
+    tops, first = dict.fromkeys(inside[0] for inside in deeper), next(iter(deeper))
+    leaf = "--set data.class_folder=leaf"
+    if {inside[0].lower() for inside in folders} <= PARTS:
+        raise NewkindsError(
+            f"the folders in {root} ({', '.join(tops)}) are parts of a data set, not classes: name one of them, such "
+            f"as {root / first[0]}, or add {leaf} to take the folders inside them as classes."
+        )
+    are = "class folder has sub-folders" if len(tops) == 1 else "class folders have sub-folders"
+    warn(
+        f"{len(tops):,} {are} with images: {'/'.join(first)} is taken as the class '{first[0]}', and so are all "
+        f"{len(deeper):,} of these. If they are classes of their own, add {leaf}; if not, data.class_folder=top."
+    )
+
+
+def _mention_joined(folders: Sequence[tuple[str, ...]], labels: Sequence[str | None]) -> None:
+    """Say which folders in different places have one name, and so are one class."""
+    places: dict[str, set[tuple[str, ...]]] = {}
+    for inside, label in zip(folders, labels, strict=True):
+        if label is not None:
+            places.setdefault(label, set()).add(inside)
+    joined = sorted(label for label, of_label in places.items() if len(of_label) > 1)
+    if joined:
+        where = " and ".join("/".join(inside) for inside in sorted(places[joined[0]])[:2])
+        warn(f"{len(joined):,} class name(s) are in several places, and each is one class: {where}.")
+
+
+def refuse_whole_disk(folder: Path) -> None:
+    """Refuse a folder that is surely not one of images: a whole disk, or what the system shows as files."""
+    resolved = folder.resolve()
+    if resolved == resolved.parent or any(resolved.is_relative_to(system) for system in OF_THE_SYSTEM):
+        raise NewkindsError(
+            f"{folder} is no folder of images, but belongs to the system: name the folder of your images."
+        )
+
+
 @DATASETS.register("csv")
-@_or_benchmark
-def read_csv(file: Path) -> Table:
+def read_csv(
+    path: str, known: Known | None = None, fraction: float = 0.5, split_seed: int = 0, tune: bool = False
+) -> Table:
     """Columns path and label (empty = unlabelled), optionally truth (read by `eval` only).
 
     Paths are relative to the CSV file's folder.
     """
+    return as_benchmark(_table_of_list(Path(path)), known, fraction, split_seed, tune)
+
+
+def _table_of_list(file: Path) -> Table:
     header, rows = csv_rows(file)
     unknown = [name for name in header if name not in COLUMNS]
     for column, advice in (
@@ -87,34 +180,43 @@ def read_csv(file: Path) -> Table:
     if unknown:
         named = ", ".join([*(name[:40] for name in unknown[:5]), *(["…"] if len(unknown) > 5 else [])])
         warn(f"{file}: ignoring {len(unknown)} column(s), {named} (known: {', '.join(COLUMNS)}).")
+    paths, labels_there, truth_there = ([(row or {}).get(column, "") for _, row in rows] for column in COLUMNS)
+    labels_there = classes_of(labels_there, str(file))
+    truth_there = classes_of(truth_there, str(file), "truth")
+    refuse_two_spellings([*labels_there, *truth_there], str(file))
     names: list[str] = []
     labels: list[str | None] = []
     truth: list[str | None] = []
     skipped: list[Skipped] = []
-    first_row: dict[str, tuple[int, str | None]] = {}
-    reading = _reading(file.parent, ((row or {}).get("path", "").strip() for _, row in rows))
-    for line, row in rows:
-        name, label, true = ((row or {}).get(column, "").strip() or None for column in COLUMNS)
-        if name is None:
+    first_line: dict[str, tuple[int, int]] = {}  # of a file: its line, and its place in the table
+    reading = _reading(file.parent, (path.strip() for path in paths))
+    for (line, row), path, label, true in zip(rows, paths, labels_there, truth_there, strict=True):
+        if not path.strip():
             reason = "the path is empty" if row else "more fields than columns: quote a text with commas"
             skipped.append(Skipped(f"{file.name} line {line}", reason))
             continue
-        name = reading(name)
+        name = reading(path.strip())
         same_file = os.path.normpath(file.parent / name)
-        if same_file in first_row:
-            earlier, label_there = first_row[same_file]
-            reason = f"line {line} repeats line {earlier}"
-            if label_there != label:
-                reason += f" with label '{label_there or ''}', which is kept (here '{label or ''}')"
-            skipped.append(Skipped(name, reason))
+        if same_file in first_line:
+            earlier, place = first_line[same_file]
+            labels[place] = _agreed(labels[place], label, f"{file}: {name} has the label", earlier, line)
+            truth[place] = _agreed(truth[place], true, f"{file}: {name} is in truth", earlier, line)
+            skipped.append(Skipped(name, f"line {line} repeats line {earlier}"))
             continue
-        first_row[same_file] = (line, label)
+        first_line[same_file] = (line, len(names))
         names.append(name)
         labels.append(label)
         truth.append(true)
     if not names:
         raise NewkindsError(f"{file} lists no image.")
     return table_below(file.parent, names, labels, truth=truth if "truth" in header else None, skipped=skipped)
+
+
+def _agreed(first: str | None, second: str | None, what: str, line: int, later: int) -> str | None:
+    """What two lines about one image say; that they contradict each other is an error."""
+    if first is not None and second is not None and first != second:
+        raise NewkindsError(f"{what} '{first}' in line {line} and '{second}' in line {later}: delete one of the lines.")
+    return second if first is None else first
 
 
 def _reading(root: Path, names: Iterable[str]) -> Callable[[str], str]:
@@ -149,6 +251,8 @@ def files_of(entries: Iterable[str | Path], others: list[Path]) -> list[Path]:
     """Files as they are, folders as the images below them; each once. What else the folders hold goes to `others`."""
     found: dict[str, Path] = {}  # by the full path: the same file may be named in two ways
     for path in map(Path, entries):
+        if path.is_dir():
+            refuse_whole_disk(path)
         inside = list(images_below(path, [], others)) if path.is_dir() else [path]
         if not path.exists():
             raise NewkindsError(f"there is no file or folder {path}.")
@@ -164,8 +268,13 @@ def images_below(root: Path, closed: list[Skipped], others: list[Path]) -> Itera
     for file in files_below(root, closed):
         if is_meant_as_image(file):
             yield file
-        else:
-            others.append(file)
+            continue
+        others.append(file)
+        if len(others) > MOST_OTHERS:
+            raise NewkindsError(
+                f"{root} holds more than {MOST_OTHERS:,} files that are no images, the last one seen is {file}: name "
+                "the folder of the images."
+            )
 
 
 def mention_ignored(others: Sequence[Path]) -> None:
@@ -248,6 +357,7 @@ def csv_rows(file: Path, blank: bool = False) -> tuple[list[str], list[tuple[int
 
 
 def _decoded(file: Path) -> str:
+    require_file(file, LARGEST_LIST)
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -262,3 +372,15 @@ def _decoded(file: Path) -> str:
             warn(f"{file} is not UTF-8; reading it as Windows-1252. Save it as UTF-8 if names look wrong.")
         return text
     raise NewkindsError(f"{file} is in an encoding that cannot be read: save it as UTF-8.")
+
+
+def require_file(file: Path, largest: int | None = None) -> None:
+    """Refuse what is no file on a disk: a pipe waits for a writer, and a device may never end."""
+    try:
+        status = file.stat()
+    except (OSError, ValueError) as error:
+        raise NewkindsError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}.") from None
+    if not S_ISREG(status.st_mode):
+        raise NewkindsError(f"{file} is not a file, but a folder, a pipe or a device: name a file.")
+    if largest is not None and status.st_size > largest:
+        raise NewkindsError(f"{file} has {status.st_size:,} bytes: a list of images has {largest:,} at most.")

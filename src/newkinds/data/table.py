@@ -78,12 +78,15 @@ class Table:
         return [] if self.file is None else [self.file(row) for row in range(len(self))]
 
     def stamp(self, row: int) -> str:
-        """Size (bytes) and time of change (ns) of the file of an image; empty if it has none of its own."""
+        """Of an image's file: size (bytes), time of change of its contents and of itself (ns), and its number; empty if
+        it has none of its own. The first two alone may be equal for files that were swapped."""
         try:
             status = None if self.file is None else self.file(row).stat()
         except (OSError, ValueError):
             status = None
-        return "" if status is None else f"{status.st_size} {status.st_mtime_ns}"
+        if status is None:
+            return ""
+        return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
 
     def rows(self, keep: Sequence[int]) -> "Table":
         """The table of some rows only."""

@@ -2,6 +2,7 @@
 
 Text, sounds and tables become vectors in programs of their own; from there on all is as for images."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +16,9 @@ from PIL import Image
 from ..console import warn
 from ..errors import NewkindsError, nearest
 from ..text import unescaped
-from .folder import csv_rows
+from .folder import csv_rows, require_file
 from .images import BadImage
+from .spellings import classes_of, refuse_two_spellings
 from .splits import Known, as_benchmark
 from .table import DATASETS, Skipped, Table, leave_out
 
@@ -24,7 +26,7 @@ NAME, ENDING = "vectors", ".npy"
 LARGEST, SMALLEST = 1e100, 1e-100  # of a number, and length of a vector: squares must neither overflow nor vanish
 AT_ONCE = 1 << 22  # numbers that are looked at in one piece: the file may be larger than the memory
 NAMES = ("name", "path")  # columns that name rows
-NO_LABEL = ("", "-1")
+OWN_NAME = re.compile(r"row[-_ ]?(\d+)", re.IGNORECASE)  # of a row that has no other name
 AS_FLOAT = "np.save(FILE, X.astype('float32'))"
 
 
@@ -69,12 +71,21 @@ def true_table(data: Mapping[str, Any], truth: str | Path) -> Table:
     if column is None or "row" in header:
         return replace(_table(vectors, read_labels(Path(truth), len(vectors))), paths=own.paths)
     _require_label(Path(truth), header)
+    classes = _classes(Path(truth), [cells for _, cells in rows], "label")
     known = set(own.paths)
-    labels = {}
-    for _, cells in rows:
-        name = (cells or {}).get(column, "").strip()
-        labels[name if name in known else unescaped(name)] = _label((cells or {}).get("label"))
-    return Table(list(labels), list(labels.values()), no_picture)
+    first: dict[str, tuple[int, str | None]] = {}
+    for (line, cells), label in zip(rows, classes, strict=True):
+        if cells is None:
+            raise _too_many_fields(Path(truth), line)
+        text = cells[column].strip()
+        name = text if text in known else unescaped(text)
+        if not name:
+            raise NewkindsError(f"{truth} line {line} has no {column}: name the row that it is about.")
+        earlier, said = first.setdefault(name, (line, label))
+        if said != label:
+            found = f"gives '{name}' the class '{label or ''}', line {earlier} '{said or ''}'"
+            raise NewkindsError(f"{truth} line {line} {found}: delete one of the lines.")
+    return Table(list(first), [label for _, label in first.values()], no_picture)
 
 
 # -- the vectors -----------------------------------------------------------------------------------------------------
@@ -82,6 +93,7 @@ def true_table(data: Mapping[str, Any], truth: str | Path) -> Table:
 
 def open_vectors(file: Path) -> NDArray[Any]:
     """(n, D) finite numbers of any floating type, which stay in the file until they are read. Nothing is unpickled."""
+    require_file(file)
     try:
         found: NDArray[Any] = np.lib.format.open_memmap(file, mode="r")
     except OSError as error:
@@ -131,10 +143,28 @@ def _table(vectors: NDArray[Any], given: "RowLabels") -> Table:
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise NewkindsError(f"two rows are called '{twice[0]}': give each a name of its own.")
+    _require_different(vectors, lengths)
     table = Table(names, given.labels, no_picture, truth=given.truth, vectors=vectors)
     why = "all numbers are zero: it has no direction to compare by"
     bad = {int(row): Skipped(names[row], why) for row in np.flatnonzero(lengths < SMALLEST)}
     return leave_out(table, bad)
+
+
+def _require_different(vectors: NDArray[Any], lengths: NDArray[Any]) -> None:
+    """Refuse vectors that all have one direction, by which alone they are compared; say if most are copies."""
+    probe = np.random.default_rng(0).standard_normal(vectors.shape[1])
+    parts = [part.astype(np.float64) @ probe for part in _pieces(vectors)]
+    usable = lengths >= SMALLEST
+    # equal vectors have equal projections on any direction; others hardly ever
+    projected = np.round(np.concatenate(parts)[usable] / lengths[usable], 9)
+    different = len(np.unique(projected))
+    if len(projected) > 1 and different == 1:
+        raise NewkindsError(
+            f"all {len(projected):,} vectors are equal, or multiples of each other, so nothing can be told apart: look "
+            "at how they were made."
+        )
+    if different < len(projected) / 2:
+        warn(f"of {len(projected):,} vectors only {different:,} differ from all others: look at how they were made.")
 
 
 # -- their labels ----------------------------------------------------------------------------------------------------
@@ -157,35 +187,114 @@ def read_labels(file: Path, rows: int) -> RowLabels:
     """A CSV file with the column label, empty or -1 where there is none, and optionally row, name (or path) and truth.
 
     With row, the number of a vector from 0 on, lines may be in any order, and vectors that are not listed have no
-    label. Without it, line i is of vector i, and there must be as many lines as vectors.
+    label; likewise with our own names of rows (row-00012). Else line i is of vector i, and there must be as many lines
+    as vectors.
     """
     header, lines = csv_rows(file, blank=True)
     _require_label(file, header)
-    unknown = [name for name in header if name not in ("row", "label", "truth", *NAMES)]
-    if unknown:
-        warn(f"{file}: ignoring the columns {', '.join(unknown)} (known: row, name, path, label, truth).")
     while lines and "row" not in header and len(lines) > rows and not any((lines[-1][1] or {"": "?"}).values()):
         lines.pop()  # an empty line at the end
-    if "row" in header:
-        lines = [line for line in lines if any((line[1] or {"": "?"}).values())]
+    for line, cells in lines:
+        if cells is None:
+            raise _too_many_fields(file, line)
+    column = next((name for name in NAMES if name in header), None)
+    own_names = _rows_by_own_names(file, lines, column, rows) if column else None
+    if "row" in header or own_names is not None:
+        lines = [line for line in lines if any((line[1] or {}).values())]
     elif len(lines) != rows:
         raise NewkindsError(
             f"{file} has {len(lines)} lines after the first, but there are {rows} vectors: write one line for each, or "
             "add a column row (0 is the first vector) and list those that have a label."
         )
-    column = next((name for name in NAMES if name in header), None)
+    _judge_other_columns(file, header, lines, by_position="row" not in header and own_names is None)
+    labels_there = _classes(file, [cells for _, cells in lines], "label")
+    truth_there = _classes(file, [cells for _, cells in lines], "truth")
+    refuse_two_spellings([*labels_there, *truth_there], str(file))
     found = RowLabels.none(rows)
     names, truth, line_of = list(found.names), list(found.labels), dict[int, int]()
     for place, (line, cells) in enumerate(lines):
-        if cells is None:
-            raise NewkindsError(f"{file} line {line} has more fields than columns: quote a text with commas.")
-        row = place if "row" not in header else _row(file, line, cells["row"].strip(), rows)
+        assert cells is not None
+        name = cells.get(column, "").strip() if column else ""
+        row = place
+        if "row" in header:
+            row = _row(file, line, cells["row"].strip(), rows)
+        elif own_names is not None:
+            if not name:
+                raise NewkindsError(f"{file} line {line} has no {column}: name the row that it is about.")
+            row = own_names[name]
+        if own_names is not None and name and own_names[name] != row:
+            raise NewkindsError(f"{file} line {line} is about row {row}, but is called {name}: correct one of them.")
         if row in line_of:
             raise NewkindsError(f"{file} line {line} is about row {row}, as line {line_of[row]} is: delete one.")
         line_of[row] = line
-        found.labels[row], truth[row] = _label(cells.get("label")), _label(cells.get("truth"))
-        names[row] = (cells.get(column, "").strip() or None) if column else None
+        found.labels[row], truth[row] = labels_there[place], truth_there[place]
+        names[row] = name or None
+    if "row" in header:
+        _require_row_zero(file, set(line_of), rows)
     return RowLabels(names, found.labels, truth if "truth" in header else None)
+
+
+Lines = Sequence[tuple[int, dict[str, str] | None]]
+
+
+def _rows_by_own_names(file: Path, lines: Lines, column: str, rows: int) -> dict[str, int] | None:
+    """The row of each name, if a list uses the names that rows have without one (row-00012); None if it does not."""
+    own = {name: row for row, name in enumerate(row_names(rows))}
+    there = {(cells or {}).get(column, "").strip(): line for line, cells in lines}
+    there.pop("", None)
+    alike = [name for name in there if OWN_NAME.fullmatch(name)]
+    if not alike:
+        return None
+    for name, line in there.items():
+        if name not in own:
+            which = f"rows are called {next(iter(own))} to {list(own)[-1]} if they have no name of their own"
+            raise NewkindsError(f"{file} line {line}: there is no '{name}'; {which}. Use these for all lines, or none.")
+    return own
+
+
+def _require_row_zero(file: Path, listed: set[int], rows: int) -> None:
+    """Rows are numbered from 0. A list without row 0 that has nearly all others was probably numbered from 1."""
+    if 0 in listed or not listed:
+        return
+    from_one_on = len(listed) > 1 and listed == set(range(1, len(listed) + 1))
+    if from_one_on or len(listed) > rows / 2:
+        raise NewkindsError(
+            f"{file} lists {len(listed):,} rows, but not row 0, which is the first vector. If they are numbered from "
+            "1, subtract 1 from each; if not, add a line for row 0 with an empty label."
+        )
+    warn(
+        f"{file}: rows are numbered from 0, and row 0 is not listed. If they are numbered from 1, subtract 1 from each."
+    )
+
+
+def _judge_other_columns(file: Path, header: Sequence[str], lines: Lines, by_position: bool) -> None:
+    """Refuse a list that is read by position if a column of numbers says that it is in another order."""
+    unknown = [name for name in header if name not in ("row", "label", "truth", *NAMES)]
+    for name in unknown if by_position else ():
+        cells = [(row or {}).get(name, "").strip() for _, row in lines]
+        if not all(re.fullmatch(r"\d{1,15}(\.0)?", cell) for cell in cells):
+            continue
+        numbers = [int(float(cell)) for cell in cells]
+        counts_rows = len(set(numbers)) == len(numbers)
+        if counts_rows and numbers != sorted(numbers):
+            raise NewkindsError(
+                f"{file} has a column '{name}' whose numbers are in another order than the lines, and lines are taken "
+                "in the order of the vectors. If it is the number of the vector, from 0 on, call it row; if it is a "
+                "name, call it name; else leave it out."
+            )
+    if unknown:
+        shown = ", ".join(f"'{name}'" for name in unknown[:5]) + (", …" if len(unknown) > 5 else "")
+        how = ", and line i is taken as vector i" if by_position else ""
+        warn(f"{file}: ignoring the columns {shown} (known: row, name, path, label, truth){how}.")
+
+
+def _classes(file: Path, cells: Sequence[dict[str, str] | None], column: str) -> list[str | None]:
+    """What a column says, None where it says that there is no class."""
+    return classes_of([(row or {}).get(column, "") for row in cells], str(file), column)
+
+
+def _too_many_fields(file: Path, line: int) -> NewkindsError:
+    return NewkindsError(f"{file} line {line} has more fields than columns: quote a text with commas.")
 
 
 def _row(file: Path, line: int, text: str, rows: int) -> int:
@@ -199,7 +308,3 @@ def _require_label(file: Path, header: Sequence[str]) -> None:
     if "label" not in header:
         it_has = f"(it has: {', '.join(header)}).{nearest('label', header)}"
         raise NewkindsError(f"{file} has no column 'label' {it_has} The first line must name it, beside row or name.")
-
-
-def _label(text: str | None) -> str | None:
-    return None if text is None or text.strip() in NO_LABEL else text.strip()

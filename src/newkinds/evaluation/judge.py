@@ -14,6 +14,7 @@ from ..cluster import metrics
 from ..console import warn
 from ..data import load_table, source_of
 from ..data.published import BENCHMARKS, load_test_images
+from ..data.spellings import refuse_two_spellings
 from ..data.splits import split_checksum
 from ..data.table import Table
 from ..data.vectors import NAME as READY_MADE
@@ -50,6 +51,9 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     ensure_assigned(opened)
     given = table_with_truth(opened.config(), truth)
     found = Discovery.read(opened.folder)
+    if truth is not None:  # else labels and true classes are from one place, which was looked at
+        classes = given.truth if given.truth is not None else given.labels
+        refuse_two_spellings([*classes, *(member.given_label for member in found.members)], f"{truth} and the labels")
     edits = len(found.corrections().in_force)
     if truth is not None:
         warn_of_unmatched(found.found_members, given)
@@ -243,10 +247,18 @@ def table_with_truth(config: Config, truth: str | Path | None) -> Table:
     """The table that says what the images really show: the given one, or the data set's own."""
     if truth is not None and config.data["name"] == READY_MADE:
         return true_table(config.data, truth)
-    given = load_table(config.data if truth is None else source_of(truth))
+    given = load_table(config.data if truth is None else _source_of_truth(config, truth))
     if truth is None and given.truth is None:
         raise NewkindsError("the true classes of these images are not known: give them with --truth FOLDER or CSV.")
     return given
+
+
+def _source_of_truth(config: Config, truth: str | Path) -> dict[str, Any]:
+    """The `data` section of the true classes; which folder names a class is as for the run's own images."""
+    source = source_of(truth)
+    if source["name"] == "folder" and config.data.get("class_folder") is not None:
+        source["class_folder"] = config.data["class_folder"]
+    return source
 
 
 def all_true(paths: Sequence[str], labels: Sequence[str | None], given: Table) -> list[str]:
