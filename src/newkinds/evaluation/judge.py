@@ -263,6 +263,7 @@ def _source_of_truth(config: Config, truth: str | Path) -> dict[str, Any]:
 
 def all_true(paths: Sequence[str], labels: Sequence[str | None], given: Table) -> list[str]:
     """The true class of every image: its label, else what `given` says, or an error that names one without."""
+    refuse_two_spellings([*labels, *(given.truth if given.truth is not None else given.labels)], "labels and truth")
     truth_of = true_classes([path for path, label in zip(paths, labels, strict=True) if label is None], given)
     truth_of |= {path: label for path, label in zip(paths, labels, strict=True) if label is not None}
     missing = [path for path in paths if path not in truth_of]
