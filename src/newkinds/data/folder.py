@@ -180,9 +180,9 @@ def _table_of_list(file: Path) -> Table:
     if unknown:
         named = ", ".join([*(name[:40] for name in unknown[:5]), *(["…"] if len(unknown) > 5 else [])])
         warn(f"{file}: ignoring {len(unknown)} column(s), {named} (known: {', '.join(COLUMNS)}).")
-    paths, labels_there, truth_there = ([(row or {}).get(column, "") for _, row in rows] for column in COLUMNS)
-    labels_there = classes_of(labels_there, str(file))
-    truth_there = classes_of(truth_there, str(file), "truth")
+    paths, label_cells, truth_cells = ([(row or {}).get(column, "") for _, row in rows] for column in COLUMNS)
+    labels_there = classes_of(label_cells, str(file))
+    truth_there = classes_of(truth_cells, str(file), "truth")
     refuse_two_spellings([*labels_there, *truth_there], str(file))
     names: list[str] = []
     labels: list[str | None] = []
