@@ -11,9 +11,9 @@ from newkinds.comparison import Column, Comparison, Entry, OverSeeds, Row
 from newkinds.data.table import table_of_pixels
 from newkinds.discovery.figures.field_maps import field_overlays
 from newkinds.discovery.marks import MEANINGS
-from newkinds.discovery.report import ByHand, CategoryRow, FieldPictures, LogLine, MaybeOne, Page, Shown
+from newkinds.discovery.report import ByHand, CategoryRow, FieldPictures, LogLine, MaybeOne, Page, ShownImage
+from newkinds.discovery.report.accuracy import AccuracyRow, AccuracyTable
 from newkinds.discovery.report.charts import count_curve, dots
-from newkinds.discovery.report.evidence import Judged, JudgedRow
 from newkinds.discovery.report.sheets import Tile, draw_sheets
 from newkinds.runs.records import CandidateScore, Finding, PlanRecord, Reliability, ReliabilityBin, Stage
 
@@ -98,12 +98,12 @@ def a_comparison() -> Comparison:
     )
 
 
-def _image(name: str, place: int, tile: Tile) -> Shown:
+def _image(name: str, place: int, tile: Tile) -> ShownImage:
     """The first is labelled rightly, the second wrongly, the third was moved, the last is like no category."""
     path = f"{name}/{place}.png" if name in ANIMALS else name
     label = name if place < 2 else None
     status = {2: "moved", 3: "accepted"}.get(place, "")
-    return Shown(path, name, 0.99 - 0.1 * place, label, place != 1, 1.5 if place == 7 else 0.4, tile, status)
+    return ShownImage(path, name, 0.99 - 0.1 * place, label, place != 1, 1.5 if place == 7 else 0.4, tile, status)
 
 
 def a_page(names: list[str] | None = None, **changes: Any) -> Page:
@@ -168,7 +168,7 @@ def a_page(names: list[str] | None = None, **changes: Any) -> Page:
             [(replace(images[0][4], status="junk"), first)],
             5,
         ),
-        "judged": Judged([JudgedRow(first, 0.6, 0.7, None, 0.55, 0.5)], first, [(first, first)]),
+        "accuracy": AccuracyTable([AccuracyRow(first, 0.6, 0.7, None, 0.55, 0.5)], first, [(first, first)]),
         "skipped": [(name, name) for name in names],
     }
     return Page(**(settings | changes))

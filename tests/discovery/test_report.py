@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from newkinds.comparison import Comparison, Entry, Row
-from newkinds.discovery.report import CategoryRow, Page, Shown, render
+from newkinds.discovery.report import CategoryRow, Page, ShownImage, render
 from pages import ALL, HOSTILE, PARAMETERS, PER_CATEGORY, TIME, Document, a_page, over
 
 
@@ -84,7 +84,7 @@ def test_links_lead_somewhere_and_ids_are_unique() -> None:
     targets |= {a["aria-labelledby"] or "" for _, a in document.elements if "aria-labelledby" in a}
     assert targets <= set(ids)
     sections = {"comparison", "fields", "pairs", "labels", "unlike", "check", "count", "plan", "skipped", "made"}
-    sections |= {"by-hand", "judged"}
+    sections |= {"by-hand", "accuracy"}
     assert {"new-1", "new-2", "known-1", "known-2"} | sections <= targets
 
 
@@ -106,7 +106,7 @@ def test_what_was_found_comes_first_and_how_it_was_made_last() -> None:
         if tag == "section" or (tag == "article" and "id" in attributes)
     ]
     assert order[:6] == ["comparison", "overview", "new-categories", "new-1", "new-2", "known-categories"]
-    assert order[-8:] == ["judged", "fields", "reliability", "count", "plan", "by-hand", "skipped", "made"]
+    assert order[-8:] == ["accuracy", "fields", "reliability", "count", "plan", "by-hand", "skipped", "made"]
     assert document.text.rindex("Backbone") > document.text.index("Skipped files 3")
 
 
@@ -173,7 +173,7 @@ def test_category_without_pictures_or_confidence() -> None:
 
 
 def test_an_image_that_has_vanished_keeps_its_place() -> None:
-    row = CategoryRow("left", True, 1, 0.5, [Shown("gone.png", "left", 0.5)])
+    row = CategoryRow("left", True, 1, 0.5, [ShownImage("gone.png", "left", 0.5)])
     (tile,) = [t for t in Document(render(Page("One", "", [], [row], "", "0.2.0"))).all("i") if t.get("role")]
     assert (tile["class"], tile["title"]) == ("gone", "gone.png")
     assert "No picture" in (tile["data-note"] or "")

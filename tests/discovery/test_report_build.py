@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from newkinds.discovery.report import Page, pictures, render
+from newkinds.discovery.report import Page, page_images, render
+from newkinds.discovery.report.accuracy import read_number
 from newkinds.discovery.report.build import page_of
-from newkinds.discovery.report.evidence import read_number
 from newkinds.errors import NewkindsError
 from newkinds.runs.directory import RunDirectory
 from newkinds.runs.records import Findings, PlanRecord, Reliability
@@ -150,8 +150,8 @@ def test_what_is_damaged_is_named(tmp_path: Path, read: Callable[[Run], object],
 
 
 def test_of_too_many_images_a_sample_is_shown_and_the_page_says_so(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "ENDS", 1)
-    monkeypatch.setattr(pictures, "MOST_PICTURES", 12)
+    monkeypatch.setattr(page_images, "ENDS", 1)
+    monkeypatch.setattr(page_images, "MOST_PICTURES", 12)
     page = page_in(run)
     shown = sum(row.shown for row in page.categories)
     in_doubt = {image.caption: image for image in (*page.doubts, *page.unlike)}
@@ -166,9 +166,9 @@ def test_of_too_many_images_a_sample_is_shown_and_the_page_says_so(run: Path, mo
 def test_the_choice_is_bounded_even_and_keeps_what_is_wanted(
     groups: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pictures, "MOST_PICTURES", most)
+    monkeypatch.setattr(page_images, "MOST_PICTURES", most)
     members = np.arange(groups * 50).reshape(groups, 50)
-    first, last, between = pictures._chosen(list(members), wanted={25, 27})
+    first, last, between = page_images._chosen(list(members), wanted={25, 27})
     chosen = [place for group in (*first, *last, *between) for place in group]
     assert len(chosen) == len(set(chosen)) <= max(most, 2 * groups) + 2 + groups
     assert {25, 27} <= set(chosen)

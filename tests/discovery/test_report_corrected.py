@@ -7,8 +7,8 @@ import pytest
 
 from newkinds.discovery.categories import Discovery
 from newkinds.discovery.report import CategoryRow, Page, render
+from newkinds.discovery.report.accuracy import state_of
 from newkinds.discovery.report.build import page_of
-from newkinds.discovery.report.evidence import state_of
 from newkinds.runs.directory import RunDirectory
 from pages import HOSTILE, Document
 from pictured import pictured
@@ -156,9 +156,9 @@ def evaluated(run: Path, **changes: object) -> None:
 
 
 def test_figures_are_shown_with_and_without_corrections(run: Path) -> None:
-    assert page(run).judged is None
+    assert page(run).accuracy is None
     evaluated(run)
-    shown = page(run).judged
+    shown = page(run).accuracy
     assert shown is not None
     assert [(r.name, r.all, r.old, r.new) for r in shown.rows] == [("as the model found them", 0.5, 0.25, None)]
     assert shown.protocol == [("evaluated", "34 unlabelled training images"), ("metric", "accuracy")]

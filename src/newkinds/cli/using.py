@@ -23,8 +23,8 @@ def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any)
     newkinds predict runs/photos folder/ --out predictions.csv
     newkinds predict runs/texts others.npy --out predictions.csv
     """
+    from ..discovery.assignment_tables import unlike_text
     from ..discovery.finished import inputs_of, load
-    from ..discovery.stored import unlike_text
 
     file = Path(out or os.devnull)
     beside = file.with_suffix(".skipped.csv")

@@ -11,7 +11,6 @@ from ..errors import NewkindsError, Skipped
 from ..files import csv_cells, csv_text
 from .table import Table, all_caveats
 
-CORRECTIONS = "corrections.csv"
 SETTINGS = ("corrections", "refines")  # of any data set: that file, and the run whose images were corrected
 COLUMNS = ("path", "label", "status", "category", "category_id", "piece")
 THROWN_OUT = "thrown out by hand"

@@ -65,7 +65,7 @@ def match_renamed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[s
 
 
 @dataclass(frozen=True)
-class Decisions:
+class CarriedDecisions:
     """What people decided, by image and by category, as values that no longer depend on the run."""
 
     shown: dict[str, int]  # image → its category, as people see it
@@ -80,7 +80,7 @@ class Decisions:
     classes: dict[str, int]  # name of a known class → the category that it is now, or JUNK
 
 
-def decisions_of(found: Discovery) -> Decisions:
+def decisions_of(found: Discovery) -> CarriedDecisions:
     """What people decided in a run until now."""
     state = found.corrections()
     status = {member.path: member.status for member in found.members if member.status}
@@ -108,7 +108,7 @@ def decisions_of(found: Discovery) -> Decisions:
         now = state.now(category.id)
         classes[category.name] = now
         classes[as_found[category.id]] = now
-    return Decisions(
+    return CarriedDecisions(
         shown={member.path: member.category_id for member in found.members},
         status=status,
         native={member.path for member in found.members if member.path not in state.place},
@@ -129,7 +129,7 @@ def decisions_of(found: Discovery) -> Decisions:
 class _Carrying:
     """Carries decisions into one assignment. An old category is one of `decisions`, a category one of `after`."""
 
-    decisions: Decisions
+    decisions: CarriedDecisions
     after: Discovery
     was: Mapping[str, str]
     embedding: "Callable[[], NDArray[np.float32]] | None"

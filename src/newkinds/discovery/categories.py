@@ -10,10 +10,10 @@ from ..errors import NewkindsError, Skipped, nearest
 from ..files import stamp_of
 from ..runs.directory import EDITS, RunDirectory
 from ..text import escaped, unescaped
+from .assignment_tables import AssignmentRows, read_categories, read_skipped, write_tables
 from .editlog import EditLog, fingerprint
 from .edits import JUNK, JUNK_NAME, Corrections, Edit, EditConflict, refuse_conflict, usable_name
 from .kinds import Category, Member, category_of
-from .stored import Rows, read_categories, read_skipped, write_tables
 
 
 class Discovery:
@@ -27,19 +27,23 @@ class Discovery:
     """
 
     def __init__(
-        self, run: str | Path, categories: list[Category], members: list[Member] | Rows, skipped: list[Skipped]
+        self,
+        run: str | Path,
+        categories: list[Category],
+        members: list[Member] | AssignmentRows,
+        skipped: list[Skipped],
     ) -> None:
         """Categories and members as the model found them; what people corrected is read from the run's log."""
         self.run = Path(run)
         self.found_categories, self._found_members, self.skipped = categories, members, skipped
-        self._rows = members if isinstance(members, Rows) else None
-        found = members.places() if isinstance(members, Rows) else [(m.path, m.category_id) for m in members]
+        self._rows = members if isinstance(members, AssignmentRows) else None
+        found = members.places() if isinstance(members, AssignmentRows) else [(m.path, m.category_id) for m in members]
         self._found = dict(found)
         self._log = EditLog(self.run / EDITS, fingerprint(found))
         self._state: Corrections | None = None
         self._seen: _Seen | None = None
         # which table that was: another one has other categories
-        self._read_from = stamp_of(self.run / "assignments.csv") if isinstance(members, Rows) else None
+        self._read_from = stamp_of(self.run / "assignments.csv") if isinstance(members, AssignmentRows) else None
 
     @classmethod
     def read(cls, run: str | Path) -> "Discovery":
@@ -52,7 +56,7 @@ class Discovery:
         directory.require_format()
         entries = read_categories(directory)
         categories = [Category(**{**entry, "id": number}) for number, entry in enumerate(entries)]
-        return cls(run, categories, Rows(directory, categories), read_skipped(directory))
+        return cls(run, categories, AssignmentRows(directory, categories), read_skipped(directory))
 
     def write(self) -> None:
         """Write the tables of what the model found into the run; what people correct stays in the log."""
@@ -65,7 +69,7 @@ class Discovery:
     @property
     def found_members(self) -> list[Member]:
         """All images as the model assigned them."""
-        if isinstance(self._found_members, Rows):
+        if isinstance(self._found_members, AssignmentRows):
             self._found_members = self._found_members.members()
         return self._found_members
 

@@ -10,7 +10,7 @@ from ..console import warn
 from ..data.images import ENOUGH, BadImage, content_digest, look_at_header
 from ..data.table import Table
 from ..runs.directory import IMAGES, RunDirectory
-from ..runs.images import earlier_images
+from ..runs.seen_images import earlier_images
 from .kinds import Member
 
 AT_ONCE = 4  # images that are decoded at the same time: each may need a lot of memory

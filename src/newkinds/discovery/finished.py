@@ -20,14 +20,15 @@ from ..data.vectors import table_of_vectors
 from ..errors import NewkindsError, Skipped
 from ..methods.base import Assignment
 from ..runs.directory import RunDirectory
-from ..runs.images import earlier_images
 from ..runs.protocol import describe_protocol, require_same_images
 from ..runs.records import Timing
 from ..runs.run import Run
+from ..runs.seen_images import earlier_images
 from ..training.cache import TokenCache
 from ..training.device import choose_device
 from ..training.embedding import Embedded, embed, fields_of
 from ..training.model import Model, load_model
+from .assignment_tables import read_names
 from .categories import Discovery
 from .decisions import Decisions
 from .described import Described, TypicalFields, write_described
@@ -35,7 +36,6 @@ from .edits import JUNK, JUNK_NAME
 from .kinds import Member, category_of
 from .lens import Lens
 from .split import EMBEDDING
-from .stored import read_names
 
 FIELD_IMAGES = 6  # images whose primitive fields are drawn on the page
 

@@ -15,7 +15,7 @@ from ..data.vectors import NAME as READY_MADE
 from ..data.vectors import no_picture
 from ..errors import NewkindsError, reason_of
 from ..runs.directory import RunDirectory
-from ..runs.images import replaced_rows
+from ..runs.seen_images import replaced_rows
 from .kinds import Member
 
 REPLACED = "another image is there now: it was replaced since the run began"

@@ -22,8 +22,8 @@ from ..data.vectors import true_table
 from ..discovery.categories import Discovery
 from ..discovery.finished import ensure_assigned, load
 from ..discovery.kinds import Member
+from ..discovery.report.accuracy import state_of
 from ..discovery.report.build import PAGE, write_card, write_page
-from ..discovery.report.evidence import state_of
 from ..errors import NewkindsError
 from ..files import checksum
 from ..runs.config import Config

@@ -95,7 +95,7 @@ def _write_page(folder: Path, shown: Cell, comparison: Comparison, command: str)
     loaded = load(shown.folder(folder))
     loaded.discover(load_table(loaded.run.config().data), page=False)
     page = replace(
-        page_of(loaded.run), comparison=comparison, command=command, judged=None,
+        page_of(loaded.run), comparison=comparison, command=command, accuracy=None,
         title="Does CPF help to discover new kinds?",
         subtitle=f"Hosts alone, with an adapter and with CPF on creatures drawn by code; below, what {shown} found",
     )  # fmt: skip

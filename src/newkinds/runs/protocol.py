@@ -25,9 +25,9 @@ from ..methods import METHODS
 from ..settings import settings_of
 from .config import LAST_BLOCKS, NO_START, OWN, Config, TrainConfig
 from .directory import IMAGES, K_AUTO
-from .images import earlier_images
 from .records import Protocol
 from .run import Run
+from .seen_images import earlier_images
 
 PACKAGES = ("torch", "timm", "scikit-learn", "numpy")
 METRIC = "clustering accuracy, one Hungarian match over all images of the evaluated set (v2)"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..assigners import ASSIGNERS, Assigner, Assignment
 from ..assigners.calibration import Calibration, HeldOutImages
-from ..assigners.naming import Naming
+from ..assigners.known_clusters import Naming
 from ..assigners.whitening import Whitening
 from ..data.batch import Batch
 from ..data.loader import seed_for

@@ -9,18 +9,17 @@ import torch
 
 from ..console import say, warn
 from ..data import load_table
-from ..data.corrections import CORRECTIONS
 from ..data.table import readable
+from ..discovery.assignment_tables import read_names
 from ..discovery.categories import Discovery
 from ..discovery.finished import LoadedRun, read_features
 from ..discovery.kinds import category_names
-from ..discovery.stored import read_names
 from ..errors import NewkindsError
 from ..runs.config import OWN, resolve
-from ..runs.directory import IMAGES, K_AUTO
-from ..runs.images import earlier_images
+from ..runs.directory import CORRECTIONS, IMAGES, K_AUTO
 from ..runs.protocol import require_same_images
 from ..runs.run import Run
+from ..runs.seen_images import earlier_images
 from ..training.device import choose_device
 from ..training.embedding import Embedded
 from ..training.model import load_model

@@ -16,7 +16,7 @@ from ..assigners.continued import ContinuedKMeans
 from ..assigners.prototypes import PrototypeClassifier
 from ..console import say
 from ..data import load_table
-from ..data.corrections import CORRECTIONS, NOWHERE, corrected_names, corrections_text, read_corrections
+from ..data.corrections import NOWHERE, corrected_names, corrections_text, read_corrections
 from ..data.table import Table, readable
 from ..discovery.categories import Discovery
 from ..discovery.finished import LoadedRun, load, read_features
@@ -26,9 +26,10 @@ from ..errors import NewkindsError
 from ..files import make_folder, remove_leftovers
 from ..ownership import remove_own_folder
 from ..runs.config import Config, resolve
-from ..runs.images import earlier_images
+from ..runs.directory import CORRECTIONS
 from ..runs.protocol import record_refined
 from ..runs.run import Run
+from ..runs.seen_images import earlier_images
 from ..text import duration
 from ..training.device import choose_device
 from ..training.embedding import Embedded

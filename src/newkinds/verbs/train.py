@@ -12,19 +12,19 @@ from ..cluster.count import COUNTERS, Count, how_sure
 from ..console import say, warn
 from ..data import load_table
 from ..data.table import Table, readable, require_discoverable
+from ..discovery.assignment_tables import write_skipped
 from ..discovery.card import run_card
 from ..discovery.categories import Discovery
 from ..discovery.described import Described
 from ..discovery.finished import LoadedRun
-from ..discovery.stored import write_skipped
 from ..errors import NewkindsError
 from ..evaluation.judge import score_unlabelled
 from ..runs.config import Config
 from ..runs.directory import K_AUTO
-from ..runs.images import earlier_images
 from ..runs.protocol import describe_protocol, record_protocol
 from ..runs.records import read_count, write_count
 from ..runs.run import Run
+from ..runs.seen_images import earlier_images
 from ..training.cache import TokenCache, cached_tokens
 from ..training.device import choose_device
 from ..training.embedding import Embedded

@@ -14,7 +14,7 @@ from ...data.images import ENDINGS, BadImage, look_at_header
 from ...errors import NewkindsError, Skipped
 from ...files import csv_text, json_text, write_whole
 from ...runs.directory import RunDirectory
-from ...runs.images import replaced_rows
+from ...runs.seen_images import replaced_rows
 from ...text import spelt
 from ..categories import Discovery
 from ..edits import JUNK

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from ...files import csv_text, write_whole
+from ..assignment_tables import ASSIGNMENT_COLUMNS, member_row
 from ..categories import Discovery
 from ..kinds import Member
-from ..stored import ASSIGNMENT_COLUMNS, member_row
 from .base import EXPORTS
 
 MEMBER_COLUMNS = (*ASSIGNMENT_COLUMNS, "status")

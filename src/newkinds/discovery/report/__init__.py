@@ -24,8 +24,8 @@ from ...settings import flat
 from ...text import duration
 from ..figures.field_maps import FieldOverlays
 from ..marks import Mark
+from .accuracy import AccuracyTable
 from .charts import CHART_HEIGHT, CHART_WIDTH, MAP_HEIGHT, MAP_WIDTH, Curve, Dots
-from .evidence import Judged
 from .sheets import Sheet, Tile
 
 FIELD_SIDE = 224  # px of the pictures of primitive fields
@@ -34,7 +34,7 @@ LIMITS = {"skipped": 200, "findings": 60, "doubts": 60, "pairs": 20, "glance": 2
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownImage:
     """One image."""
 
     caption: str  # its path
@@ -57,9 +57,9 @@ class CategoryRow:
     is_new: bool
     size: int  # images assigned to it, shown or not
     confidence: float  # mean over its images, 0…1
-    most: list[Shown] = field(default_factory=list)  # its most certain images, best first
-    least: list[Shown] = field(default_factory=list)  # the least certain ones, the worst last
-    others: list[Shown] = field(default_factory=list)  # those between them; an even sample if there are too many
+    most: list[ShownImage] = field(default_factory=list)  # its most certain images, best first
+    least: list[ShownImage] = field(default_factory=list)  # the least certain ones, the worst last
+    others: list[ShownImage] = field(default_factory=list)  # those between them; an even sample if there are too many
     truth: str | None = None  # its commonest true class, if the truth is known
     marks: list[Mark] = field(default_factory=list)  # why it deserves a look
     nearest: list[str] = field(default_factory=list)  # names of the most similar categories
@@ -104,7 +104,7 @@ class ByHand:
     in_force: int  # edits
     counts: list[tuple[str, int]]  # images: ("moved", 3)
     log: list[LogLine]  # the latest first
-    junk: list[tuple[Shown, str]] = field(default_factory=list)  # images, and why they were thrown out
+    junk: list[tuple[ShownImage, str]] = field(default_factory=list)  # images, and why they were thrown out
     thrown_out: int = 0  # of which there may be more than are shown
 
 
@@ -132,11 +132,11 @@ class Page:
     dot_width: float = 6.0  # on the map
     meanings: Mapping[Mark, str] = field(default_factory=dict)
     pairs: list[MaybeOne] = field(default_factory=list)
-    doubts: list[Shown] = field(default_factory=list)  # labelled images that the model would put elsewhere
-    unlike: list[Shown] = field(default_factory=list)  # images that are like no category, the strangest first
-    findings: list[tuple[Finding, Shown | None]] = field(default_factory=list)  # of the data check, with the image
+    doubts: list[ShownImage] = field(default_factory=list)  # labelled images that the model would put elsewhere
+    unlike: list[ShownImage] = field(default_factory=list)  # images that are like no category, the strangest first
+    findings: list[tuple[Finding, ShownImage | None]] = field(default_factory=list)  # of the data check, with the image
     by_hand: ByHand | None = None  # what people corrected
-    judged: Judged | None = None
+    accuracy: AccuracyTable | None = None
     count: Count | None = None
     curve: Curve | None = None
     plan: PlanRecord | None = None
@@ -194,9 +194,9 @@ def _own_file(name: str) -> str:
     return resources.files(__name__).joinpath(name).read_text("utf-8")
 
 
-def _by_check(findings: list[tuple[Finding, Shown | None]]) -> dict[str, list[tuple[Finding, Shown | None]]]:
+def _by_check(findings: list[tuple[Finding, ShownImage | None]]) -> dict[str, list[tuple[Finding, ShownImage | None]]]:
     """Check → what it found in single images."""
-    checks: dict[str, list[tuple[Finding, Shown | None]]] = {}
+    checks: dict[str, list[tuple[Finding, ShownImage | None]]] = {}
     for finding, shown in findings:
         if finding.path:
             checks.setdefault(finding.check, []).append((finding, shown))

@@ -29,10 +29,10 @@ from ..originals import originals, without_replaced
 from ..relations import relate
 from ..split import read_embedding
 from . import LIMITS, CategoryRow, FieldPictures, MaybeOne, Page, render
+from .accuracy import read_accuracy, read_number
 from .charts import count_curve, dots
-from .corrected import by_hand, histories, positions, present_labels
-from .evidence import read_judged, read_number
-from .pictures import MOST_WANTED, Pictures
+from .edit_history import by_hand, histories, positions, present_labels
+from .page_images import MOST_WANTED, PageImages
 
 PAGE, CARD = "report.html", "README.md"
 
@@ -60,7 +60,7 @@ def page_of(run: RunDirectory, images: str | Path | None = None) -> Page:
     wanted = {finding.path for finding in findings[:MOST_WANTED]}
     labels = present_labels(discovery, described.known)
     doubts = {path: discovery.category(number).name for path, number in doubts_of(discovery).items()}
-    pictures = Pictures(members, position, len(categories), labels, table, wanted, doubts)
+    pictures = PageImages(members, position, len(categories), labels, table, wanted, doubts)
     names = [category.name for category in categories]
     marks = marks_of(categories, members, labels, relations.spread)
     truths = _majority_truths(members, _truth_of(run, images))
@@ -102,7 +102,7 @@ def page_of(run: RunDirectory, images: str | Path | None = None) -> Page:
         unlike=list(map(pictures.shown, pictures.strange)),
         findings=[(finding, pictures.at(finding.path)) for finding in findings],
         by_hand=by_hand(discovery, pictures, LIMITS["junk"]),
-        judged=read_judged(run, discovery),
+        accuracy=read_accuracy(run, discovery),
         count=counted,
         curve=None if counted is None else count_curve(counted),
         plan=PlanRecord.find(run),

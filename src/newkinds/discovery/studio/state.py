@@ -100,7 +100,7 @@ class Studio:
 
     def mark(self) -> None:
         """Find out which categories deserve a look, as they are now. An edit does not wait for that."""
-        from ..report.corrected import present_labels  # with the page's parts, which need not be there at the start
+        from ..report.edit_history import present_labels  # with the page's parts, which need not be there at the start
 
         shown, discovery = self.shown(), self._discovery
         marks: dict[int, list[str]] = {}

@@ -14,9 +14,9 @@ from ...encoders.organizers import ORGANIZERS
 from ...errors import NewkindsError
 from ...files import checksum, json_text, make_folder
 from ...ownership import OwnFiles, write_output
-from ...runs.images import earlier_images
 from ...runs.protocol import set_otherwise
 from ...runs.run import Run
+from ...runs.seen_images import earlier_images
 from ...training.embedding import details_of
 from ..judge import known_accuracy
 from . import several

@@ -13,7 +13,7 @@ JUDGED_BY = ("evaluated", "metric", "selection")  # of the protocol, what belong
 
 
 @dataclass(frozen=True)
-class JudgedRow:
+class AccuracyRow:
     """Accuracy (shares in [0, 1]) on some images; None of an empty split."""
 
     name: str
@@ -27,10 +27,10 @@ class JudgedRow:
 
 
 @dataclass(frozen=True)
-class Judged:
+class AccuracyTable:
     """What `newkinds eval` found, as far as it is about what the page shows."""
 
-    rows: list[JudgedRow]
+    rows: list[AccuracyRow]
     note: str  # what it is not about; empty: nothing is missing
     protocol: list[tuple[str, str]]
 
@@ -40,11 +40,11 @@ def read_number(run: RunDirectory) -> Count | None:
     return next((read_count(run, name) for name in (K_AUTO, "count") if run.path(f"{name}.json").is_file()), None)
 
 
-def read_judged(run: RunDirectory, discovery: Discovery) -> Judged | None:
+def read_accuracy(run: RunDirectory, discovery: Discovery) -> AccuracyTable | None:
     """The figures in `evaluation.json` that are about the present state: none of another assignment, and none with
     corrections that are no longer those in force."""
     evaluation = Evaluation.find(run)
-    return None if evaluation is None else _judged(evaluation, discovery)
+    return None if evaluation is None else _accuracy(evaluation, discovery)
 
 
 def state_of(discovery: Discovery) -> EvaluationState:
@@ -53,13 +53,13 @@ def state_of(discovery: Discovery) -> EvaluationState:
     return EvaluationState(of, discovery.revision)
 
 
-def _judged(evaluation: Evaluation, discovery: Discovery) -> Judged:
+def _accuracy(evaluation: Evaluation, discovery: Discovery) -> AccuracyTable:
     now, then = state_of(discovery), evaluation.state
     again = "Run newkinds eval again."
     if then.assignments != now.assignments:
-        return Judged([], f"Other categories were found since these images were evaluated. {again}", [])
+        return AccuracyTable([], f"Other categories were found since these images were evaluated. {again}", [])
     by_model = evaluation.metrics if evaluation.as_found is None else evaluation.as_found
-    rows, note = [_judged_row("as the model found them", by_model)], ""
+    rows, note = [_accuracy_row("as the model found them", by_model)], ""
     protocol = [(name, value) for name, value in evaluation.protocol.items() if name in JUDGED_BY]
     if then.edits != now.edits:
         since = now.edits - then.edits
@@ -67,12 +67,12 @@ def _judged(evaluation: Evaluation, discovery: Discovery) -> Judged:
         note = f"{since} {were} made since, which these figures do not know of. {again}"
         protocol = [(name, value) for name, value in protocol if name != "evaluated" or evaluation.as_found is None]
     elif evaluation.as_found is not None:
-        rows.append(_judged_row("with corrections by hand", evaluation.metrics))
+        rows.append(_accuracy_row("with corrections by hand", evaluation.metrics))
     if evaluation.test is not None:
-        rows.append(_judged_row("test images, by the model", evaluation.test.metrics))
-    return Judged(rows, note, protocol)
+        rows.append(_accuracy_row("test images, by the model", evaluation.test.metrics))
+    return AccuracyTable(rows, note, protocol)
 
 
-def _judged_row(name: str, metrics: Figures) -> JudgedRow:
+def _accuracy_row(name: str, metrics: Figures) -> AccuracyRow:
     matched = {key.removeprefix("acc_"): metrics[key] for key in FIGURES_SHOWN}
-    return JudgedRow(name, **matched, by_name=tuple(metrics.get(f"by_name_{key}") for key in BY_NAME))
+    return AccuracyRow(name, **matched, by_name=tuple(metrics.get(f"by_name_{key}") for key in BY_NAME))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from newkinds.assigners import ASSIGNERS
-from newkinds.assigners.naming import Naming, clusters_of_categories, clusters_of_classes
+from newkinds.assigners.known_clusters import Naming, clusters_of_categories, clusters_of_classes
 from newkinds.cluster.metrics import accuracy_by_name, clustering_accuracy
 from newkinds.encoders.backbones import VECTORS
 from newkinds.encoders.encoder import frozen_encoder

@@ -46,7 +46,7 @@ def read_skipped(run: RunDirectory) -> list[Skipped]:
     return [Skipped(row["path"], row["reason"]) for row in rows]
 
 
-class Rows:
+class AssignmentRows:
     """The rows of `assignments.csv`. They become members when these are asked for: most edits need only the paths."""
 
     def __init__(self, run: RunDirectory, categories: Sequence[Category]) -> None:

@@ -7,12 +7,12 @@ from ..categories import Discovery
 from ..edits import JUNK, Corrections
 from ..kinds import Category, Member
 from . import ByHand, LogLine
-from .pictures import Pictures
+from .page_images import PageImages
 
 SAID = {"moved": "moved", "accepted": "accepted", "junk": "thrown out"}  # of images
 
 
-def by_hand(discovery: Discovery, pictures: Pictures, limit: int) -> ByHand | None:
+def by_hand(discovery: Discovery, pictures: PageImages, limit: int) -> ByHand | None:
     """The section about corrections; None if nothing was ever corrected. Of images thrown out, `limit` are shown."""
     state = discovery.corrections()
     log = [

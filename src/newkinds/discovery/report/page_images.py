@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ...data.table import Table
 from ..edits import JUNK
 from ..kinds import Member
-from . import Shown
+from . import ShownImage
 from .sheets import Sheet, Tile, draw_sheets
 
 ENDS = 6  # most certain images of a category that are always shown, and as many of the least certain
@@ -18,7 +18,7 @@ ENDS_BYTES = 5_000_000  # of pictures that are always shown; in the page a third
 PICTURE_BYTES = 15_000_000  # of all pictures
 
 
-class Pictures:
+class PageImages:
     """The members of a discovery as the page shows them; an image is called by its place among them."""
 
     def __init__(
@@ -66,18 +66,18 @@ class Pictures:
         groups = (*self.most, *self.least, *self.others, self.junk[:MOST_WANTED])
         return sum(place not in self.tile_of for group in groups for place in group)
 
-    def shown(self, place: int) -> Shown:
+    def shown(self, place: int) -> ShownImage:
         m, tile = self.members[place], self.tile_of.get(place)
         says = self.model_says.get(m.path)
-        return Shown(
+        return ShownImage(
             m.path, m.category, m.confidence, m.given_label, self.agrees[place], m.unlike, tile, m.status,
             says, m.model_confidence if says else None,
         )  # fmt: skip
 
-    def at(self, path: str) -> Shown | None:
+    def at(self, path: str) -> ShownImage | None:
         return self.shown(self.place_of[path]) if path in self.place_of else None
 
-    def of_category(self, number: int) -> tuple[list[Shown], list[Shown], list[Shown]]:
+    def of_category(self, number: int) -> tuple[list[ShownImage], list[ShownImage], list[ShownImage]]:
         """Its most certain images, the least certain ones, and those between."""
         most, least, others = (list(map(self.shown, of[number])) for of in (self.most, self.least, self.others))
         return most, least, others
