@@ -100,7 +100,8 @@ def test_answers_forbid_foreign_scripts_and_are_not_kept(window: Window) -> None
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"
     assert window.client.get("/api/state").headers["cache-control"] == "no-store"
-    assert "immutable" in window.client.get("/thumb/0.jpg").headers["cache-control"]
+    version = window.ask("/api/image/0")["v"]
+    assert "immutable" in window.client.get(f"/thumb/0.jpg?v={version}").headers["cache-control"]
     page = window.client.get("/").text
     assert "<script>" not in page
     assert "style=" not in page

@@ -12,7 +12,7 @@ from ..runs.directory import EDITS, RunDirectory
 from ..text import escaped, unescaped
 from .assignment_tables import AssignmentRows, read_categories, read_skipped, write_tables
 from .editlog import EditLog, fingerprint
-from .edits import JUNK, JUNK_NAME, Corrections, Edit, EditConflict, refuse_conflict, usable_name
+from .edits import JUNK, JUNK_NAME, Corrections, Edit, EditConflict, builds_on, refuse_conflict, touched, usable_name
 from .kinds import Category, Member, category_of
 
 
@@ -42,6 +42,7 @@ class Discovery:
         self._log = EditLog(self.run / EDITS, fingerprint(found))
         self._state: Corrections | None = None
         self._seen: _Seen | None = None
+        self.last_edit = 0  # the number of the edit that was made last by way of this object
         # which table that was: another one has other categories
         self._read_from = stamp_of(self.run / "assignments.csv") if isinstance(members, AssignmentRows) else None
 
@@ -258,13 +259,19 @@ class Discovery:
 
         return self._edit(change, seen)
 
-    def undo(self, *, seen: int | None = None) -> str:
-        """Take the last edit that is in force back."""
+    def undo(self, of: int | None = None, *, seen: int | None = None) -> str:
+        """Take the last edit that is in force back, or the one with the number `of` if no later one builds on it."""
 
         def change(state: Corrections) -> Edit:
             if not state.in_force:
                 raise NewkindsError("there is nothing to undo.")
-            return {"edit": "undo", "of": state.in_force[-1]["n"]}
+            if of is None:
+                return {"edit": "undo", "of": state.in_force[-1]["n"]}
+            place = next((place for place, edit in enumerate(state.in_force) if edit["n"] == of), None)
+            if place is None:
+                raise NewkindsError(f"edit {of} is not in force: it was undone already, or there is none.")
+            self._refuse_built_on(state, place)
+            return {"edit": "undo", "of": of}
 
         return self._edit(change, seen)
 
@@ -277,6 +284,19 @@ class Discovery:
             return {"edit": "redo", "of": state.undone[-1]["n"]}
 
         return self._edit(change, seen)
+
+    def _refuse_built_on(self, state: Corrections, place: int) -> None:
+        """Refuse to undo an edit alone if a later one builds on it, or has decided about images that would move."""
+        edit, later = state.in_force[place], state.in_force[place + 1 :]
+        building = next((other for other in later if builds_on(other, edit)), None)
+        if building is None:
+            without = self._corrections([other for other in state.in_force if other is not edit])
+            building = next((other for other in later if _moves_any(touched(other)[1], state, without)), None)
+        if building is not None:
+            raise NewkindsError(
+                f"edit {edit['n']} ({edit.get('says', '')}) cannot be undone alone: edit {building['n']} "
+                f"({building.get('says', '')}) builds on it. Undo that first."
+            )
 
     def _edit(self, change: Callable[[Corrections], Edit], seen: int | None) -> str:
         def make(edits: list[dict[str, Any]]) -> Edit:
@@ -292,7 +312,9 @@ class Discovery:
             if Discovery.read(self.run)._log.of != self._log.of:
                 raise EditConflict(f"the categories of {self.run} were found again since you looked: look again.")
             self._read_from = now
-        return str(self._log.append(make)["says"])
+        made = self._log.append(make)
+        self.last_edit = int(made["n"])
+        return str(made["says"])
 
     def _inside(self, number: int, state: Corrections) -> list[str]:
         return [path for path in self._found if state.category_of(path) == number]
@@ -315,6 +337,10 @@ class Discovery:
         if found:
             raise NewkindsError(f"several images are called {image}, such as {found[0]} and {found[1]}: say which.")
         raise NewkindsError(f"{self.run} has no image {image}: name it as its assignments.csv does.")
+
+
+def _moves_any(paths: Iterable[str], state: Corrections, other: Corrections) -> bool:
+    return any(state.category_of(path) != other.category_of(path) for path in paths)
 
 
 def _is_new(number: int, found: Sequence[Category]) -> bool:
@@ -343,18 +369,18 @@ def _look_through(found: Sequence[Category], members: list[Member], state: Corre
     renamed = {number for number, name in names.items() if before.names.get(number) != name}
     marked = {path for path, _ in state.status.items() ^ before.status.items()}
     shown = list(before.members)
-    touched = renamed | (state.names.keys() - {category.id for category in before.categories})  # not as they were
+    changed = renamed | (state.names.keys() - {category.id for category in before.categories})  # not as they were
     for row, (number, earlier) in enumerate(zip(numbers, before.numbers, strict=True)):
         if number != earlier or number in renamed or (marked and members[row].path in marked):
             status = "junk" if number == JUNK else state.status.get(members[row].path, "")
             new = is_new.get(number, False)
             shown[row] = members[row]._replace(category=names[number], is_new=new, category_id=number, status=status)
-            touched |= {number, earlier}
-    inside: dict[int, list[Member]] = {number: [] for number in touched}
+            changed |= {number, earlier}
+    inside: dict[int, list[Member]] = {number: [] for number in changed}
     for number, member in zip(numbers, shown, strict=True):
-        if number in touched:
+        if number in changed:
             inside[number].append(member)
-    same = {category.id: category for category in before.categories if category.id not in touched}
+    same = {category.id: category for category in before.categories if category.id not in changed}
     categories = [
         same.get(number) or category_of(number, name, is_new[number], inside[number])
         for number, name in sorted(state.names.items())
@@ -373,6 +399,13 @@ def _resolve(which: str | int, state: Corrections, or_new: bool = False) -> int:
         raise NewkindsError(f"the category {which} was thrown out: undo that first.")
     if number is not None and number in state.became:
         raise NewkindsError(f"the category {which} is part of '{state.names[state.now(number)]}' now.")
+    earlier = state.earlier_names.get(str(which))
+    if earlier is not None:
+        now = state.now(earlier)
+        if now == JUNK:
+            raise NewkindsError(f"the category '{which}' is junk: undo that first.")
+        became = "is called" if now == earlier else "is part of"
+        raise NewkindsError(f"the category '{which}' {became} '{state.names[now]}' now.")
     hint = nearest(str(which), state.names.values())
     make = " To make a new one, say so (--new)." if or_new else ""
     raise NewkindsError(f"there is no category '{which}'.{hint}{make} `newkinds name RUN` lists all of them.")

@@ -43,6 +43,11 @@ class Described:
     fields: TypicalFields | None = field(default=None, compare=False)  # of models that have primitives
 
 
+def known_classes(run: RunDirectory) -> list[str] | None:
+    """The known classes as labels name them, in the order of their categories; None if the run has not kept that."""
+    return _record(run)[0] if run.path(DESCRIBED).is_file() else None
+
+
 def write_described(described: Described, run: RunDirectory) -> None:
     """`fields.safetensors`, if the model has primitives, and then `described.json`."""
     from safetensors.numpy import save
@@ -57,14 +62,19 @@ def write_described(described: Described, run: RunDirectory) -> None:
 
 def read_described(run: RunDirectory) -> Described:
     """What `write_described` wrote."""
+    known, protocol, has_fields = _record(run)
+    return Described(known, protocol, _read_fields(run) if has_fields else None)
+
+
+def _record(run: RunDirectory) -> tuple[list[str], list[tuple[str, str]], bool]:
+    """Known classes, protocol, and whether there are fields."""
     record = run.read_json(DESCRIBED)
     try:
         known = [str(name) for name in record["known"]]
         protocol = [(str(name), str(value)) for name, value in record["protocol"]]
-        has_fields = bool(record["fields"])
+        return known, protocol, bool(record["fields"])
     except (KeyError, TypeError, ValueError):
         raise _damaged(run, DESCRIBED) from None
-    return Described(known, protocol, _read_fields(run) if has_fields else None)
 
 
 def _read_fields(run: RunDirectory) -> TypicalFields:

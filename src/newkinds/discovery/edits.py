@@ -28,6 +28,7 @@ class Corrections:
 
     def __init__(self, names: Mapping[int, str], found: Mapping[str, int], edits: Iterable[Edit]) -> None:
         self.names = dict(names)  # of the categories that there are
+        self.earlier_names: dict[str, int] = {}  # what categories were called before they were renamed or merged
         self.became: dict[int, int] = {}  # category → the one it was merged into, or JUNK
         self.place: dict[str, int] = {}  # image → category, if a person (or a split) put it there
         self.status: dict[str, str] = {}  # image → "moved", "accepted" or "junk"
@@ -39,9 +40,10 @@ class Corrections:
         for edit in self.made:
             self.next_id = max([self.next_id, *(new + 1 for new in made_categories(edit))])
             if edit["edit"] == "undo" and self.in_force:
-                self.undone.append(self.in_force.pop())
+                self.undone.append(self.in_force.pop(self._place_of(edit)))
             elif edit["edit"] == "redo" and self.undone:
                 self.in_force.append(self.undone.pop())
+                self.in_force.sort(key=lambda made: made["n"])  # where it was
             elif edit["edit"] not in ("undo", "redo"):
                 self.in_force.append(edit)
                 self.undone.clear()
@@ -54,10 +56,24 @@ class Corrections:
                 self.names[number] = f"{name} (#{number})"
             taken.add(self.names[number])
 
+    def _place_of(self, undo: Edit) -> int:
+        """The place, among the edits in force, of the one that is undone; the last one if it is not said."""
+        if "of" not in undo:
+            return -1
+        for place, edit in enumerate(self.in_force):
+            if edit["n"] == undo["of"]:
+                return place
+        raise NewkindsError(
+            f"edit {undo.get('n')} in the log undoes edit {undo['of']}, which is not in force: restore edits.jsonl "
+            "from a copy, or rename it to set it aside."
+        )
+
     def apply(self, edit: Edit) -> str:
         """Apply one edit, and say what it does."""
-        if edit["edit"] in ("undo", "redo"):
-            return f"{edit['edit']}: {(self.in_force if edit['edit'] == 'undo' else self.undone)[-1].get('says', '')}"
+        if edit["edit"] == "undo":
+            return f"undo: {self.in_force[self._place_of(edit)].get('says', '')}"
+        if edit["edit"] == "redo":
+            return f"redo: {self.undone[-1].get('says', '')}"
         try:
             return {
                 "rename": self._rename, "merge": self._merge, "split": self._split, "move": self._move,
@@ -75,7 +91,9 @@ class Corrections:
         return [(edit, edit["n"] in force or edit["edit"] in ("undo", "redo")) for edit in self.made]
 
     def _rename(self, edit: Edit) -> str:
-        before, self.names[edit["category"]] = self.names[edit["category"]], usable_name(edit["name"])
+        before = self.names[edit["category"]]
+        self.names[edit["category"]] = usable_name(edit["name"])
+        self.earlier_names[before] = edit["category"]
         return f"renamed '{before}' to '{edit['name']}'"
 
     def _merge(self, edit: Edit) -> str:
@@ -83,6 +101,7 @@ class Corrections:
         if edit["into"] in edit["categories"]:
             raise ValueError("merged into itself")
         merged = [self.names.pop(category) for category in edit["categories"]]
+        self.earlier_names.update(zip(merged, edit["categories"], strict=True))
         self.became.update(dict.fromkeys(edit["categories"], edit["into"]))
         return f"merged {_quoted(merged)} into '{into}'"
 
@@ -106,8 +125,10 @@ class Corrections:
     def _junk(self, edit: Edit) -> str:
         which = _images(edit["images"])
         if (category := edit.get("category")) is not None:
-            which = f"'{self.names.pop(category)}' ({which})"
+            name = self.names.pop(category)
+            which = f"'{name}' ({which})"
             self.became[category] = JUNK
+            self.earlier_names[name] = category
         self._put(edit["images"], JUNK, "junk")
         return f"threw out {which}"
 
@@ -169,6 +190,18 @@ def touched(edit: Edit) -> tuple[set[int], set[str]]:
     for part in edit.get("parts", ()):
         images |= set(part["images"])
     return categories, images
+
+
+def builds_on(later: Edit, edit: Edit) -> bool:
+    """Whether a later edit names what an edit has made, or is about the same, so that it would change without it."""
+    categories, images = touched(edit)
+    theirs, their_images = touched(later)
+    if images & their_images or theirs & set(made_categories(edit)):
+        return True
+    if edit["edit"] == "rename":
+        return later["edit"] == "rename" and bool(categories & theirs)
+    is_reshaped = edit["edit"] in ("merge", "split") and later["edit"] in ("merge", "split", "junk", "accept")
+    return is_reshaped and bool(categories & theirs)
 
 
 def refuse_conflict(edit: Edit, since: Sequence[Edit]) -> None:

@@ -1,13 +1,13 @@
 """Who may ask the studio anything: only those who have its token, from a page of its own, in bounded time and size."""
 
 import asyncio
+import re
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 Message = MutableMapping[str, Any]
@@ -54,7 +54,13 @@ async def _answer_too_slow(request: Request, error: Exception) -> Response:
     return _refuse("this request took too long to arrive.", 408)
 
 
-EXCEPTION_HANDLERS = {TooLarge: _answer_too_large, TooSlow: _answer_too_slow}  # of the app behind a guard
+async def _answer_gone(request: Request, error: Exception) -> Response:
+    return _refuse("this request ended too early.", 400)  # nobody reads it, and nothing is wrong with the studio
+
+
+# of the app behind a guard
+EXCEPTION_HANDLERS = {TooLarge: _answer_too_large, TooSlow: _answer_too_slow, ClientDisconnect: _answer_gone}
+ADMITTED = "newkinds.admitted"  # in the scope of a request that the guard has let through
 
 
 class Guard:
@@ -91,6 +97,7 @@ class Guard:
 
         refusal = self._refusal(scope, headers)
         if refusal is None:
+            scope[ADMITTED] = True
             await self.app(scope, _bounded(receive, most_bytes(scope)), send_guarded)
         else:
             await refusal(scope, receive, send_guarded)
@@ -104,7 +111,7 @@ class Guard:
         given = QueryParams(scope["query_string"]).get("token")
         if given is not None and scope["method"] in SAFE:
             return self._admission(given)
-        if not _is(_cookie(headers, self.cookie), self.token):
+        if not any(_is(value, self.token) for value in _cookies(headers, self.cookie)):
             return _refuse(CLOSED, 403)
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         is_visit = scope["method"] in SAFE and headers.get("sec-fetch-mode") == "navigate"
@@ -113,7 +120,7 @@ class Guard:
         if origin is not None and origin != f"http://{host}":
             return _refuse("this request comes from another site.", 403)
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > most_bytes(scope):
+        if not re.fullmatch(r"[0-9]{1,18}", length) or int(length) > most_bytes(scope):
             return _too_large(most_bytes(scope))
         return None
 
@@ -159,12 +166,13 @@ def _bounded(receive: Receive, most: int) -> Receive:
     return receive_some
 
 
-def _cookie(headers: Headers, name: str) -> str:
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(name)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
+def _cookies(headers: Headers, name: str) -> list[str]:
+    """The values of all cookies of this name.
+
+    Every app on this machine may set cookies for it, of any form and also of this name: theirs must not hide ours.
+    """
+    pairs = [pair.partition("=") for header in headers.getlist("cookie") for pair in header.split(";")]
+    return [value.strip() for key, _, value in pairs if key.strip() == name]
 
 
 def _is(given: str, secret: str) -> bool:

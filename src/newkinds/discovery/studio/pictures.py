@@ -2,6 +2,7 @@
 caches that may be deleted at any time."""
 
 import io
+import json
 import os
 import re
 import secrets
@@ -20,6 +21,7 @@ from ...data.table import Table
 from ...data.vectors import no_picture
 from ...errors import NewkindsError
 from ...runs.directory import RunDirectory
+from ...runs.seen_images import earlier_images
 from ...training.store import CacheUnavailable, cache_root
 from ..kinds import Member
 from ..originals import originals
@@ -32,21 +34,22 @@ AT_ONCE = 4  # images that are decoded at the same time: each may need a lot of 
 CHECKSUM = 4  # bytes, after a picture on disk
 # how we call them: the cache may lie in a folder with other pictures
 PICTURE = re.compile(r"([0-9a-f]{2})/\1[0-9a-f]{30}\.(jpg|[0-9a-f]{8}\.tmp)")
-WITHOUT_FILE = "0"  # stamp of images that are not files: drawn ones, or many in one file
 
 
 class Pictures:
     """The images of a run by their row in `assignments.csv`.
 
-    `folder` says where the images are now, if they have moved. An image that is gone has the stamp "".
+    `folder` says where the images are now, if they have moved. `versions` differ if what is seen differs, in this run
+    and between runs: browsers keep pictures by them. An image that is gone has the version "".
     """
 
     def __init__(self, run: RunDirectory, members: Sequence[Member], folder: Path | None = None) -> None:
         if folder is not None and not folder.is_dir():
             raise NewkindsError(f"there is no folder {folder}.")
         self.problem = ""  # why no image can be shown, and what to do
-        self.stamps = [WITHOUT_FILE] * len(members)
         self._run, self._members, self._folder = run, members, folder
+        self._named = _names_of(run, members)  # what each image is, of those that are no files
+        self.versions = [_short(named) for named in self._named]
         self._kept, self._bytes = OrderedDict[str, bytes](), 0
         self._decoding = threading.BoundedSemaphore(AT_ONCE)
         self._lock, self._finding = threading.Lock(), threading.Lock()
@@ -67,7 +70,7 @@ class Pictures:
                         f"{self._run.folder} --images FOLDER. Corrections are safe, and can be made without the images."
                     )
                 if self._table is None or not self.has_any:
-                    self.stamps = [""] * len(self.stamps)
+                    self.versions = [""] * len(self.versions)
             if self._table is None:
                 raise BadImage(self.problem)
             return self._table
@@ -76,20 +79,21 @@ class Pictures:
         """Look again whether images (default: all) are there and when they changed; how many are not there."""
         with suppress(BadImage):
             if (table := self.table()).file is not None:
-                for row in range(len(self.stamps)) if rows is None else rows:
-                    self.stamps[row] = _stamp(table, row)
-        return self.stamps.count("") if self.has_any else 0
+                for row in range(len(self.versions)) if rows is None else rows:
+                    named = _name_of_file(table, row)
+                    self.versions[row] = _short(named) if named else ""
+        return self.versions.count("") if self.has_any else 0
 
     def picture(self, row: int, size: int = THUMBNAIL) -> bytes:
         """A JPEG file with the image; `BadImage` says why there is none."""
         table = self.table()
-        if table.file is not None:
-            self.stamps[row] = stamp = _stamp(table, row)
-            if not stamp:
-                raise BadImage("file not found")
-            named = f"{table.file(row).absolute()}\0{stamp}"
+        if table.file is None:
+            named = self._named[row]
         else:
-            named = f"{self._run.settings()['data']}\0{table.paths[row]}"
+            named = _name_of_file(table, row)
+            self.versions[row] = _short(named) if named else ""
+            if not named:
+                raise BadImage("file not found")
         key = sha256(f"{named}\0{size}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
         with self._lock:
             if key in self._kept:
@@ -150,14 +154,30 @@ def _checksum(made: bytes) -> bytes:
     return zlib.crc32(made).to_bytes(CHECKSUM, "little")
 
 
-def _stamp(table: Table, row: int) -> str:
+def _names_of(run: RunDirectory, members: Sequence[Member]) -> list[str]:
+    """What each image is: the run, its data, the path, and what the image showed when the run started."""
+    try:
+        data = json.dumps(run.settings().get("data"), sort_keys=True, default=str)
+        content = {path: seen.content for path, seen in earlier_images(run).items()}
+    except NewkindsError:  # said where the images are needed
+        data, content = "", {}
+    where = f"{run.folder.resolve()}\0{data}"
+    return [f"{where}\0{member.path}\0{content.get(member.path, '')}" for member in members]
+
+
+def _name_of_file(table: Table, row: int) -> str:
     """Changes if the file of an image does; "" if there is none."""
     try:
         assert table.file is not None
-        seen = table.file(row).stat()
+        file = table.file(row).absolute()
+        seen = file.stat()
     except (OSError, ValueError, BadImage):
         return ""
-    return f"{seen.st_size:x}-{seen.st_mtime_ns:x}" if seen.st_size else ""
+    return f"{file}\0{seen.st_size:x}-{seen.st_mtime_ns:x}-{seen.st_ino:x}" if seen.st_size else ""
+
+
+def _short(named: str) -> str:
+    return sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _jpeg(image: Image.Image, size: int) -> bytes:

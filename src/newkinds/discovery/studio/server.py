@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -26,15 +27,17 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...data.images import BadImage
 from ...errors import NewkindsError, reason_of
-from ...text import show
+from ...text import plural, show
 from ..edits import EditConflict
-from .guard import EXCEPTION_HANDLERS, Guard
+from .guard import ADMITTED, EXCEPTION_HANDLERS, Guard
 from .pictures import LARGE, THUMBNAIL
 from .state import Outdated, Studio
 
 PORT = 8517
 HEAD_WITHIN = 10.0  # seconds that a client has for the head of a request
-MOST_CONNECTIONS = 200
+MOST_CONNECTIONS = 1000  # in all; a browser opens six for a window
+WAITING = 200  # connections that the system holds until they are accepted
+MOST_STRANGERS = 100  # connections without an admitted request so far; of more, the oldest is closed
 FOREVER = "private, max-age=31536000, immutable"  # a picture's address changes with its file
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
@@ -66,10 +69,16 @@ def app_of(studio: Studio, port: int) -> Guard:
     async def picture(request: Request) -> Response:
         size = THUMBNAIL if request.path_params["size"] == "thumb" else LARGE
         try:
-            data = await anyio.to_thread.run_sync(_picture, studio, request.path_params["row"], size)
-        except (BadImage, NewkindsError) as error:
-            return PlainTextResponse(str(error), 404)
-        return Response(data, media_type="image/jpeg", headers={"Cache-Control": FOREVER})
+            row = _number(request, "row")
+            data, version = await anyio.to_thread.run_sync(_picture, studio, row, size)
+        except (BadImage, NewkindsError, OSError) as error:
+            return PlainTextResponse(reason_of(error), 404)
+        is_this_one = (
+            request.query_params.get("v") == version
+        )  # else an address for another picture would keep this one
+        return Response(
+            data, media_type="image/jpeg", headers={"Cache-Control": FOREVER if is_this_one else "no-store"}
+        )
 
     async def edit(request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
@@ -86,30 +95,30 @@ def app_of(studio: Studio, port: int) -> Guard:
         return await _answer(partial(_look, studio, await request.body()))
 
     async def field(request: Request) -> Response:
-        row, place = request.path_params["row"], request.path_params["place"]
         try:
+            row, place = _number(request, "row"), _number(request, "place")
             pictures = (await anyio.to_thread.run_sync(_fields, studio, row))["pictures"]
             return Response(pictures[place], media_type="image/png")
-        except (BadImage, NewkindsError, IndexError):
+        except (BadImage, NewkindsError, IndexError, OSError):
             raise HTTPException(404) from None
 
     routes = [
         Route("/", page),
         Route("/static/{name}", static),
-        Route("/{size}/{row:int}.jpg", picture),
-        Route("/field/{row:int}/{place:int}.png", field),
+        Route("/{size}/{row}.jpg", picture),
+        Route("/field/{row}/{place}.png", field),
         Route("/api/version", asked(lambda studio, _: studio.version())),
         Route("/api/state", asked(lambda studio, _: studio.state())),
         Route("/api/members/{category}", asked(lambda studio, r: studio.members(_number(r, "category")))),
-        Route("/api/nearest/{category:int}", asked(lambda studio, r: studio.nearest(_number(r, "category")))),
-        Route("/api/parts/{category:int}", asked(lambda studio, r: studio.parts(_number(r, "category"), _into(r)))),
-        Route("/api/image/{row:int}", asked(lambda studio, r: studio.image(_number(r, "row")))),
-        Route("/api/similar/{row:int}", asked(lambda studio, r: studio.similar(_number(r, "row")))),
+        Route("/api/nearest/{category}", asked(lambda studio, r: studio.nearest(_number(r, "category")))),
+        Route("/api/parts/{category}", asked(lambda studio, r: studio.parts(_number(r, "category"), _into(r)))),
+        Route("/api/image/{row}", asked(lambda studio, r: studio.image(_number(r, "row")))),
+        Route("/api/similar/{row}", asked(lambda studio, r: studio.similar(_number(r, "row")))),
         Route("/api/search", asked(lambda studio, r: studio.search(r.query_params.get("q", "")))),
         Route("/api/map", asked(lambda studio, _: studio.map())),
         Route("/api/log", asked(lambda studio, _: studio.log())),
         Route("/api/model", asked(lambda studio, _: {"state": studio.sight.state, "says": studio.sight.says})),
-        Route("/api/fields/{row:int}", asked(lambda studio, r: _described(_fields(studio, _number(r, "row"))))),
+        Route("/api/fields/{row}", asked(lambda studio, r: _described(_fields(studio, _number(r, "row"))))),
         Route("/api/edit", edit, methods=["POST"]),
         Route("/api/look", look, methods=["POST"]),
     ]
@@ -126,6 +135,8 @@ async def _answer(work: Callable[[], Any]) -> Response:
         return _json({"error": str(error)}, 409)
     except (NewkindsError, BadImage) as error:
         return _json({"error": str(error)}, 400)
+    except OSError as error:  # the run or its images are being moved
+        return _json({"error": f"this cannot be read or written now: {reason_of(error)}."}, 400)
 
 
 def _json(content: Any, status: int = 200) -> Response:
@@ -135,10 +146,10 @@ def _json(content: Any, status: int = 200) -> Response:
 
 
 def _number(request: Request, name: str) -> int:
-    try:
-        return int(request.path_params[name])
-    except ValueError:
-        raise NewkindsError(f"'{name}' must be a whole number.") from None
+    text = request.path_params[name]
+    if not re.fullmatch(r"-?[0-9]{1,9}", text):
+        raise NewkindsError(f"'{name}' must be a whole number of at most nine digits.")
+    return int(text)
 
 
 def _into(request: Request) -> int | None:
@@ -148,10 +159,11 @@ def _into(request: Request) -> int | None:
     return int(text[:6]) if text else None
 
 
-def _picture(studio: Studio, row: int, size: int) -> bytes:
-    if not 0 <= row < len(studio.pictures.stamps):
+def _picture(studio: Studio, row: int, size: int) -> tuple[bytes, str]:
+    """A picture, and which version of it that is."""
+    if not 0 <= row < len(studio.pictures.versions):
         raise BadImage("there is no such image")
-    return studio.pictures.picture(row, size)
+    return studio.pictures.picture(row, size), studio.pictures.versions[row]
 
 
 def _look(studio: Studio, content: bytes) -> Any:
@@ -167,7 +179,7 @@ def _look(studio: Studio, content: bytes) -> Any:
 
 
 def _fields(studio: Studio, row: int) -> dict[str, Any]:
-    if not 0 <= row < len(studio.pictures.stamps):
+    if not 0 <= row < len(studio.pictures.versions):
         raise NewkindsError("there is no such image.")
     return studio.sight.fields(row, studio.pictures.opened(row))
 
@@ -180,14 +192,32 @@ class Impatient(H11Protocol):
     """Closes a connection whose request does not begin in time: uvicorn itself would wait for ever."""
 
     _timer: asyncio.TimerHandle | None = None
+    _is_admitted = False
+    _since = 0.0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self._since = self.loop.time()
         self._wait_for_head()
+        others = [other for other in self.connections if isinstance(other, Impatient)]
+        strangers = [other for other in others if not other._was_admitted() and not other.transport.is_closing()]
+        if len(strangers) > MOST_STRANGERS:
+            oldest = min(strangers, key=lambda other: other._since)
+            oldest.transport.abort()  # they must not lock the owner out
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._wait_for_head()
+
+    def _was_admitted(self) -> bool:
+        """Whether a request of this connection has passed the guard."""
+        if self.scope is not None and ADMITTED in self.scope:
+            self._is_admitted = True
+        return self._is_admitted
+
+    def on_response_complete(self) -> None:
+        self._was_admitted()
+        super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -221,7 +251,7 @@ def listening(port: int | None) -> socket.socket:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             made.bind(("127.0.0.1", number))
-            made.listen(MOST_CONNECTIONS)
+            made.listen(WAITING)
             return made
         except (OSError, OverflowError) as error:
             made.close()
@@ -244,7 +274,9 @@ def serve(studio: Studio, port: int | None = None, browser: bool = True) -> None
     app = app_of(studio, number)
     here = f"http://127.0.0.1:{number}/?token="
     shown = studio.shown()
-    show(f"{len(shown.members):,} images in {len(shown.categories):,} categories: {studio.run.folder}")
+    count = len(shown.categories)
+    categories = f"{count:,} {'category' if count == 1 else 'categories'}"
+    show(f"{plural(len(shown.members), 'image')} in {categories}: {studio.run.folder}")
     show(f"open  {here}{app.token}")
     show(f"Every correction is on the disk at once ({studio.run.path('edits.jsonl')}). Stop with Ctrl+C.")
     sys.stdout.flush()  # a pipe, too, learns the address now

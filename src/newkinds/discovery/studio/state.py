@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from ...errors import NewkindsError
 from ...files import stamp_of
 from ...runs.directory import RunDirectory
+from ...text import plural
 from ..categories import Discovery
+from ..described import known_classes
 from ..edits import JUNK, EditConflict
 from ..kinds import Category, Member
 from ..marks import marks_of
@@ -50,10 +52,11 @@ class Shown:
     cards: dict[int, Json] = field(default_factory=dict)  # of each category, as the wall shows it
 
     def rows_of(self, category: int) -> NDArray[np.int64]:
-        """Its images, least certain first."""
+        """Its images, least certain first; those that a person decided about come last, being certain."""
         rows = np.flatnonzero(self.of == category)
         sure = np.array([self.members[row].confidence for row in rows])
-        return rows[np.argsort(sure, kind="stable")]
+        decided = np.array([bool(self.members[row].status) for row in rows])
+        return rows[np.lexsort((sure, decided))]
 
 
 class Studio:
@@ -71,9 +74,11 @@ class Studio:
         self._open()
 
     def _open(self) -> None:
-        self.found = self._stamp()  # says which assignment this is: row numbers mean nothing in another one
-        self._discovery = Discovery.read(self.run.folder)
-        members = self._discovery.found_members
+        stamp = self._stamp()
+        discovery = Discovery.read(self.run.folder)
+        members = discovery.found_members  # what is damaged is told before anything here is changed
+        self.found = stamp  # says which assignment this is: row numbers mean nothing in another one
+        self._discovery = discovery
         self._row_of = {member.path: row for row, member in enumerate(members)}
         self._lowered = [member.path.casefold() for member in members]
         self.pictures = Pictures(self.run, members, self._images)
@@ -94,9 +99,10 @@ class Studio:
 
     def prepare(self) -> None:
         """What need not be there for the first page: which images there are, and the marks of categories."""
-        self.pictures.look()
-        self.mark()
-        self.pictures.tidy()
+        with suppress(NewkindsError):  # told where it is asked for
+            self.pictures.look()
+            self.mark()
+            self.pictures.tidy()
 
     def mark(self) -> None:
         """Find out which categories deserve a look, as they are now. An edit does not wait for that."""
@@ -108,7 +114,8 @@ class Studio:
             widths = self.space.spread(shown.of)
             spread = np.array([widths[c.id] if c.id < len(widths) else np.nan for c in shown.categories])
             with self._lock:
-                known = [category.name for category in discovery.found_categories if not category.is_new]
+                names = discovery.names_as_found()
+                known = known_classes(self.run) or [names[category.id] for category in discovery.known_as_found()]
                 labels = present_labels(discovery, known)
             by_name = marks_of(shown.categories, shown.members, labels, spread)
             marks = {c.id: list(by_name[c.name]) for c in shown.categories if c.size}
@@ -120,15 +127,24 @@ class Studio:
         """Once nothing was changed for a moment."""
         if self._marking is not None:
             self._marking.cancel()
-        self._marking = threading.Timer(MARK_AFTER, self.mark)
+        self._marking = threading.Timer(MARK_AFTER, self._mark_quietly)
         self._marking.daemon = True
         self._marking.start()
+
+    def _mark_quietly(self) -> None:
+        with suppress(NewkindsError):  # told where it is asked for
+            self.mark()
 
     # -- what it shows ------------------------------------------------------------------------------------------
 
     def version(self) -> Json:
         """Changes whenever a window should ask again."""
         with self._lock:
+            if not self.run.folder.is_dir():
+                raise NewkindsError(
+                    f"{self.run.folder} is not there any more: it was moved, renamed or deleted. Put it back, or stop "
+                    "the studio and start it with its new place. All corrections are in that folder."
+                )
             if self._stamp() not in ("", self.found):  # discovered again
                 self._open()
                 threading.Thread(target=self.prepare, daemon=True).start()
@@ -168,16 +184,16 @@ class Studio:
     def state(self) -> Json:
         """The wall, and all that a window needs to know."""
         shown = self.shown()
-        stamps, problem = self.pictures.stamps, self.pictures.problem
-        missing = stamps.count("") if self.pictures.has_any else 0
+        versions, problem = self.pictures.versions, self.pictures.problem
+        missing = versions.count("") if self.pictures.has_any else 0
         if missing and not problem:
             problem = (
-                f"{missing:,} of {len(stamps):,} images are not where they were: each is shown as a grey tile with "
+                f"{missing:,} of {plural(len(versions), 'image')} cannot be found: each is shown as a grey tile with "
                 "its name. If they have moved, stop the studio and start it with --images FOLDER."
             )
         revision, marks = self._marks
         cards = [
-            {**card, "faces": [[row, stamps[row]] for row in card["faces"]], "marks": marks.get(number, [])}
+            {**card, "faces": [[row, versions[row]] for row in card["faces"]], "marks": marks.get(number, [])}
             for number, card in shown.cards.items()
         ]
         return {
@@ -203,7 +219,7 @@ class Studio:
             member = shown.members[row]
             image: Json = {
                 "row": row, "path": member.path, "of": member.category_id, "sure": member.confidence,
-                "v": self.pictures.stamps[row],
+                "v": self.pictures.versions[row],
             }  # fmt: skip
             if member.status:
                 image["status"] = member.status
@@ -225,6 +241,7 @@ class Studio:
     def similar(self, row: int) -> Json:
         """The images that are most like one of the run's own, itself first."""
         self._check_rows([row])
+        self.version()
         return self._alike(self.space.rows()[row])
 
     def _alike(self, vector: NDArray[np.float32]) -> Json:
@@ -261,10 +278,10 @@ class Studio:
 
     def map(self) -> Json:
         """Places of all images, in thousandths, and their categories now."""
-        places = self.space.places()
         shown = self.shown()
+        places = self.space.places()
         flat = np.round(places * 4000).astype(int).ravel().tolist()
-        return {"revision": shown.revision, "places": flat, "of": shown.of.tolist(), "v": self.pictures.stamps}
+        return {"revision": shown.revision, "places": flat, "of": shown.of.tolist(), "v": self.pictures.versions}
 
     def image(self, row: int) -> Json:
         """One image."""
@@ -275,6 +292,7 @@ class Studio:
     def log(self) -> Json:
         """Every edit, the last one first."""
         with self._lock:
+            self.version()
             history = self._discovery.log()
         edits = [{"n": e["n"], "at": e["at"], "says": e.get("says", e["edit"]), "in_force": ok} for e, ok in history]
         return {"edits": edits[::-1]}
@@ -297,12 +315,14 @@ class Studio:
                     self._shown = None
                 raise
             self._mark_later()
-            return {"says": says, "state": self.state()}
+            return {"says": says, "n": self._discovery.last_edit, "state": self.state()}
 
     def _make(self, wanted: Json, seen: int) -> str:
         discovery, kind = self._discovery, wanted.get("edit")
-        if kind in ("undo", "redo"):
-            return discovery.undo(seen=seen) if kind == "undo" else discovery.redo(seen=seen)
+        if kind == "undo":
+            return discovery.undo(_whole(wanted["of"], "of") if "of" in wanted else None, seen=seen)
+        if kind == "redo":
+            return discovery.redo(seen=seen)
         if kind == "rename":
             return discovery.rename(_whole(wanted.get("category"), "category"), _text(wanted.get("name")), seen=seen)
         if kind == "merge":

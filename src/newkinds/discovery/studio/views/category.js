@@ -9,7 +9,8 @@ import { actOn, badges, card, dot, inOrder } from "./wall.js";
 
 export const JUNK = -1;
 const ORDERS = {
-  unsure: ["Least certain first", (a, b) => a.sure - b.sure],
+  // what a person has decided about is certain
+  unsure: ["Least certain first", (a, b) => Boolean(a.status) - Boolean(b.status) || a.sure - b.sure],
   sure: ["Most certain first", (a, b) => b.sure - a.sure],
   name: ["By name", (a, b) => a.path.localeCompare(b.path, undefined, { numeric: true })],
 };
@@ -136,7 +137,7 @@ export function category(id) {
 
   async function ask() {
     if (!isJunk && !store.byId.has(id)) {
-      toast("This category is no longer there: it was merged, thrown out or undone.");
+      if (!store.editing) toast("This category is no longer there: it was merged, junked or undone.");
       location.hash = "#/";
       return;
     }

@@ -6,7 +6,7 @@ const POLL = 2000; // ms between two questions whether something has changed
 const listeners = new Set();
 
 /** The last state of the server, and its categories by their ids. */
-export const store = { state: null, byId: new Map(), answers: true };
+export const store = { state: null, byId: new Map(), answers: true, editing: false };
 
 export class Refused extends Error {
   constructor(message, status) {
@@ -64,9 +64,15 @@ async function make(wanted) {
   const { revision: seen, found } = store.state;
   try {
     const answer = await send("/api/edit", JSON.stringify({ ...wanted, seen, found }), "application/json");
-    take(answer.state);
+    store.editing = true; // what its views find changed, they were told
+    try {
+      take(answer.state);
+    } finally {
+      store.editing = false;
+    }
     const undoable = wanted.edit !== "undo" && wanted.edit !== "redo";
-    toast(capital(answer.says), { action: undoable ? ["Undo", () => edit({ edit: "undo" })] : null });
+    const action = undoable ? ["Undo", () => edit({ edit: "undo", of: answer.n })] : null; // that one, whatever came since
+    toast(capital(answer.says), { action });
     return true;
   } catch (error) {
     if (!(error instanceof Refused)) throw error;

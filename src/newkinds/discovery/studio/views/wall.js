@@ -11,12 +11,13 @@ const MEANINGS = {
   small: "it has few images",
   unsure: "its mean confidence is far below that of the others",
 };
+const isAccepted = (category) => category.size > 0 && category.decided === category.size;
 const ORDERS = {
   new: ["New ones first", (a, b) => b.new - a.new || b.size - a.size],
   look: ["What needs a look first", (a, b) => b.marks.length - a.marks.length || a.confidence - b.confidence],
   size: ["Largest first", (a, b) => b.size - a.size],
   small: ["Smallest first", (a, b) => a.size - b.size],
-  unsure: ["Least certain first", (a, b) => a.confidence - b.confidence],
+  unsure: ["Least certain first", (a, b) => isAccepted(a) - isAccepted(b) || a.confidence - b.confidence],
   name: ["By name", (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true })],
 };
 const FILTERS = {
@@ -43,7 +44,7 @@ export function badges(category) {
   return [
     h("span", { class: category.new ? "badge new" : "badge" }, category.new ? "new" : "known"),
     ...category.marks.map((mark) => h("span", { class: "badge mark", title: MEANINGS[mark] }, mark)),
-    category.size > 0 && category.decided === category.size && h("span", { class: "badge done", title: "all images confirmed" }, "✓"),
+    isAccepted(category) && h("span", { class: "badge done", title: "all images confirmed" }, "✓"),
   ];
 }
 
