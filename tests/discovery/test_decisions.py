@@ -52,6 +52,20 @@ def test_a_decision_needs_no_photo_of_the_run(found: newkinds.Discovery, photos:
     assert category(tmp_path / "brought", other) not in (JUNK, moved)
 
 
+def test_a_label_is_the_word_about_its_photo(found: newkinds.Discovery, photos: Path) -> None:
+    """Also if the model alone would say otherwise, as it does here about a photo whose label is changed."""
+    run, path = Run(found.run), "unlabeled/red0.jpg"
+    alone = category(run.folder, photos / path)
+    label = next(known for known in found.known if known.id != alone)
+    rows = run.read_table("assignments.csv")
+    for row in rows:
+        if row["path"] == path:
+            row |= {"given_label": label.name, "category": label.name, "category_id": f"{label.id}"}
+            row |= {"is_new": "false", "model_category_id": f"{alone}", "model_confidence": "0.9000"}
+    run.write_table("assignments.csv", tuple(rows[0]), [tuple(row.values()) for row in rows])
+    assert newkinds.predict(run.folder, photos / path)[0].category == label.name
+
+
 def test_another_photo_of_that_name_is_another_photo(found: newkinds.Discovery, photos: Path) -> None:
     path = "unlabeled/red0.jpg"
     before = category(found.run, photos / "unlabeled" / "green1.jpg")

@@ -177,10 +177,11 @@ def test_an_exported_model_says_the_same(case: dict[str, Any], with_onnx: bool, 
     with torch.inference_mode():
         features = model.encoder(normalised(model, images)).feature.float()
     wanted, embedding = model.assign(features), model.embedding(features)
-    shares = (model.chosen_assigner(embedding) / model.chosen_assigner.temperature).softmax(dim=1)
+    logits = model.naming(model.chosen_assigner(embedding))
+    shares = (logits / model.chosen_assigner.temperature).softmax(dim=1)
     assert len(wanted.category.unique()) > 2  # else anything would be right
 
-    program = captured(Classifier(model, unedited(model.k)), SIZE)
+    program = captured(Classifier(model, unedited(model.categories)), SIZE)
     lines, weights = written_out(program)
     (tmp_path / "model.py").write_text(source(lines, SIZE))
     module: dict[str, Any] = {}
@@ -203,7 +204,7 @@ def test_an_exported_model_says_the_same(case: dict[str, Any], with_onnx: bool, 
 def test_a_run_that_was_never_calibrated_does_not_know_what_is_unlike(images: Tensor) -> None:
     model = finished(images, "cpf", "frozen")
     model.calibration.centres = torch.empty(0, 0)
-    answer = Classifier(model, unedited(model.k))(images[:3])
+    answer = Classifier(model, unedited(model.categories))(images[:3])
     assert answer.unlike.isnan().all()
     assert answer.confidence.tolist() == answer.probabilities.amax(dim=1).tolist()
 
@@ -219,5 +220,5 @@ def test_what_decides_by_values_is_refused_in_our_words(images: Tensor, capfd: p
 
     model.encoder.organizer = Deciding()  # type: ignore[assignment]
     with pytest.raises(NewkindsError, match="cannot be written down as one graph: something in it decides"):
-        captured(Classifier(model, unedited(model.k)), SIZE)
+        captured(Classifier(model, unedited(model.categories)), SIZE)
     assert capfd.readouterr() == ("", "")  # torch explains itself to its developers

@@ -1,5 +1,6 @@
-"""What people decided about single images of a run, found again by what an image shows: its file may be elsewhere by
-now, or on another machine, and another image may have its name. No image of the run is needed for that."""
+"""What people said about single images of a run, by a label or a decision, found again by what an image shows: its file
+may be elsewhere by now, or on another machine, and another image may have its name. No image of the run is needed for
+that."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,14 +18,14 @@ AT_ONCE = 4  # images that are decoded at the same time: each may need a lot of 
 
 
 class Decisions:
-    """The categories that people gave to single images, by accepting, moving or throwing out.
+    """The categories that people gave to single images: by labels, by accepting, moving or throwing out.
 
     >>> Decisions(run, Discovery.read(run.folder).members).about(table, [0, 1])
     [7, None]
     """
 
     def __init__(self, run: RunDirectory, members: Sequence[Member]) -> None:
-        decided = [member for member in members if member.status]
+        decided = [member for member in members if member.status or member.given_label is not None]
         seen = earlier_images(run) if decided else {}
         self._by_content: dict[str, list[Member]] = {}
         self._sizes: set[tuple[int, ...]] | None = set()  # of these images; None: not known of all
@@ -32,7 +33,7 @@ class Decisions:
         for member in decided:
             then = seen.get(member.path)
             if then is None or not then.content:
-                unknown += 1
+                unknown += bool(member.status)
                 continue
             self._by_content.setdefault(then.content, []).append(member)
             if then.facts is None:
