@@ -23,7 +23,7 @@ from torch import Tensor
 from newkinds.data.creatures import drawing
 from newkinds.data.folder import files_of
 from newkinds.data.images import open_image
-from newkinds.discovery.export.graph import Answer, Classifier, captured
+from newkinds.discovery.export.graph import Answer, Classifier, capture
 from newkinds.discovery.export.onnx import session, write_graph
 from newkinds.encoders import backbones
 from newkinds.runs.config import resolve
@@ -81,7 +81,7 @@ def compare(
     classifier = Classifier(model, lens)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.onnx"
-        write_graph(captured(classifier, images.shape[-1]), file, {})
+        write_graph(capture(classifier, images.shape[-1]), file, {})
         by_onnx = session(file)
         size = file.stat().st_size / 1e6
 

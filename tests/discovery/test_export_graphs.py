@@ -21,9 +21,9 @@ from conftest import learns_prototypes, small_heads
 from newkinds.assigners import ASSIGNERS
 from newkinds.assigners.prototypes import PrototypeClassifier
 from newkinds.data.creatures import drawing
-from newkinds.discovery.export.graph import Answer, Classifier, captured
-from newkinds.discovery.export.torch import source
-from newkinds.discovery.export.written_out import written_out
+from newkinds.discovery.export.graph import Answer, Classifier, capture
+from newkinds.discovery.export.torch import module_source
+from newkinds.discovery.export.torch_source import write_out
 from newkinds.encoders import backbones
 from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.encoders.tunings import TUNINGS
@@ -181,9 +181,9 @@ def test_an_exported_model_says_the_same(case: dict[str, Any], with_onnx: bool, 
     shares = (logits / model.chosen_assigner.temperature).softmax(dim=1)
     assert len(wanted.category.unique()) > 2  # else anything would be right
 
-    program = captured(Classifier(model, unedited(model.categories)), SIZE)
-    lines, weights = written_out(program)
-    (tmp_path / "model.py").write_text(source(lines, SIZE))
+    program = capture(Classifier(model, unedited(model.categories)), SIZE)
+    lines, weights = write_out(program)
+    (tmp_path / "model.py").write_text(module_source(lines, SIZE))
     module: dict[str, Any] = {}
     exec((tmp_path / "model.py").read_text(), module)
     some = [images[:1], images[1:6], images[6:]]
@@ -220,5 +220,5 @@ def test_what_decides_by_values_is_refused_in_our_words(images: Tensor, capfd: p
 
     model.encoder.organizer = Deciding()  # type: ignore[assignment]
     with pytest.raises(NewkindsError, match="cannot be written down as one graph: something in it decides"):
-        captured(Classifier(model, unedited(model.categories)), SIZE)
+        capture(Classifier(model, unedited(model.categories)), SIZE)
     assert capfd.readouterr() == ("", "")  # torch explains itself to its developers

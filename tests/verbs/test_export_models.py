@@ -23,7 +23,7 @@ import newkinds
 from newkinds import Discovery
 from newkinds.data.creatures import drawing
 from newkinds.data.images import open_image
-from newkinds.discovery.export import EXPORTS, prepared
+from newkinds.discovery.export import EXPORTS, model_folder
 from newkinds.discovery.export import onnx as as_onnx
 from newkinds.discovery.export import torch as as_torch
 from newkinds.discovery.export.graph import Answer
@@ -168,17 +168,20 @@ def test_probabilities_of_what_was_corrected(format: str, run: Path, edited: Pat
     """Merged categories are added up, a split one goes whole to its nearest part: by loops over what was found."""
     folder, _ = exported(format, edited)
     labels = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
-    before, after = prepared.prepared(Discovery.read(run)), prepared.prepared(Discovery.read(edited))
+    before, after = (
+        model_folder.prepare_export(Discovery.read(run)),
+        model_folder.prepare_export(Discovery.read(edited)),
+    )
     if format == "onnx":
         outputs = as_onnx.session(folder / "model.onnx")(after.images)
         category, *_, shares, embedding = map(torch.as_tensor, outputs)
     else:
         weights = load_file(folder / "model.safetensors")
-        category, *_, shares, embedding = as_torch.imported(folder / "model.py")(weights, after.images)
+        category, *_, shares, embedding = as_torch.import_classify(folder / "model.py")(weights, after.images)
     corrections = Discovery.read(edited).corrections()
     split = next(edit for edit in corrections.in_force if edit["edit"] == "split")
     merged = next(edit for edit in corrections.in_force if edit["edit"] == "merge")
-    own = after.loaded.embedding(prepared.read_features(after.loaded.run))
+    own = after.loaded.embedding(model_folder.read_features(after.loaded.run))
     place = {member.path: row for row, member in enumerate(Discovery.read(edited).members)}
     centres = [own[[place[path] for path in part["images"]]].mean(axis=0) for part in split["parts"]]
     columns = {label["id"]: column for column, label in enumerate(labels)}
@@ -255,7 +258,7 @@ def test_only_the_target_is_written_and_only_whole(run: Path, tmp_path: Path, mo
     def stopped(*_: object) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prepared.Prepared, "compare", stopped)  # after code and weights were written
+    monkeypatch.setattr(model_folder.ModelExport, "compare", stopped)  # after code and weights were written
     with pytest.raises(KeyboardInterrupt):
         newkinds.export(run, "torch", tmp_path / "half")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["empty"]

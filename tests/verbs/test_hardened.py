@@ -18,7 +18,7 @@ from newkinds.cli import main
 from newkinds.data.folder import files_of, read_csv
 from newkinds.data.images import BadImage, open_image
 from newkinds.discovery.categories import Discovery
-from newkinds.discovery.export.dataset import record
+from newkinds.discovery.export.image_export import record
 from newkinds.discovery.kinds import Category, Member
 from newkinds.encoders.weights import read_tensors
 from newkinds.files import csv_text

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..discovery.categories import Discovery
 from ..discovery.export import EXPORTS, new_target
-from ..discovery.export.tables import table_text
+from ..discovery.export.tables import assignments_text
 from ..errors import NewkindsError
 
 
@@ -30,7 +30,7 @@ def printed(run: str | Path, to: str, **options: Any) -> str:
     _checked(to, options)
     if to != "csv":
         raise NewkindsError(f"only csv can be printed: name a folder for the export '{to}' by --out.")
-    return table_text(Discovery.read(run))
+    return assignments_text(Discovery.read(run))
 
 
 def _checked(to: str, options: Mapping[str, Any]) -> Callable[..., str]:

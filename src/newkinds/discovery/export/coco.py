@@ -3,11 +3,11 @@
 from ..._version import __version__
 from ...text import spelt
 from ..edits import JUNK
-from .dataset import DataSet, Picture, data_set, record
+from .image_export import DataSet, ExportedImage, data_set, record
 
 
 @data_set("coco")
-def to_coco(data: DataSet) -> list[Picture]:
+def to_coco(data: DataSet) -> list[ExportedImage]:
     """COCO: images/ and annotations.json, where each image has one box as large as itself."""
     pictures = data.bring(lambda member: "images")
     images, annotations = [], []

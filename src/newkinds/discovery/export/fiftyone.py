@@ -5,11 +5,11 @@ from typing import Any
 
 from ...text import spelt
 from ..edits import JUNK
-from .dataset import DataSet, Picture, data_set, record
+from .image_export import DataSet, ExportedImage, data_set, record
 
 
 @data_set("fiftyone")
-def to_fiftyone(data: DataSet) -> list[Picture]:
+def to_fiftyone(data: DataSet) -> list[ExportedImage]:
     """FiftyOne: data/ and labels.json of a FiftyOneImageClassificationDataset, with confidences and attributes."""
     pictures = data.bring(lambda member: "data", stems=True)  # samples are told apart by names without endings
     place = {category.id: number for number, category in enumerate(data.categories)}

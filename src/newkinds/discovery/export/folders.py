@@ -1,10 +1,10 @@
 """One folder for each category."""
 
-from .dataset import DataSet, Picture, data_set
+from .image_export import DataSet, ExportedImage, data_set
 
 
 @data_set("folders")
-def to_folders(data: DataSet) -> list[Picture]:
+def to_folders(data: DataSet) -> list[ExportedImage]:
     """One folder per category, with copies of its images or links to them (--files)."""
     folders = data.folder_names()
     pictures = data.bring(lambda member: folders[member.category_id])

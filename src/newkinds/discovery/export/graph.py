@@ -120,7 +120,7 @@ class Split(nn.Module):
         return shares * (1 - self.column) + of_category * self.parts[nearest]
 
 
-def captured(classifier: Classifier, size: int) -> ExportedProgram:
+def capture(classifier: Classifier, size: int) -> ExportedProgram:
     """The classifier as a graph of torch operations, for any number of images."""
     images = torch.rand(3, 3, size, size)
     shapes = {"images": {0: Dim("batch", min=1, max=MOST_IMAGES)}}

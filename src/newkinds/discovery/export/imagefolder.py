@@ -1,11 +1,11 @@
 """Hugging Face image-folder: https://huggingface.co/docs/datasets/image_dataset#imagefolder"""
 
 from ...files import json_text, write_whole
-from .dataset import DataSet, Picture, data_set, record
+from .image_export import DataSet, ExportedImage, data_set, record
 
 
 @data_set("imagefolder")
-def to_imagefolder(data: DataSet) -> list[Picture]:
+def to_imagefolder(data: DataSet) -> list[ExportedImage]:
     """Hugging Face image-folder: train/ with metadata.jsonl, for load_dataset("imagefolder", data_dir=…)."""
     # no folders of categories: one called "test" would be taken for a split
     pictures = data.bring(lambda member: "train")

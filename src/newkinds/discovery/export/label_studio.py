@@ -14,11 +14,11 @@ from ...text import spelt
 from ..categories import Discovery
 from ..edits import JUNK
 from ..kinds import Member
-from .dataset import DataSet, Picture, data_set, record
+from .image_export import DataSet, ExportedImage, data_set, record
 
 
 @data_set("label-studio")
-def to_label_studio(data: DataSet) -> list[Picture]:
+def to_label_studio(data: DataSet) -> list[ExportedImage]:
     """Label Studio: tasks.json with predictions and people's decisions, config.xml, and images/ to serve locally."""
     pictures = data.bring(lambda member: "images")
     names = {category.id: _choice(category.name) for category in data.categories}

@@ -22,24 +22,24 @@ class Names:
     def __init__(self, taken: Iterable[str] = (), stems: bool = False) -> None:
         """`taken` names are given to nobody; with `stems`, names differ without their endings as well."""
         self._stems = stems
-        self._taken = set(map(_folded, taken))
+        self._taken = set(map(_fold, taken))
         self._next: dict[str, int] = {}  # stem → the number to try next, for thousands may want the same name
 
     def make(self, wanted: str, ending: str = "") -> str:
         """The name for something that is called so; `ending`, such as .jpg, stays at its end."""
         stem, compared = _safe(wanted), "" if self._stems else ending
         made = _fitting(stem, len(ending.encode()))
-        first = _folded(made + compared)
+        first = _fold(made + compared)
         number = self._next.get(first, 2)
-        while _folded(made + compared) in self._taken:
+        while _fold(made + compared) in self._taken:
             made = _fitting(stem, len(f"-{number}{ending}".encode())) + f"-{number}"
             number += 1
         self._next[first] = number
-        self._taken.add(_folded(made + compared))
+        self._taken.add(_fold(made + compared))
         return made + ending
 
 
-def _folded(name: str) -> str:
+def _fold(name: str) -> str:
     """As a disk compares names that ignores case, and how letters with marks are written."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 

@@ -11,20 +11,20 @@ from ...console import silence
 from ...errors import NewkindsError, reason_of
 from ...files import json_text, make_folder
 from ..categories import Discovery
-from .graph import Answer, captured
-from .prepared import prepared
+from .graph import Answer, capture
+from .model_folder import prepare_export
 
 LARGEST = 1_900_000_000  # bytes of weights in the graph's own file, which a format of 2 GB holds; more lie beside it
 MODEL = "model.onnx"
 
 
-def write(discovery: Discovery, target: Path, compare_on: Sequence[str | Path] = ()) -> str:
+def write_onnx(discovery: Discovery, target: Path, compare_on: Sequence[str | Path] = ()) -> str:
     """Make the folder `target`; see `EXPORTS`."""
     _require_packages()
-    exported = prepared(discovery, compare_on)
+    exported = prepare_export(discovery, compare_on)
     make_folder(target)
     labels = {"labels": json_text(exported.labels, target / MODEL)}
-    write_graph(captured(exported.classifier, exported.size), target / MODEL, labels)
+    write_graph(capture(exported.classifier, exported.size), target / MODEL, labels)
     said = exported.compare(session(target / MODEL))
     exported.write_beside(target, "run_onnx.py", "onnxruntime numpy pillow")
     megabytes = sum(file.stat().st_size for file in target.glob(f"{MODEL}*")) / 1e6

@@ -17,7 +17,7 @@ def member_cells(member: Member) -> tuple[Any, ...]:
     return *member_row(member), member.status
 
 
-def table_text(discovery: Discovery) -> str:
+def assignments_text(discovery: Discovery) -> str:
     """All images with what was found, those that were thrown out too."""
     return csv_text(MEMBER_COLUMNS, [member_cells(member) for member in discovery.members])
 
@@ -25,5 +25,5 @@ def table_text(discovery: Discovery) -> str:
 @EXPORTS.register("csv")
 def to_csv(discovery: Discovery, target: Path) -> str:
     """One CSV file: every image with its category, ids and all corrections; safe in a spreadsheet."""
-    write_whole(target, table_text(discovery))
+    write_whole(target, assignments_text(discovery))
     return f"{len(discovery.members):,} rows"

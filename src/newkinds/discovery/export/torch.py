@@ -10,9 +10,9 @@ from torch import Tensor
 from ..._version import __version__
 from ...files import make_folder, write_whole
 from ..categories import Discovery
-from .graph import Answer, captured
-from .prepared import prepared
-from .written_out import written_out
+from .graph import Answer, capture
+from .model_folder import prepare_export
+from .torch_source import write_out
 
 CODE, WEIGHTS = "model.py", "model.safetensors"
 HEAD = '''\
@@ -35,26 +35,26 @@ def classify(weights: dict[str, Tensor], images: Tensor) -> tuple[Tensor, ...]:
 '''
 
 
-def write(discovery: Discovery, target: Path, compare_on: Sequence[str | Path] = ()) -> str:
+def write_torch(discovery: Discovery, target: Path, compare_on: Sequence[str | Path] = ()) -> str:
     """Make the folder `target`; see `EXPORTS`."""
-    exported = prepared(discovery, compare_on)
-    lines, tensors = written_out(captured(exported.classifier, exported.size))
+    exported = prepare_export(discovery, compare_on)
+    lines, tensors = write_out(capture(exported.classifier, exported.size))
     make_folder(target)
-    write_whole(target / CODE, source(lines, exported.size))
+    write_whole(target / CODE, module_source(lines, exported.size))
     write_whole(target / WEIGHTS, save(tensors))
-    classify, weights = imported(target / CODE), load_file(target / WEIGHTS)
+    classify, weights = import_classify(target / CODE), load_file(target / WEIGHTS)
     said = exported.compare(lambda some: classify(weights, some))
     exported.write_beside(target, "predict.py", "torch timm")
     return f"{WEIGHTS} ({(target / WEIGHTS).stat().st_size / 1e6:.1f} MB), {said}"
 
 
-def source(lines: Sequence[str], size: int) -> str:
-    """The module around the lines that `written_out` gives, for images of `size` pixels."""
+def module_source(lines: Sequence[str], size: int) -> str:
+    """The module around the lines that `write_out` gives, for images of `size` pixels."""
     head = HEAD.format(version=__version__, size=size, outputs=", ".join(Answer._fields))
     return head + "".join(f"    {line}\n" for line in lines)
 
 
-def imported(file: Path) -> Callable[[dict[str, Tensor], Tensor], tuple[Tensor, ...]]:
+def import_classify(file: Path) -> Callable[[dict[str, Tensor], Tensor], tuple[Tensor, ...]]:
     """The function of a module that was written just now, as a script would import it."""
     spec = importlib.util.spec_from_file_location(f"_written_out_{file.stem}", file)
     assert spec is not None

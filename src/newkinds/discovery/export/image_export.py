@@ -32,7 +32,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-class Picture(NamedTuple):
+class ExportedImage(NamedTuple):
     """An image in an export."""
 
     member: Member
@@ -46,7 +46,7 @@ class Picture(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundImage:
     """An image that is there."""
 
     row: int  # in the table of originals
@@ -82,7 +82,7 @@ class DataSet:
         self._replaced = set(replaced_rows(run, self._originals))
         looked = _all(self._look, list(enumerate(members)), "looking at images")
         self.missing = [(members[row], found) for row, found in enumerate(looked) if isinstance(found, Skipped)]
-        self.found = [found for found in looked if isinstance(found, Found)]
+        self.found = [found for found in looked if isinstance(found, FoundImage)]
         if not self.found:
             first = self.missing[0][1]
             raise NewkindsError(
@@ -98,22 +98,22 @@ class DataSet:
         if root is not None and self.target.resolve().is_relative_to(root):
             raise NewkindsError(f"{root} holds the run's images: choose an --out that is not below it.")
 
-    def _look(self, numbered: tuple[int, Member]) -> Found | Skipped:
+    def _look(self, numbered: tuple[int, Member]) -> FoundImage | Skipped:
         row, member = numbered
         if row in self._replaced:
             return Skipped(member.path, REPLACED)
         stem, ending = os.path.splitext(PurePath(member.path).name)
         try:
             if self._originals.file is None:
-                return Found(row, member, *self._originals.open(row).size, stem, ".png")
+                return FoundImage(row, member, *self._originals.open(row).size, stem, ".png")
             width, height, kind = look_at_header(self._originals.file(row))
         except BadImage as error:
             return Skipped(member.path, str(error))
         if ending.lower() not in ENDINGS:  # other programs know images by their endings
             stem, ending = stem + ending, {"JPEG": ".jpg", "TIFF": ".tif"}.get(kind, f".{kind.lower()}")
-        return Found(row, member, width, height, stem, ending)
+        return FoundImage(row, member, width, height, stem, ending)
 
-    def bring(self, inside: Callable[[Member], str], stems: bool = False) -> list[Picture]:
+    def bring(self, inside: Callable[[Member], str], stems: bool = False) -> list[ExportedImage]:
         """Copy or link every image into the folder of the export that `inside` names for it.
 
         No two files in a folder get the same name; with `stems` not even without their endings.
@@ -126,11 +126,11 @@ class DataSet:
                 names[folder] = Names(TABLES, stems)
                 (self.target / folder).mkdir(parents=True, exist_ok=True)
             name = names[folder].make(found.stem, found.ending)
-            pictures.append(Picture(found.member, f"{folder}/{name}", found.width, found.height))
+            pictures.append(ExportedImage(found.member, f"{folder}/{name}", found.width, found.height))
         _all(self._bring, list(zip(self.found, pictures, strict=True)), "writing images")
         return pictures
 
-    def _bring(self, pair: tuple[Found, Picture]) -> None:
+    def _bring(self, pair: tuple[FoundImage, ExportedImage]) -> None:
         found, picture = pair
         to = self.target / picture.file
         if self._originals.file is None:
@@ -165,7 +165,7 @@ class DataSet:
     def write_json(self, name: str, content: Any) -> None:
         write_whole(self.target / name, json_text(content, name, indent=1, ensure_ascii=False) + "\n")
 
-    def write_tables(self, pictures: Sequence[Picture], folders: dict[int, str] | None = None) -> None:
+    def write_tables(self, pictures: Sequence[ExportedImage], folders: dict[int, str] | None = None) -> None:
         """Every image of the export and every category, as CSV; and the images that are missing, if any are."""
         rows = [(picture.file, *member_cells(picture.member)) for picture in pictures]
         write_whole(self.target / "images.csv", csv_text(("file", *MEMBER_COLUMNS), rows))
@@ -182,7 +182,7 @@ class DataSet:
             gone = [(*member_cells(member), skipped.reason) for member, skipped in self.missing]
             write_whole(self.target / "missing.csv", csv_text((*MEMBER_COLUMNS, "reason"), gone))
 
-    def sentence(self, pictures: Sequence[Picture]) -> str:
+    def sentence(self, pictures: Sequence[ExportedImage]) -> str:
         """What was exported; what is missing is warned of."""
         if self.missing:
             first, count = self.missing[0][1], len(self.missing)
@@ -197,11 +197,11 @@ class DataSet:
         return f"{images} of {categories} {how}{junk}"
 
 
-def data_set(name: str) -> Callable[[Callable[[DataSet], list[Picture]]], Callable[..., str]]:
+def data_set(name: str) -> Callable[[Callable[[DataSet], list[ExportedImage]]], Callable[..., str]]:
     """Register an export that lays images out in a folder: a function that is given the data set, writes all but the
     tables, and returns the pictures. It gets the options that all of them have."""
 
-    def register(lay_out: Callable[[DataSet], list[Picture]]) -> Callable[..., str]:
+    def register(lay_out: Callable[[DataSet], list[ExportedImage]]) -> Callable[..., str]:
         def write(
             discovery: Discovery, target: Path, *, files: Files = "copy", images: str | Path | None = None,
             junk: bool = False,

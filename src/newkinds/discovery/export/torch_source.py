@@ -21,7 +21,7 @@ OPERATORS = {
 }  # fmt: skip
 
 
-def written_out(program: ExportedProgram, images: str = "images") -> tuple[list[str], dict[str, Tensor]]:
+def write_out(program: ExportedProgram, images: str = "images") -> tuple[list[str], dict[str, Tensor]]:
     """The lines of a function body that ends with its `return`, and the tensors that it finds in `weights`.
 
     Values are forgotten after their last use, as they would be in a module: a batch needs no more memory than there.

@@ -34,7 +34,7 @@ TOLERANCE = 1e-4  # of probabilities
 
 
 @dataclass(frozen=True)
-class Prepared:
+class ModelExport:
     """A run that is going to be exported."""
 
     discovery: Discovery
@@ -90,7 +90,7 @@ class Prepared:
         return f"compared {about}: same categories, probabilities differ by {largest:.0e} at most"
 
 
-def prepared(discovery: Discovery, images: Sequence[str | Path] = ()) -> Prepared:
+def prepare_export(discovery: Discovery, images: Sequence[str | Path] = ()) -> ModelExport:
     """Load a run, and let it say what it thinks about some of its own images, or of others that are named."""
     loaded = load(discovery.run, device="cpu")
     lens = Lens(discovery, lambda: loaded.embedding(read_features(loaded.run)))
@@ -102,7 +102,7 @@ def prepared(discovery: Discovery, images: Sequence[str | Path] = ()) -> Prepare
     ]
     views = _views(loaded, _table(loaded, images))
     expected = _expected(loaded, classifier, lens, views)
-    return Prepared(discovery, loaded, classifier, labels, views.float() / 255, expected)
+    return ModelExport(discovery, loaded, classifier, labels, views.float() / 255, expected)
 
 
 @torch.inference_mode()
