@@ -10,7 +10,6 @@ from .base import EXPORTS
 @EXPORTS.register("onnx")
 def to_onnx(discovery: Discovery, target: Path, *, compare_on: Sequence[str | Path] = ()) -> str:
     """The model as one ONNX graph, with a script that needs onnxruntime, numpy and Pillow alone."""
-
     from .onnx import write_onnx
 
     return write_onnx(discovery, target, compare_on)
