@@ -30,7 +30,7 @@ def be_quiet() -> None:
 
 
 @contextmanager
-def speaking() -> Iterator[None]:
+def break_silence() -> Iterator[None]:
     """While it is open, this process speaks, quiet or not."""
     global _quiet
     before, _quiet = _quiet, False

@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..console import be_quiet, speaking
+from ..console import be_quiet, break_silence
 from ..data.world import ALONE, World
 from ..encoders.dropout import drawing_for
 from ..errors import NewkindsError, RunEnded, reason_of
@@ -202,7 +202,7 @@ def work_alone() -> Iterator[None]:
     global _world
     before, _world = _world, ALONE
     try:
-        with speaking():
+        with break_silence():
             yield
     finally:
         _world = before

@@ -50,7 +50,8 @@ class Store:
         self.origin = json.loads(json.dumps({"format": FORMAT, **origin}))  # as it is read back
         self.key = _key(self.origin)
         self.folder = cache_root() / self.key
-        self.shape, self.dtype = shape, dtype  # T tokens of D features
+        self.shape = shape  # T tokens of D features
+        self.dtype = dtype
         self.row_bytes = shape[0] * shape[1] * dtype.itemsize
         self.about = about  # for people
 
@@ -68,7 +69,8 @@ class Store:
 
     def _shards(self) -> list[tuple[int, int]]:
         """The first row of each shard, and how many whole rows it has: at most up to the first row of the next one."""
-        starts = sorted(int(found[1] or 0) for file in _row_files(self.folder) if (found := SHARD.fullmatch(file.name)))
+        names = [SHARD.fullmatch(file.name) for file in _row_files(self.folder)]
+        starts = sorted(int(name[1] or 0) for name in names if name is not None)
         counts = [_size(self.folder / _shard(start)) // self.row_bytes for start in starts]
         ends = [*starts[1:], sys.maxsize]
         return [(start, min(count, end - start)) for start, count, end in zip(starts, counts, ends, strict=False)]
@@ -115,9 +117,8 @@ class Store:
         """One process at a time adds to a store; the others wait. A killed one leaves no lock."""
         with _name_cache_in_errors(self.folder):
             make_folder(self.folder.parent)
-            lock = FileLock(
-                require_lock(_lock_of(self.folder))
-            )  # not in the folder: deleted with what it guards, it guards nothing
+            # not in the folder: deleted with what it guards, it guards nothing
+            lock = FileLock(require_lock(_lock_of(self.folder)))
             try:
                 held = lock.acquire(timeout=1)
             except Timeout:
@@ -136,7 +137,9 @@ class Store:
                 for file in _row_files(self.folder):
                     warn(f"{file} is of no use without {DESCRIPTION} and {INDEX}: its tokens are computed again.")
                     file.unlink()
-            users = said if isinstance(said := record.get("about"), list) else []
+            users = record.get("about")
+            if not isinstance(users, list):
+                users = []
             if self.about not in users:
                 record = {"made": time.strftime("%F"), **record, "about": [*users, self.about], "origin": self.origin}
                 write_whole(self.folder / DESCRIPTION, json.dumps(record, indent=1) + "\n")
@@ -150,7 +153,8 @@ class Store:
                 "or train without a cache (--cache-views 0)."
             )
         entries = np.zeros(len(contents), ENTRY)
-        entries["content"], entries["view"] = _digests(contents), view
+        entries["content"] = _digests(contents)
+        entries["view"] = view
         entries["crc"] = [self._checksum(entry, row) for entry, row in zip(entries, kept, strict=True)]
         count = _size(self.folder / INDEX) // ENTRY.itemsize  # an entry that a killed writer left unfinished is none
         start, first = self._place_to_append(count)
