@@ -22,7 +22,7 @@ import torch.nn.functional as F
 
 from newkinds.data.batch import Batch, CachedTokens, Inputs, Pixels
 from newkinds.data.views import ViewPlan
-from newkinds.experiments.paper import QUICK, narrowed
+from newkinds.experiments.paper import QUICK, narrow_settings
 from newkinds.methods import METHODS, Method, Progress
 from newkinds.methods.queue import Queue
 from newkinds.runs.config import resolve
@@ -48,7 +48,7 @@ class Trained:
         config = resolve(
             {"data": {"name": "creatures"}, "method": {"name": method}},
             {"backbone": {"name": args.backbone, "image_size": args.size, "train_blocks": 1}},
-            {"method": narrowed(method), "tuning": QUICK["tuning"]} if args.narrow else {},
+            {"method": narrow_settings(method), "tuning": QUICK["tuning"]} if args.narrow else {},
         )
         known = [str(number) for number in range(KNOWN)]
         self.model: Model = build_model(config, known, CATEGORIES, load_weights=False).train()

@@ -148,12 +148,12 @@ class Row:
     def compared(self) -> bool:
         return any(entry.base is not None for entry in self.entries)
 
-    def told_apart(self, base: str = HOST) -> str:
-        """One sentence: which differences from the base chance does not explain; nothing for a single seed."""
+    def significant_differences(self, base: str = HOST) -> str:
+        """One sentence: which differences from the base are significant; nothing for a single seed."""
         if not any(entry.interval for entry in self.entries):
             return ""
         sure = [f"{entry.column.name} {entry.verdict} ({entry.change})" for entry in self.entries if entry.verdict]
-        return f"{self.name} against {base}: {', '.join(sure) or 'no difference can be told from chance'}."
+        return f"{self.name} against {base}: {', '.join(sure) or 'no difference is significant'}."
 
 
 @dataclass

@@ -64,7 +64,9 @@ def test_a_row_may_be_compared_with_another_than_the_host() -> None:
     assert change["the host with cpf"]["SimGCD + CPF gated"] == "+0.0 ± 0.0"
     assert "difference from the host with cpf" in to_cpf.legend
     row = next(row for row in to_host.rows if row.name == "SimGCD + CPF")
-    assert row.told_apart().startswith("SimGCD + CPF against the host: All better (+4.0 ± 0.6), Old better")
+    assert row.significant_differences().startswith(
+        "SimGCD + CPF against the host: All better (+4.0 ± 0.6), Old better"
+    )
 
 
 def test_every_variant_is_one_that_can_be_built() -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from newkinds.comparison import Comparison, OverSeeds
-from newkinds.experiments.paper import NARROW, REPORTED, TABLES, comparisons, narrowed
+from newkinds.experiments.paper import NARROW, REPORTED, TABLES, comparisons, narrow_settings
 from newkinds.experiments.run_grid import COLUMNS, Cell, Outcome
 from newkinds.experiments.styles import latex, markdown, text, tidy_csv
 from newkinds.methods import METHODS
@@ -114,7 +114,7 @@ def test_every_system_is_in_one_table_in_a_size_for_a_small_machine() -> None:
         assert config.train.epochs == (20 if METHODS[cell.method].trains else 0)
         for name, most in NARROW.items():
             assert config.method.get(name, 0) <= most
-    assert narrowed("cms") == {"projection_hidden": 256}, "its output is narrow already"
+    assert narrow_settings("cms") == {"projection_hidden": 256}, "its output is narrow already"
     assert TABLES["plugin"].settings(cell) == []
     of_birds = resolve(*table.settings(replace(cell, data="birds")), {"data": {"name": "creatures"}})
     assert (config.train.backbone_lr_ratio, of_birds.train.backbone_lr_ratio) == (0.1, 1.0), "a family has its own"

@@ -13,7 +13,7 @@ from conftest import TINY_TRAINING
 from newkinds.errors import NewkindsError
 from newkinds.evaluation.judge import evaluate
 from newkinds.experiments.bench import collect
-from newkinds.experiments.paper import narrowed
+from newkinds.experiments.paper import narrow_settings
 from newkinds.experiments.run_grid import Cell, Outcome, comparable, require_run_of, run_all, with_what_comes_before
 from newkinds.methods import METHODS
 from newkinds.runs.run import Run
@@ -25,7 +25,7 @@ ROWS = [Cell("creatures", method, organizer) for method in ("gcd", "mugcd") for 
 
 
 def settings(cell: Cell) -> list[dict[str, Any]]:
-    return [CREATURES, TINY_TRAINING, {"method": {"name": cell.method, **narrowed(cell.method)}}]
+    return [CREATURES, TINY_TRAINING, {"method": {"name": cell.method, **narrow_settings(cell.method)}}]
 
 
 @pytest.fixture(scope="module")

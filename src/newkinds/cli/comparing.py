@@ -15,7 +15,7 @@ from .options import DOWNLOAD, argument, choices, names, switch, verb
 )
 def _demo(**chosen: Any) -> None:
     """Train hosts alone, with an adapter and with CPF on drawn creatures, beside k-means without training, and compare
-    them in a table and on a web page: which differences can be told from chance?
+    them in a table and on a web page: which differences are significant?
 
     newkinds demo                                     does CPF help SimGCD on drawn creatures?
     newkinds demo --out my-demo --seeds 1 --epochs 30

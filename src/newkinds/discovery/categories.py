@@ -12,7 +12,7 @@ from ..runs.directory import EDITS, RunDirectory
 from ..text import escaped, unescaped
 from .assignment_tables import AssignmentRows, read_categories, read_skipped, write_tables
 from .editlog import EditLog, fingerprint
-from .edits import JUNK, JUNK_NAME, Corrections, Edit, EditConflict, builds_on, refuse_conflict, touched, usable_name
+from .edits import JUNK, JUNK_NAME, Corrections, Edit, EditConflict, builds_on, reach_of, refuse_conflict, usable_name
 from .kinds import Category, Member, category_of
 
 
@@ -291,7 +291,7 @@ class Discovery:
         building = next((other for other in later if builds_on(other, edit)), None)
         if building is None:
             without = self._corrections([other for other in state.in_force if other is not edit])
-            building = next((other for other in later if _moves_any(touched(other)[1], state, without)), None)
+            building = next((other for other in later if _moves_any(reach_of(other)[1], state, without)), None)
         if building is not None:
             raise NewkindsError(
                 f"edit {edit['n']} ({edit.get('says', '')}) cannot be undone alone: edit {building['n']} "

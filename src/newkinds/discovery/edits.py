@@ -159,7 +159,7 @@ class Corrections:
             category = self.became[category]
         return category
 
-    def reshaped(self) -> Iterator[Edit]:
+    def reshaping_edits(self) -> Iterator[Edit]:
         """The edits in force that concern images never seen: merges, splits, categories thrown out."""
         for edit in self.in_force:
             if edit["edit"] in ("merge", "split") or (edit["edit"] == "junk" and "category" in edit):
@@ -182,7 +182,7 @@ def usable_name(name: str, most: int | None = LONGEST_NAME) -> str:
     return name
 
 
-def touched(edit: Edit) -> tuple[set[int], set[str]]:
+def reach_of(edit: Edit) -> tuple[set[int], set[str]]:
     """The categories and images that an edit is about."""
     categories = {edit[name] for name in ("category", "into", "to") if name in edit}
     categories |= set(edit.get("categories", ()))
@@ -194,8 +194,8 @@ def touched(edit: Edit) -> tuple[set[int], set[str]]:
 
 def builds_on(later: Edit, edit: Edit) -> bool:
     """Whether a later edit names what an edit has made, or is about the same, so that it would change without it."""
-    categories, images = touched(edit)
-    theirs, their_images = touched(later)
+    categories, images = reach_of(edit)
+    theirs, their_images = reach_of(later)
     if images & their_images or theirs & set(made_categories(edit)):
         return True
     if edit["edit"] == "rename":
@@ -206,9 +206,9 @@ def builds_on(later: Edit, edit: Edit) -> bool:
 
 def refuse_conflict(edit: Edit, since: Sequence[Edit]) -> None:
     """Refuse an edit of what other edits, made since its maker looked, are about as well."""
-    categories, images = touched(edit)
+    categories, images = reach_of(edit)
     for other in since:
-        theirs, their_images = touched(other)
+        theirs, their_images = reach_of(other)
         if edit["edit"] in ("undo", "redo") or other["edit"] in ("undo", "redo"):
             clash = True
         else:

@@ -36,7 +36,7 @@ class Lens:
         self.steps: list[Reshape] = []
         row_of = {member.path: row for row, member in enumerate(discovery.found_members)}
         own: NDArray[np.float32] | None = None
-        for edit in corrections.reshaped():
+        for edit in corrections.reshaping_edits():
             if edit["edit"] == "split":
                 own = embedding() if own is None else own
                 centres = unit_means(own, [[row_of[path] for path in part["images"]] for part in edit["parts"]])

@@ -17,7 +17,7 @@ from ..errors import NewkindsError
 from ..files import make_folder
 from ..ownership import OwnFiles
 from ..runs.config import resolve
-from .paper import HOSTS, TABLES, comparisons, narrowed
+from .paper import HOSTS, TABLES, comparisons, narrow_settings
 from .run_grid import Cell, run_all
 from .styles import text
 
@@ -27,7 +27,7 @@ DATA_SEED = 101  # of creatures on which nothing was ever chosen, neither a sett
 EPOCHS = 15
 SEEDS, SEEDS_OF_SEVERAL = (0, 1, 2, 3, 4), (0, 1, 2)
 CPF = "cpf-parts"
-ONE_SEED = "One seed: no difference can be told from chance."
+ONE_SEED = "One seed: no difference is significant."
 NO_SPREAD = "Every difference is the same for all seeds, which says nothing about others."
 # The published settings are for data sets and backbones a hundred times as large. Here the backbone stays frozen: a run
 # takes seconds, and the organizer is all that can adapt. The rates were chosen once, with SimGCD on creatures of
@@ -68,7 +68,7 @@ def demo(
         if cell.is_baseline:
             return [data]
         memax = {"memax_weight": MEMAX[cell.method]} if cell.method in MEMAX else {}
-        own = {"train": {"epochs": epochs}, "method": {**narrowed(cell.method), **memax}}
+        own = {"train": {"epochs": epochs}, "method": {**narrow_settings(cell.method), **memax}}
         return [data, COMMON, own]
 
     for cell in cells:  # a wrong name or number is found before anything long begins
@@ -81,8 +81,10 @@ def demo(
         raise NewkindsError(f"none of the {len(cells)} runs in {folder} could be finished: see the messages above.")
     (comparison,) = comparisons(table, outcomes)
     (with_adapter,) = comparisons(replace(table, against="adapter"), outcomes)
-    said = [row.told_apart() for row in comparison.rows]
-    said += [row.told_apart(with_adapter.base) for row in with_adapter.rows if row.parts["organizer"] == CPF]
+    said = [row.significant_differences() for row in comparison.rows]
+    said += [
+        row.significant_differences(with_adapter.base) for row in with_adapter.rows if row.parts["organizer"] == CPF
+    ]
     comparison.note = " ".join(filter(None, said)) or (ONE_SEED if len(seeds) == 1 else NO_SPREAD)
     command = ["newkinds", "demo", "--out", str(folder), "--hosts", ",".join(methods), "--seeds", *map(str, seeds)]
     shown = next((cell for cell in outcomes if cell.organizer == CPF), next(iter(outcomes)))

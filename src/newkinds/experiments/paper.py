@@ -51,7 +51,7 @@ SHRUNK = (
 REPORTED = json.loads(resources.files(__package__).joinpath("reported.json").read_text(encoding="utf-8"))
 
 
-def narrowed(method: str) -> dict[str, int]:
+def narrow_settings(method: str) -> dict[str, int]:
     """Settings of a method whose heads and memories would be far too large for a few hundred images."""
     usual = settings_of(METHODS[method].Config)
     return {name: most for name, most in NARROW.items() if name in usual and usual[name].default > most}
@@ -107,7 +107,7 @@ class PaperTable:
         if not self.quick:
             return []
         gentle = [GENTLE] if cell.data in DRAWN else []
-        return [QUICK, *gentle, {"method": {"name": cell.method, **narrowed(cell.method)}}]
+        return [QUICK, *gentle, {"method": {"name": cell.method, **narrow_settings(cell.method)}}]
 
     def cells(self, seeds: Iterable[int] = (0,)) -> list[Cell]:
         """For each data set the baselines, then host by host: alone, and with each organizer, unless it is quoted."""

@@ -25,7 +25,7 @@ def creatures_table(categories: Kinds = 16, per_category: Images = 36, seed: Who
 
 @DATASETS.register("creatures-large")
 def large_creatures_table(categories: Kinds = 40, per_category: Images = 60, seed: WholeNumber = 0) -> Table:
-    """The same drawn animals, in a size at which differences of a few points can be told from chance."""
+    """The same drawn animals, in a size at which differences of a few points are significant."""
     return creatures_table(categories, per_category, seed)
 
 

@@ -23,7 +23,9 @@ def by_hand(discovery: Discovery, pictures: PageImages, limit: int) -> ByHand | 
         return None
     statuses = Counter(member.status for member in discovery.members if member.status)
     reasons = _reasons(state)
-    junk = [(pictures.shown(place), reasons.get(pictures.members[place].path, "")) for place in pictures.junk[:limit]]
+    junk = [
+        (pictures.image_at(place), reasons.get(pictures.members[place].path, "")) for place in pictures.junk[:limit]
+    ]
     counts = [(f"images {said}", statuses[status]) for status, said in SAID.items()]
     return ByHand(len(state.in_force), counts, log, junk, len(pictures.junk))
 

@@ -66,7 +66,7 @@ class PageImages:
         groups = (*self.most, *self.least, *self.others, self.junk[:MOST_WANTED])
         return sum(place not in self.tile_of for group in groups for place in group)
 
-    def shown(self, place: int) -> ShownImage:
+    def image_at(self, place: int) -> ShownImage:
         m, tile = self.members[place], self.tile_of.get(place)
         says = self.model_says.get(m.path)
         return ShownImage(
@@ -74,12 +74,12 @@ class PageImages:
             says, m.model_confidence if says else None,
         )  # fmt: skip
 
-    def at(self, path: str) -> ShownImage | None:
-        return self.shown(self.place_of[path]) if path in self.place_of else None
+    def image_of(self, path: str) -> ShownImage | None:
+        return self.image_at(self.place_of[path]) if path in self.place_of else None
 
     def of_category(self, number: int) -> tuple[list[ShownImage], list[ShownImage], list[ShownImage]]:
         """Its most certain images, the least certain ones, and those between."""
-        most, least, others = (list(map(self.shown, of[number])) for of in (self.most, self.least, self.others))
+        most, least, others = (list(map(self.image_at, of[number])) for of in (self.most, self.least, self.others))
         return most, least, others
 
 
