@@ -29,6 +29,7 @@ from newkinds.verbs.train import _cached
 
 Killed = Callable[[], AbstractContextManager[None]]
 SMALL = {"name": "creatures", "categories": 4, "per_category": 17}
+FASTER = {"image_size": 32}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,7 @@ def test_training_from_a_cache_is_training_on_the_same_views(
     method: str, organizer: str, table: Table, caches: Path, tmp_path: Path
 ) -> None:
     config = resolve(
-        {"data": SMALL, "method": {"name": method}, "organizer": {"name": organizer}},
+        {"data": SMALL, "method": {"name": method}, "organizer": {"name": organizer}, "backbone": FASTER},
         {"train": {"epochs": 2, "batch_size": 32, "lr": 0.02}},
     )
     features, losses = {}, {}
@@ -88,7 +89,7 @@ def test_slots_that_do_not_train_are_computed_once_and_change_nothing(
     organizer: str, table: Table, caches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = resolve(
-        {"data": SMALL, "backbone": {"train_blocks": 0}, "organizer": {"name": organizer}},
+        {"data": SMALL, "backbone": {**FASTER, "train_blocks": 0}, "organizer": {"name": organizer}},
         {"train": {"epochs": 3, "batch_size": 32}},
     )
     features, asked = {}, {}
@@ -108,7 +109,7 @@ def test_slots_that_do_not_train_are_computed_once_and_change_nothing(
 
 
 def test_an_organizer_starts_once(table: Table, caches: Path, tmp_path: Path, killed_after_an_epoch: Killed) -> None:
-    settings = {"data": SMALL, "organizer": {"name": "cpf-parts", "train_field": True}}
+    settings = {"data": SMALL, "backbone": FASTER, "organizer": {"name": "cpf-parts", "train_field": True}}
     config = resolve(settings, {"train": {"epochs": 2, "batch_size": 32}})
     runs = {name: Run(tmp_path / name) for name in ("whole", "resumed")}
     states = {}
