@@ -117,7 +117,7 @@ def test_a_run_keeps_all_promises(
     unseen = torch.randn(5, loaded.model.encoder.dim, generator=torch.Generator().manual_seed(0))
     assignment = loaded.model.assign(unseen)
     assert ((assignment.confidence >= 0) & (assignment.confidence <= 1)).all()
-    assert ((assignment.category >= 0) & (assignment.category < loaded.model.k)).all()
+    assert ((assignment.category >= 0) & (assignment.category < loaded.model.categories)).all()
     assert len(loaded.predict(save_image(tmp_path / "never-seen.png"))) == 1
     assert loss_on(loaded.model, all_at_once(loaded.model, table)) < before
     assert torch.isfinite(before)
