@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from newkinds.assigners import ASSIGNERS
-from newkinds.assigners.known_clusters import Naming, clusters_of_categories, clusters_of_classes
+from newkinds.assigners.known_clusters import Naming, clusters_of_categories, clusters_of_classes, name_categories
 from newkinds.cluster.metrics import accuracy_by_name, clustering_accuracy
 from newkinds.encoders.backbones import VECTORS
 from newkinds.encoders.encoder import frozen_encoder
@@ -105,6 +105,8 @@ def test_no_category_has_the_name_of_a_class_that_it_does_not_contain(assigner: 
             assert (2 * own > len(inside) and own >= 2) if len(inside) or others else True, (seed, of_class)
         # what Hungarian matching says does not change: names are only taken from where they do not belong
         clusters = model.chosen_assigner(embedding).argmax(dim=1)
+        named = name_categories(clusters.numpy(), labels.numpy(), KNOWN, CLASSES)
+        assert np.array_equal(named, alone.category.numpy())  # the same without a model
         renamed += int((clusters != alone.category).any())
         known, hidden = list(range(KNOWN)), (~labelled).numpy()
         matched, before = (

@@ -57,6 +57,22 @@ def clusters_of_categories(of_classes: NDArray[np.int64], clusters: int) -> NDAr
     return found
 
 
+def name_categories(
+    cluster: NDArray[np.int64], labels: NDArray[np.int64], known: int, clusters: int
+) -> NDArray[np.int64]:
+    """(n,) the category of each image from its cluster (n,) and labels (n,; -1: none), by the same rule; labelled
+    images too are where their cluster is. What `accuracy_by_name` judges, if there is no model.
+
+    >>> name_categories(np.array([3, 3, 1, 0, 0]), np.array([0, 0, -1, 1, 1]), known=2, clusters=4)
+    array([0, 0, 3, 1, 1])
+    """
+    of_categories = clusters_of_categories(clusters_of_classes(cluster, labels, known, clusters), clusters)
+    number = np.full(clusters, NO_CLUSTER)
+    filled = np.flatnonzero(of_categories != NO_CLUSTER)
+    number[of_categories[filled]] = filled
+    return number[cluster]
+
+
 class Naming(SizedByState):
     """Scores of clusters become scores of categories, of which the first C are the known classes.
 
