@@ -4,6 +4,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 
+# what is said, in small letters, by those who find no memory and raise no MemoryError
+NO_MEMORY = (
+    "allocate memory", "out of memory", "not enough memory", "failed to map segment", "bad_alloc", "bad allocation",
+    "unable to mmap", "can't start new thread",
+)  # fmt: skip
+
+
 class NewkindsError(Exception):
     """A problem in the input, the settings or the machine; shown without a traceback by the command line."""
 
@@ -38,14 +45,17 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:  # a full disk, a name that is too long
         named = f"{_shortened(str(error.filename))}: " if error.filename is not None else ""
         return f"{named}{error.strerror}."
+    if is_out_of_memory(error) and isinstance(error, ImportError):
+        return "there is not enough memory to load the libraries that this needs: close other programs, or allow it more."
     if is_out_of_memory(error):
         return "there is not enough memory: take smaller batches (train.batch_size), images or fewer categories."
     return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether Python, numpy or torch wanted more memory than there is."""
-    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error).lower()
+    """Whether Python, numpy, torch or the loader of libraries wanted more memory than there is."""
+    said = str(error).lower()
+    return isinstance(error, MemoryError) or any(words in said for words in NO_MEMORY)
 
 
 def is_expected(error: BaseException) -> bool:

@@ -57,6 +57,27 @@ def test_a_sentence_for_each(words: list[str], tmp_path: Path, monkeypatch, caps
     assert len(said) < 1500
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on memory")
+def test_too_little_memory_to_load_the_libraries(tmp_path: Path) -> None:
+    """The loader of libraries raises an ImportError then."""
+    limited = "import resource, runpy; resource.setrlimit(resource.RLIMIT_AS, (700 << 20, 700 << 20)); "
+    run = "runpy.run_module('newkinds', run_name='__main__')"
+    words = ["predict", str(tmp_path), "a.png"]
+    done = subprocess.run([sys.executable, "-c", limited + run, *words], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "there is not enough memory to load the libraries" in done.stderr
+    assert "bug" not in done.stderr
+
+
+def test_no_memory_for_the_sentence_either(tmp_path: Path, monkeypatch, capfd) -> None:
+    def none_left(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("newkinds.cli.show", none_left)
+    assert main(["name", str(tmp_path)]) == 1
+    assert capfd.readouterr().err == "error: there is not enough memory.\n"
+
+
 def test_settings_that_no_memory_holds(tmp_path: Path, capsys) -> None:
     huge = ["--set", "organizer.primitives=2000000000"]
     assert main(["train", "creatures", "--out", str(tmp_path / "run"), "--organizer", "cpf", *huge]) == 1

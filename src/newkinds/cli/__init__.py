@@ -118,7 +118,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _end_interrupted(verb, interrupts)
         if debug:
             raise
-        show(f"error: {reason_of(error)}", file=sys.stderr)
-        if not is_expected(error):
-            show(f"This may be a bug in newkinds: newkinds --debug {verb} … shows where it happened.", file=sys.stderr)
+        try:
+            show(f"error: {reason_of(error)}", file=sys.stderr)
+            if not is_expected(error):
+                bug = f"This may be a bug in newkinds: newkinds --debug {verb} … shows where it happened."
+                show(bug, file=sys.stderr)
+        except MemoryError:  # there is none left even for a sentence
+            os.write(2, b"error: there is not enough memory.\n")
         return 1
