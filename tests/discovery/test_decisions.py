@@ -39,11 +39,11 @@ def category(run: Path, image: Path) -> int:
 def test_a_decision_needs_no_photo_of_the_run(found: newkinds.Discovery, photos: Path, tmp_path: Path) -> None:
     """Also on another machine, where the photo is called otherwise."""
     path = "unlabeled/red0.jpg"
-    moved, thrown_out = another(found, path), "unlabeled/blue1.jpg"
+    moved, junk = another(found, path), "unlabeled/blue1.jpg"
     found.move([path], moved)
-    found.junk([thrown_out])
+    found.junk([junk])
     shutil.copy(photos / path, tmp_path / "elsewhere.jpg")
-    Image.open(photos / thrown_out).save(tmp_path / "converted.png")
+    Image.open(photos / junk).save(tmp_path / "converted.png")
     other = save_image(tmp_path / "other.jpg", (200, 40, 40))
     shutil.move(found.run, tmp_path / "brought")
     shutil.rmtree(photos)

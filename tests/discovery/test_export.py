@@ -79,7 +79,7 @@ def test_every_image_goes_in_once_and_nothing_else_is_touched(to: str, run: Path
     status, said, _ = run_cli("export", run, "--to", to, "--out", tmp_path / "deep" / "out")
 
     assert status == 0
-    assert "7 images of 5 categories copied; 1 thrown out are left out (--junk includes them)" in said
+    assert "7 images of 5 categories copied; 1 junk left out (--junk includes them)" in said
     rows = table(tmp_path / "deep" / "out" / "images.csv")
     assert [row["path"] for row in rows] == [path for path in PATHS if path != "loose.png"]
     for row in rows:
@@ -96,7 +96,7 @@ def test_every_image_goes_in_once_and_nothing_else_is_touched(to: str, run: Path
 
 
 @pytest.mark.parametrize("to", DATA_SETS)
-def test_what_was_thrown_out_goes_in_if_it_is_asked_for(to: str, run: Path, tmp_path: Path):
+def test_junk_goes_in_if_it_is_asked_for(to: str, run: Path, tmp_path: Path):
     corrected(run)
 
     newkinds.export(run, to, tmp_path / "out", junk=True)

@@ -49,7 +49,7 @@ def test_mixed_by_labels_and_by_spread() -> None:
     assert marks_of(some_categories([50] * 6, [0.9] * 6), members, merged, spread)["c0"] == []
 
 
-def test_what_was_thrown_out_is_in_no_category() -> None:
+def test_junk_is_in_no_category() -> None:
     members = [*members_of(JUNK, cat=5, dog=5), *members_of(7, cat=9)]
     categories = [Category(7, "c7", False, 9, 0.9, []), Category(12, "c12", True, 9, 0.9, [])]  # ids have gaps
     assert marks_of(categories, members, [0] * 14 + [1] * 5, np.array([0.3, 0.4])) == {"c7": ["mixed"], "c12": []}

@@ -25,7 +25,7 @@ def test_every_picture_is_inside_and_described() -> None:
     document = Document(html)
     tiles = [tile for tile in document.all("i") if tile.get("role") == "img"]
     at_a_glance, of_a_pair = 2 * 1, 2 * 3
-    listed = 3 * PER_CATEGORY + at_a_glance + of_a_pair + 4  # and a doubt, an outlier, a finding, one thrown out
+    listed = 3 * PER_CATEGORY + at_a_glance + of_a_pair + 4  # and a doubt, an outlier, a finding, one of junk
     assert len(tiles) == listed
     assert all(tile["title"] for tile in tiles)
     sheets = dict(re.findall(r"\.(s\d+)\{background-image:url\(data:image/jpeg;base64,([\w+/=]+)\)", html))

@@ -235,13 +235,13 @@ def test_what_was_corrected_can_be_seen_and_found(
     section = browser.find_element(By.ID, "by-hand")
     assert abs(browser.execute_script("return arguments[0].getBoundingClientRect().top", section)) < size[1]
     assert "merged '<b>corgi</b>' into 'new-3'" in section.text
-    assert "7 corrections are in force: 3 images moved, 14 images accepted, 2 images thrown out." in section.text
+    assert "7 corrections are in force: 3 images moved, 14 images accepted, 2 images junk." in section.text
     struck = section.find_elements(By.TAG_NAME, "del")
     assert [line.text for line in struck] == ["renamed 'new-4' to 'undone'"]
-    thrown_out = section.find_elements(By.CSS_SELECTOR, ".cards i")
-    assert len(thrown_out) == 2
+    junk = section.find_elements(By.CSS_SELECTOR, ".cards i")
+    assert len(junk) == 2
     click(browser, "#by-hand .cards i")
-    assert "thrown out by hand" in browser.find_element(By.ID, "viewer-note").text
+    assert "junk by hand" in browser.find_element(By.ID, "viewer-note").text
 
 
 def test_a_moved_image_says_so_when_it_is_enlarged_and_ids_can_be_searched(

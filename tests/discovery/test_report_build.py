@@ -99,7 +99,7 @@ def test_images_unlike_every_category_come_first_the_strangest(run: Path) -> Non
     paths = [row["path"] for row in Run(run).read_table("assignments.csv")]
     page = page_in(run)
     assert [(i.caption, i.unlike) for i in page.unlike] == [(paths[1], 3.5), (paths[3], 1.1)]
-    assert "3.5" in Document(render(page)).text.partition("None of these 2")[2]
+    assert "3.5" in Document(render(page)).text.partition("Unlike every category 2")[2]
 
 
 def test_what_other_steps_left_is_shown(run: Path) -> None:

@@ -85,11 +85,11 @@ def test_junk_is_in_no_category_and_listed_with_the_reason(run: Path) -> None:
     assert not {*gone, single} & {path for row in shown.categories for path in paths(row)}
     assert shown.by_hand is not None
     assert {(image.caption, reason) for image, reason in shown.by_hand.junk} == {
-        *((path, "edit 1: threw out 'new-2' (6 images)") for path in gone),
-        (single, f"edit 2: threw out {single}"),
+        *((path, "edit 1: junked 'new-2' (6 images)") for path in gone),
+        (single, f"edit 2: junked {single}"),
     }
     assert all(image.tile is not None for image, _ in shown.by_hand.junk)
-    assert "Thrown out 7" in text(shown)
+    assert "Junk 7" in text(shown)
     assert "in 29 images" in shown.subtitle
     assert ("images assigned", "29") in shown.summary
 

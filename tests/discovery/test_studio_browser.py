@@ -102,7 +102,7 @@ def test_a_morning_in_the_studio_with_a_crash_in_it(opened: Screen) -> None:
     assert screen.found().category(10).size == size
 
     screen.served.end(signal.SIGKILL)
-    screen.button("Confirm all", ".head")
+    screen.button("Accept all", ".head")
     screen.until(lambda: "Nothing is lost" in screen.text("#banner"))
     screen.served = Served(screen.run)
     screen.open()
@@ -144,7 +144,7 @@ def test_the_keyboard_is_enough(opened: Screen) -> None:
     on_a_tile = "return document.activeElement.classList.contains('tile')"
     screen.until(lambda: screen.browser.execute_script(on_a_tile), "the focus stays")
     screen.press("x")
-    screen.said("Threw out")
+    screen.said("Junked")
     assert [m.path for m in screen.found().members if m.status == "junk"] == [paths[3]]
     screen.press("a")
     screen.said("Accepted")

@@ -70,7 +70,7 @@ def test_every_edit_is_in_the_run_as_soon_as_it_is_answered(window: Window, run:
     assert 2 not in others()
     assert sum(size for _, size in others().values()) + window.state["junk"] == IMAGES
     kinds = [entry["says"].split()[0] for entry in window.ask("/api/log")["edits"]][::-1]
-    assert kinds == ["renamed", "moved", "moved", "accepted", "accepted", "threw", "merged", "split", "threw"]
+    assert kinds == ["renamed", "moved", "moved", "accepted", "accepted", "junked", "merged", "split", "junked"]
     while window.state["undo"]:
         window.edit(edit="undo")
     original = Discovery.read(run)

@@ -155,7 +155,7 @@ def test_what_people_corrected_is_what_is_named(run: Path) -> None:
     assert next(one for one in proposed if one.category.name == "new-1").proposals[0].agree == 6
     only = suggest_names(run, WORDS, sure(ANSWERS), categories=["#5", "birds"], templates=PLAIN)
     assert [one.category.name for one in only] == ["old oak", "birds"]
-    with pytest.raises(NewkindsError, match="thrown out"):
+    with pytest.raises(NewkindsError, match="junk"):
         suggest_names(run, WORDS, sure(ANSWERS), categories=["#4"], templates=PLAIN)
 
 
@@ -224,7 +224,7 @@ def test_images_that_have_moved(run: Path) -> None:
         (b"corgi\nowl\x1b[31m\n", r"line 2: the name 'owl\\x1b\[31m' has"),
         ("corgi\nowl\u202egpj\n".encode(), "line 2: .*cannot be shown"),
         (b"corgi\n" + b"x" * 256, "line 2: .*longer than 255 bytes"),
-        (b"corgi\n(junk)\n", "line 2: .*thrown out"),
+        (b"corgi\n(junk)\n", "line 2: .*junk"),
     ],
 )
 def test_lists_of_words_that_cannot_be_used(run: Path, run_cli: Cli, content: bytes, reason: str) -> None:

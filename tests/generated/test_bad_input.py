@@ -217,7 +217,7 @@ def tables(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def is_whole(found: Discovery) -> bool:
-    """Every image is in one category, or thrown out."""
+    """Every image is in one category, or junk."""
     junk = sum(member.category_id == JUNK for member in found.members)
     return len(found.members) == sum(category.size for category in found.categories) + junk
 

@@ -66,8 +66,21 @@ def test_without_names_it_lists_the_categories_with_their_ids(run: Path, capsys)
 
 def test_a_preview_changes_nothing(run: Path, capsys) -> None:
     assert typed("split", run, "new-2", "--preview") == 0
-    assert capsys.readouterr().out.count(" 3 |") == 2
+    said = capsys.readouterr().out
+    assert said.count("3 images (50 %), mean confidence 0.") == 2
+    assert all(f"    unlabeled/new-2-{number}.jpg\n" in said for number in range(6)), "every image of small parts"
     assert not (run / "edits.jsonl").exists()
+
+
+def test_a_preview_of_large_parts_names_the_most_certain_images(tmp_path: Path, capsys) -> None:
+    run = discovered(tmp_path / "run", per_category=30)
+    assert typed("split", run, "new-2", "--preview") == 0
+    said = capsys.readouterr().out
+    assert said.count("… and 7 more") == 2
+    sure = {m.path: m.confidence for m in Discovery.read(run).members}
+    named = [line.strip() for line in said.splitlines() if line.startswith("    unlabeled")]
+    assert len(named) == 16
+    assert [sure[path] for path in named[:8]] == sorted((sure[path] for path in named[:8]), reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +94,7 @@ def test_a_preview_changes_nothing(run: Path, capsys) -> None:
         (["name", "new-1=a\u202eb"], "cannot be shown"),
         (["name", "new-1=\udcff"], "cannot be shown"),
         (["name", "new-1=" + "é" * 128], "longer than 255 bytes"),
-        (["name", "new-1=(junk)"], "thrown out"),
+        (["name", "new-1=(junk)"], "junk"),
         (["merge", "new-1", "new-1"], "at least two"),
         (["merge", "new-1", "nothing"], "no category 'nothing'"),
         (["split", "new-1", "--into", "1"], "2 or more"),
@@ -118,7 +131,7 @@ def test_categories_that_are_gone_say_what_became_of_them(run: Path, capsys) -> 
     assert typed("name", run, "#3=x") == 1
     assert "part of 'new-1' now" in capsys.readouterr().err
     assert typed("move", run, "cat-1.jpg", "--to", "#4") == 1
-    assert "was thrown out" in capsys.readouterr().err
+    assert "is junk" in capsys.readouterr().err
 
 
 def test_two_images_of_one_name_must_be_told_apart(tmp_path: Path, capsys) -> None:

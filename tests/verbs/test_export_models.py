@@ -74,7 +74,7 @@ def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def edited(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same run, corrected: a new category renamed, two merged, one split, a part of it thrown out."""
+    """The same run, corrected: a new category renamed, two merged, one split, a part of it junk."""
     copy = tmp_path_factory.mktemp("runs") / "edited"
     shutil.copytree(run, copy)
     found = Discovery.read(copy)
@@ -195,7 +195,7 @@ def test_probabilities_of_what_was_corrected(format: str, run: Path, edited: Pat
             if number == split["category"]:
                 cosines = [embedding[row].numpy() @ centre / np.linalg.norm(centre) for centre in centres]
                 number = split["parts"][int(np.argmax(cosines))]["id"]
-                number = -1 if number == split["category"] else number  # which was thrown out later
+                number = -1 if number == split["category"] else number  # which became junk later
             naive[number] += share
         found = {number: float(shares[row, column]) for number, column in columns.items()}
         assert found == pytest.approx(naive, abs=1e-4)

@@ -87,14 +87,14 @@ def test_a_decision_stays_whatever_the_model_says(run: Path) -> None:
     found = Discovery.read(run)
     first, known = by_size(found)[0], max(found.known, key=lambda category: category.size).name
     wrong = inside(found, first)[:2]  # the others of their kind stay where they are
-    thrown_out = inside(found, first)[2]
+    junk = inside(found, first)[2]
     found.move(wrong, known)
-    found.junk([thrown_out])
+    found.junk([junk])
     refined = newkinds.refine(run)
     now = category_of(refined)
     assert [now[path] for path in wrong] == [known] * 2
-    assert thrown_out not in now
-    assert next(s for s in refined.skipped if s.path == thrown_out).reason == "thrown out by hand"
+    assert junk not in now
+    assert next(s for s in refined.skipped if s.path == junk).reason == "junk by hand"
     again = Discovery.read(refined.run)
     assert {m.path: m.status for m in again.members if m.status} == dict.fromkeys(wrong, "accepted")
 
@@ -151,7 +151,7 @@ def test_labels_of_a_class_go_with_its_parts(run: Path) -> None:
     assert {known, f"{known}-2"} <= {c.name for c in refined.known}
 
 
-def test_a_class_that_was_thrown_out_is_no_class(run: Path) -> None:
+def test_a_class_that_is_junk_is_no_class(run: Path) -> None:
     found = Discovery.read(run)
     gone = found.known[1].name
     elsewhere = [m.path for m in found.members if m.given_label == gone and m.category != gone]
@@ -241,7 +241,7 @@ def test_a_refined_run_can_be_moved_judged_corrected_and_refined_again(run: Path
     found = Discovery.read(moved)
     found.accept(inside(found, third)[:2])
     again = newkinds.refine(moved)
-    assert out in {s.path for s in again.skipped}  # what was thrown out before stays out
+    assert out in {s.path for s in again.skipped}  # what was junk before stays out
     assert out not in category_of(again)
     now = category_of(again)
     assert np.mean([now[path] == one for path in halves]) > 0.7  # and what was merged before stays merged
@@ -279,7 +279,7 @@ def test_a_killed_refining_goes_on(run: Path, monkeypatch: pytest.MonkeyPatch, m
 
 
 def test_images_never_seen_are_put_where_people_put_theirs(photos: Path, tmp_path: Path) -> None:
-    """Folders of files: an image that was deleted since, after it was thrown out, is no reason to stop."""
+    """Folders of files: an image that was deleted since, after it became junk, is no reason to stop."""
     run = tmp_path / "run"
     newkinds.discover(photos, run, k=3, method="frozen", assigner="sskmeans")
     found = Discovery.read(run)

@@ -19,7 +19,7 @@ class Assignment:
 
     category: Tensor  # (n,) int64
     confidence: Tensor  # (n,) in [0, 1]
-    unlike: Tensor | None = None  # (n,) distance to its category; above 1: none of these. None: not calibrated
+    unlike: Tensor | None = None  # (n,) distance to its category; above 1: unlike every category. None: not calibrated
 
     @classmethod
     def of_logits(cls, logits: Tensor, temperature: float = 0.1, category: Tensor | None = None) -> Self:

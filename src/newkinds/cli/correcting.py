@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from .. import process
 from ..errors import NewkindsError
 from ..files import json_text
-from ..text import escaped, show, text_table
+from ..text import escaped, plural, show, text_table
 from .options import JSON, RUN, argument, choices, switch, verb
 
 if TYPE_CHECKING:
     from ..discovery.categories import Discovery
 
+PREVIEWED = 8  # images of each part that a preview of a split names
 CATEGORIES = argument("categories", "CATEGORY", "names of categories, or #ID", nargs="+")
 CATEGORY = argument("category", "CATEGORY", "name of a category, or #ID")
 WHAT = argument("what", "IMAGE|CATEGORY", "images as assignments.csv names them, or whole categories", nargs="+")
@@ -110,10 +111,25 @@ def _split(run: str, category: str, into: int | None = None, preview: bool = Fal
     """
     found = _read(run)
     if preview:
-        parts = found.parts(category, into)
-        show(text_table(["part", "images"], [[", ".join([*p[:3], *["…"][: len(p) - 3]]), f"{len(p)}"] for p in parts]))
+        show(_preview(found, found.parts(category, into)))
     else:
         show(found.split(category, into))
+
+
+def _preview(found: "Discovery", parts: Sequence[Sequence[str]]) -> str:
+    """Each part with its size, its mean confidence and the names of some images, the most certain ones first."""
+    sure = {member.path: member.confidence for member in found.members}
+    total = sum(map(len, parts))
+    lines = []
+    for number, part in enumerate(parts, start=1):
+        typical = sorted(part, key=lambda path: -sure[path])
+        mean = sum(sure[path] for path in part) / len(part)
+        share = 100 * len(part) / total
+        lines.append(f"part {number}: {plural(len(part), 'image')} ({share:.0f} %), mean confidence {mean:.2f}")
+        lines.extend(f"    {escaped(path)}" for path in typical[:PREVIEWED])
+        if len(part) > PREVIEWED:
+            lines.append(f"    … and {len(part) - PREVIEWED:,} more")
+    return "\n".join(lines)
 
 
 @verb(
@@ -132,10 +148,10 @@ def _move(run: str, images: Sequence[str], to: str, new: bool = False) -> None:
 
 @verb(RUN, WHAT)
 def _junk(run: str, what: Sequence[str]) -> None:
-    """Throw images out, or a whole category: they belong to no category. Their files stay.
+    """Make images junk, or a whole category: they belong to no category. Their files stay.
 
-    newkinds junk runs/photos unlabeled/blurred.jpg   throw an image out
-    newkinds junk runs/photos new-11                  throw a category out, with all its images
+    newkinds junk runs/photos unlabeled/blurred.jpg   an image is junk
+    newkinds junk runs/photos new-11                  a category is junk, with all its images
     """
     found = _read(run)
     _do_to_all(found.junk, found, what)
@@ -143,9 +159,9 @@ def _junk(run: str, what: Sequence[str]) -> None:
 
 @verb(RUN, WHAT)
 def _accept(run: str, what: Sequence[str]) -> None:
-    """Confirm that images are where they belong, or all images of a category: newkinds refine takes them as labels.
+    """Accept images where they are, or all images of a category: newkinds refine takes them as labels.
 
-    newkinds accept runs/photos new-06                confirm a category
+    newkinds accept runs/photos new-06                accept a category
     newkinds accept runs/photos unlabeled/17.jpg
     """
     found = _read(run)

@@ -145,7 +145,7 @@ def _diagnose(runs: list[str], **chosen: Any) -> None:
         "--compare-on", "IMAGE", "onnx, torch: compare with the run on these images (default: 100 of the run's own)",
         nargs="+",
     ),
-    switch("--junk", "junk", "data sets: with the images that were thrown out"),
+    switch("--junk", "junk", "data sets: with the images that are junk"),
 )  # fmt: skip
 def _export(run: str, to: str, out: str, **chosen: Any) -> None:
     """Take what a run found elsewhere, with all corrections by hand: the data in the formats of other tools, or the

@@ -13,8 +13,8 @@ from .table import Table, all_caveats
 
 SETTINGS = ("corrections", "refines")  # of any data set: that file, and the run whose images were corrected
 COLUMNS = ("path", "label", "status", "category", "category_id", "piece")
-THROWN_OUT = "thrown out by hand"
-NOWHERE = -1  # the category of what was thrown out
+JUNK_REASON = "junk by hand"
+NOWHERE = -1  # the category of what is junk
 
 
 @dataclass(frozen=True)
@@ -70,20 +70,20 @@ def corrected_names(corrections: list[Correction]) -> tuple[list[str], int]:
 
 
 def apply_corrections(table: Table, corrections: list[Correction]) -> Table:
-    """A table with the labels that people gave; what they threw out is skipped.
+    """A table with the labels that people gave; what is junk is skipped.
 
     An image that the corrections do not name, because it was added since, has no label.
     """
     said = {c.path: c for c in corrections}
     junk = [c.path for c in corrections if c.status == "junk"]
-    thrown_out = set(junk)
-    table = table.rows([row for row, name in enumerate(table.paths) if name not in thrown_out])
+    is_junk = set(junk)
+    table = table.rows([row for row, name in enumerate(table.paths) if name not in is_junk])
     names, known = corrected_names(corrections)
     by_hand = "its labels were corrected by hand" if table.class_list else ""
     return replace(
         table,
         labels=[said[name].label if name in said else None for name in table.paths],
-        skipped=[*table.skipped, *(Skipped(name, THROWN_OUT) for name in junk)],
+        skipped=[*table.skipped, *(Skipped(name, JUNK_REASON) for name in junk)],
         known_first=names[:known],
         categories=None,
         class_list=None,

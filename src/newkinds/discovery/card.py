@@ -54,10 +54,10 @@ def _protocol(run: RunDirectory, described: Described, elsewhere: bool) -> str:
 
 
 def _found(discovery: Discovery, where: str) -> str:
-    thrown_out = sum(member.status == "junk" for member in discovery.members)
+    junk = sum(member.status == "junk" for member in discovery.members)
     counts = (
         f"{len(discovery.members):,} images assigned, {len(discovery.skipped):,} skipped{where}"
-        f"{f', {thrown_out:,} thrown out by hand' if thrown_out else ''}; "
+        f"{f', {junk:,} junk by hand' if junk else ''}; "
         f"{len(discovery.known)} known categories, {len(discovery.new)} new ones with members."
     )
     known = sorted((category for category in discovery.known if category.size), key=lambda category: -category.size)
@@ -97,7 +97,7 @@ def _limits(run: RunDirectory, discovery: Discovery | None) -> Iterator[str]:
         kinds = ", ".join(f"{count} × {kind}" for kind, count in Counter(str(edit["edit"]) for edit in edits).items())
         yield (
             f"Corrected by hand {len(edits)} time{'' if len(edits) == 1 else 's'} ({kinds}). Names, merged, split and "
-            "thrown-out categories count for new images too; what was said about single images does not, and nothing "
+            "junk categories count for new images too; what was said about single images does not, and nothing "
             "was learnt from any of it."
         )
 

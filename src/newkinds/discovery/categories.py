@@ -93,7 +93,7 @@ class Discovery:
 
     @property
     def members(self) -> list[Member]:
-        """All images, those that were thrown out too (their status is "junk")."""
+        """All images, junk too (their status is "junk")."""
         return self._shown().members
 
     @property
@@ -232,7 +232,7 @@ class Discovery:
         return self._edit(change, seen)
 
     def junk(self, images: Sequence[str] = (), *, category: str | int | None = None, seen: int | None = None) -> str:
-        """Throw images out, or a whole category with all its images: they belong to no category."""
+        """Make images junk, or a whole category with all its images: they belong to no category."""
 
         def change(state: Corrections) -> Edit:
             if category is None:
@@ -243,7 +243,7 @@ class Discovery:
         return self._edit(change, seen)
 
     def accept(self, images: Sequence[str] = (), *, category: str | int | None = None, seen: int | None = None) -> str:
-        """Confirm that images are where they belong, or that all images of a category are: they become labels."""
+        """Accept that images are where they belong, or that all images of a category are: they become labels."""
 
         def change(state: Corrections) -> Edit:
             if category is not None:
@@ -254,7 +254,7 @@ class Discovery:
                 return {"edit": "accept", "category": number, "images": inside}
             paths = self._paths(images)
             if gone := [path for path in paths if state.category_of(path) == JUNK]:
-                raise NewkindsError(f"{gone[0]} was thrown out: move it to a category first.")
+                raise NewkindsError(f"{gone[0]} is junk: move it to a category first.")
             return {"edit": "accept", "images": paths}
 
         return self._edit(change, seen)
@@ -396,7 +396,7 @@ def _resolve(which: str | int, state: Corrections, or_new: bool = False) -> int:
     if number in state.names:
         return int(number)
     if number is not None and state.now(number) == JUNK and number != JUNK:
-        raise NewkindsError(f"the category {which} was thrown out: undo that first.")
+        raise NewkindsError(f"the category {which} is junk: undo that first.")
     if number is not None and number in state.became:
         raise NewkindsError(f"the category {which} is part of '{state.names[state.now(number)]}' now.")
     earlier = state.earlier_names.get(str(which))

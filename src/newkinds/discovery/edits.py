@@ -130,7 +130,7 @@ class Corrections:
             self.became[category] = JUNK
             self.earlier_names[name] = category
         self._put(edit["images"], JUNK, "junk")
-        return f"threw out {which}"
+        return f"junked {which}"
 
     def _accept(self, edit: Edit) -> str:
         self.status.update(dict.fromkeys(edit["images"], "accepted"))
@@ -160,7 +160,7 @@ class Corrections:
         return category
 
     def reshaping_edits(self) -> Iterator[Edit]:
-        """The edits in force that concern images never seen: merges, splits, categories thrown out."""
+        """The edits in force that concern images never seen: merges, splits, categories that are junk."""
         for edit in self.in_force:
             if edit["edit"] in ("merge", "split") or (edit["edit"] == "junk" and "category" in edit):
                 yield edit
@@ -176,7 +176,7 @@ def usable_name(name: str, most: int | None = LONGEST_NAME) -> str:
     if most is not None and len(name.encode()) > most:
         raise NewkindsError(f"the name '{name[:40]}…' is longer than {most} bytes: choose a shorter one.")
     if name == JUNK_NAME:
-        raise NewkindsError(f"'{JUNK_NAME}' means images that were thrown out: choose another name.")
+        raise NewkindsError(f"'{JUNK_NAME}' means images that are junk: choose another name.")
     if re.fullmatch(r"#\d+", name):
         raise NewkindsError(f"'{name}' means the category with that id: choose another name.")
     return name

@@ -48,7 +48,7 @@ class Prediction:
     category: str
     is_new: bool
     confidence: float  # that it is right
-    unlike: float | None = None  # distance to its category; above 1, it is none of these. None: of an old run
+    unlike: float | None = None  # distance to its category; above 1, it is unlike every category. None: of an old run
     category_id: int = JUNK  # stays the same if the category is renamed
 
 

@@ -1,5 +1,5 @@
 """What people's edits make of the categories of images that were never seen: merged ones are one, of a split one an
-image gets the part whose images it is nearest to, and what belongs to a category that was thrown out is junk."""
+image gets the part whose images it is nearest to, and what belongs to a category that was made junk is junk."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

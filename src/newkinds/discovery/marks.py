@@ -39,7 +39,7 @@ def marks_of(
         # where the model alone puts it, unless a person has said where it belongs
         of_model = None if member.status else member.model_category_id
         place = member.category_id if of_model is None else of_model
-        if label is not None and place in given:  # what was thrown out is in none
+        if label is not None and place in given:  # junk is in none
             given[place][label] += 1
     sizes, confidences = (np.array([getattr(c, what) for c in filled], float) for what in ("size", "confidence"))
     small = (sizes < FEWEST_IMAGES) | (sizes < SMALL_SHARE * np.median(sizes)) if filled else sizes

@@ -296,7 +296,7 @@ def _image_rows(
     row_of = {member.path: row for row, member in enumerate(members)}
     inside: dict[int, list[Member]] = {category.id: [] for category in categories}
     for member in members:
-        if member.category_id in inside:  # what was thrown out is in none
+        if member.category_id in inside:  # junk is in none
             inside[member.category_id].append(member)
     rows, skipped = {}, []
     for category in track(categories, "looking at images", total=len(categories)):

@@ -11,8 +11,9 @@ def discovery_text(discovery: Discovery) -> str:
     """New categories with their sizes, and where to look."""
     rows = [[c.name, f"{c.id}", str(c.size), f"{c.confidence:.2f}"] for c in discovery.new]
     table = text_table(["new category", "id", "images", "confidence"], rows) if rows else "no new category has members"
-    strange = sum((member.unlike or 0) > 1 for member in discovery.members)
-    unlike = f"{strange} image{' is' if strange == 1 else 's are'} unlike every category (unlike > 1): see the report\n"
+    unlike_count = sum((member.unlike or 0) > 1 for member in discovery.members)
+    are = "image is" if unlike_count == 1 else "images are"
+    unlike = f"{unlike_count} {are} unlike every category (unlike > 1): see the report\n"
     doubtful, notes = len(doubts_of(discovery)), label_notes(discovery)
     were = "labelled image stays in its class" if doubtful == 1 else "labelled images stay in their class"
     doubts = f"{doubtful} {were} although the model would say another: see Labels to check in the report\n"
@@ -25,6 +26,6 @@ def discovery_text(discovery: Discovery) -> str:
     return (
         f"{table}\n\n{len(discovery.members)} images assigned ({len(discovery.known)} known categories, "
         f"{len(discovery.new)} new), {len(discovery.skipped)} skipped\n"
-        f"{about_names}{doubts if doubtful else ''}{unlike if strange else ''}{corrected if edits else ''}"
+        f"{about_names}{doubts if doubtful else ''}{unlike if unlike_count else ''}{corrected if edits else ''}"
         f"look at {discovery.run / 'report.html'}; tables in {discovery.run / 'assignments.csv'}"
     )

@@ -26,7 +26,7 @@ def require_corrections(found: Discovery) -> None:
         return
     why = "only names were given, which the run shows already" if edits else "nothing was corrected"
     raise NewkindsError(
-        f"{found.run}: {why}, so there is nothing to learn from. Move, accept, merge, split or throw out some images "
+        f"{found.run}: {why}, so there is nothing to learn from. Move, accept, merge, split or junk some images "
         f"first (newkinds accept {found.run} …, or newkinds studio {found.run}), then refine."
     )
 
@@ -136,7 +136,7 @@ def changes_text(record: Mapping[str, Any]) -> str:
     labels, decided, categories = record["labels"], record["decided"], record["categories"]
     counts = ("labels", "before", "after", "kept")
     rows = [[c["name"], "new" if c["is_new"] else "known", *(f"{c[n]}" for n in counts)] for c in record["sizes"]]
-    by_hand = f"{decided['accepted']} accepted, {decided['moved']} moved, {decided['junk']} thrown out"
+    by_hand = f"{decided['accepted']} accepted, {decided['moved']} moved, {decided['junk']} junk"
     lines = [
         text_table(["category", "kind", "labels", "before", "after", "in both"], rows),
         "",

@@ -101,12 +101,12 @@ def _show_on_page(run: Run) -> None:
 def _on_unlabelled(members: Sequence[Member], given: Table, run: Run, by_own_truth: bool) -> tuple[Figures, int]:
     """All metrics on the unlabelled images of an assigned run, and how many of them have a true class in `given`.
 
-    Images that people threw out are in no category, and are not judged.
+    Images that are junk are in no category, and are not judged.
     """
     unlabelled = [member for member in members if member.given_label is None]
     kept = [member for member in unlabelled if member.status != "junk"]
     if len(kept) < len(unlabelled):
-        warn(f"{len(unlabelled) - len(kept)} image(s) that were thrown out are left out of the evaluation.")
+        warn(f"{len(unlabelled) - len(kept)} image(s) that are junk are left out of the evaluation.")
     truth_of = true_classes([member.path for member in kept], given)
     true = [truth_of[member.path] for member in kept if member.path in truth_of]
     predicted = [member.category_id for member in kept if member.path in truth_of]

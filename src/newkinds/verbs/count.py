@@ -113,7 +113,7 @@ def backbone_features(config: Config, table: Table) -> tuple[torch.Tensor, list[
 def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], np.ndarray, bool]:
     """What a run's method compares images by (n, P), paths, labels and classes (n,; -1: none); if labels trained it.
 
-    What people said counts: an image that they accepted or moved is labelled, one that they threw out is not there.
+    What people said counts: an image that they accepted or moved is labelled, junk is not there.
     """
     ensure_assigned(run)
     found, features = Discovery.read(run.folder), read_features(run)

@@ -50,7 +50,7 @@ def refine(
 ) -> Discovery:  # fmt: skip
     """Let a run learn from what people corrected, and write the result as a run of its own; `run` is not changed.
 
-    Accepted and moved images become labels, merged categories one, parts of a split one each; what was thrown out is
+    Accepted and moved images become labels, merged categories one, parts of a split one each; junk is
     left out. What was decided about an image stays, whatever the model says. `out` is `RUN-refined` by default.
     `time`: how long it may take ("10m", "2h", or seconds; ten minutes by default). To resume, make the same call again.
 
@@ -91,7 +91,7 @@ class Refinement:
             )
         embedding = partial(loaded.embedding, self.features)
         self.said, self.new_id = corrections_of(self.before, self.old.known, self._pieces(loaded), embedding)
-        if source.path(CORRECTIONS).is_file():  # it was refined itself: what was thrown out before stays out
+        if source.path(CORRECTIONS).is_file():  # it was refined itself: what was junk before stays out
             self.said += [c for c in read_corrections(source.verified(CORRECTIONS)) if c.status == "junk"]
         self.names, self.known = corrected_names(self.said)
 
@@ -205,7 +205,7 @@ class Refinement:
         if gone := sorted(kept - set(table.paths)):
             raise NewkindsError(
                 f"{len(gone)} image(s) of {self.source.folder} cannot be read any more, such as {gone[0]}: restore "
-                f"them, or throw them out (newkinds junk {self.source.folder} …)."
+                f"them, or make them junk (newkinds junk {self.source.folder} …)."
             )
         if added := [path for path in table.paths if path not in kept]:
             raise NewkindsError(

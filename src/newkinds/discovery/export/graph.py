@@ -24,7 +24,7 @@ class Answer(NamedTuple):
 
     category: Tensor  # (n,) int64, the place of the category in `labels.json`
     confidence: Tensor  # (n,) that it is right
-    unlike: Tensor  # (n,) distance to its category, above 1: none of these; NaN if the run does not know
+    unlike: Tensor  # (n,) distance to its category, above 1: unlike every category; NaN if the run does not know
     probabilities: Tensor  # (n, K) shares of all categories, in the order of `labels.json`; not calibrated
     embedding: Tensor  # (n, P) unit rows: the space in which images are compared
 
@@ -69,9 +69,9 @@ class Edited(nn.Module):
     def __init__(self, lens: Lens, k: int) -> None:
         super().__init__()
         made = {number for step in lens.steps for number in step.into}
-        thrown_out = [JUNK] if JUNK in made else []
-        self.ids = [*sorted(lens.names), *thrown_out]  # (K',) of the columns in the end
-        every = [*range(k), *sorted({*made, *lens.names} - {*range(k), JUNK}), *thrown_out]  # that there ever were
+        junk = [JUNK] if JUNK in made else []
+        self.ids = [*sorted(lens.names), *junk]  # (K',) of the columns in the end
+        every = [*range(k), *sorted({*made, *lens.names} - {*range(k), JUNK}), *junk]  # that there ever were
         place = {number: column for column, number in enumerate(every)}
         identity = torch.eye(len(every))
         maps, splits = [identity[:k]], []  # a map before, between and after the splits

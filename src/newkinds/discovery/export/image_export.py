@@ -60,7 +60,7 @@ class FoundImage:
 class DataSet:
     """What a run found, as people corrected it, on its way into the folder `target`, which it makes.
 
-    Images that were thrown out are left out, unless `junk` asks for them; those that are gone are listed.
+    Images that are junk are left out, unless `junk` asks for them; those that are gone are listed.
     """
 
     def __init__(self, discovery: Discovery, target: Path, files: Files, images: str | Path | None, junk: bool) -> None:
@@ -70,9 +70,9 @@ class DataSet:
         self.categories: list[Category] = discovery.categories
         run = RunDirectory(discovery.run)
         members = [member for member in discovery.members if junk or member.category_id != JUNK]
-        self.thrown_out = len(discovery.members) - len(members)
+        self.junk_count = len(discovery.members) - len(members)
         if not members:
-            raise NewkindsError(f"{run.folder} has no image that was not thrown out: nothing to export.")
+            raise NewkindsError(f"{run.folder} has only junk: nothing to export.")
         self._originals = originals(run, members, images)
         self._refuse_own_folder(run, images)
         if self._originals.vectors is not None:
@@ -157,7 +157,7 @@ class DataSet:
             ) from None
 
     def folder_names(self) -> dict[int, str]:
-        """Category → the name of a folder for it; also for what was thrown out, if that goes in."""
+        """Category → the name of a folder for it; also for junk, if that goes in."""
         names = Names(TABLES)
         named = {category.id: names.make(category.name) for category in self.categories}
         return named | ({JUNK: names.make("(junk)")} if self.junk else {})
@@ -191,7 +191,7 @@ class DataSet:
             warn(f"{are} missing, listed in missing.csv; the first is {first.path}: {first.reason}.{where}")
         filled = {picture.member.category_id for picture in pictures} - {JUNK}
         how = "written" if self._originals.file is None else DONE[self.files]
-        junk = f"; {self.thrown_out:,} thrown out are left out (--junk includes them)" if self.thrown_out else ""
+        junk = f"; {self.junk_count:,} junk left out (--junk includes them)" if self.junk_count else ""
         images = "1 image" if len(pictures) == 1 else f"{len(pictures):,} images"
         categories = "1 category" if len(filled) == 1 else f"{len(filled):,} categories"
         return f"{images} of {categories} {how}{junk}"

@@ -18,7 +18,7 @@ def member_cells(member: Member) -> tuple[Any, ...]:
 
 
 def assignments_text(discovery: Discovery) -> str:
-    """All images with what was found, those that were thrown out too."""
+    """All images with what was found, junk too."""
     return csv_text(MEMBER_COLUMNS, [member_cells(member) for member in discovery.members])
 
 

@@ -104,8 +104,8 @@ class ByHand:
     in_force: int  # edits
     counts: list[tuple[str, int]]  # images: ("moved", 3)
     log: list[LogLine]  # the latest first
-    junk: list[tuple[ShownImage, str]] = field(default_factory=list)  # images, and why they were thrown out
-    thrown_out: int = 0  # of which there may be more than are shown
+    junk: list[tuple[ShownImage, str]] = field(default_factory=list)  # images, and why they are junk
+    junk_count: int = 0  # of which there may be more than are shown
 
 
 @dataclass
@@ -133,7 +133,7 @@ class Page:
     meanings: Mapping[Mark, str] = field(default_factory=dict)
     pairs: list[MaybeOne] = field(default_factory=list)
     doubts: list[ShownImage] = field(default_factory=list)  # labelled images that the model would put elsewhere
-    unlike: list[ShownImage] = field(default_factory=list)  # images that are like no category, the strangest first
+    unlike: list[ShownImage] = field(default_factory=list)  # images that are like no category, the least alike first
     findings: list[tuple[Finding, ShownImage | None]] = field(default_factory=list)  # of the data check, with the image
     by_hand: ByHand | None = None  # what people corrected
     accuracy: AccuracyTable | None = None

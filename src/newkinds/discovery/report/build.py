@@ -99,7 +99,7 @@ def page_of(run: RunDirectory, images: str | Path | None = None) -> Page:
         meanings=MEANINGS,
         pairs=[MaybeOne(names[pair.first], names[pair.second], pair.mixing) for pair in relations.pairs],
         doubts=list(map(pictures.image_at, pictures.doubtful)),
-        unlike=list(map(pictures.image_at, pictures.strange)),
+        unlike=list(map(pictures.image_at, pictures.unlike)),
         findings=[(finding, pictures.image_of(finding.path)) for finding in findings],
         by_hand=by_hand(discovery, pictures, LIMITS["junk"]),
         accuracy=read_accuracy(run, discovery),
@@ -175,7 +175,7 @@ def _majority_truths(members: Sequence[Member], truth_of: Mapping[str, str | Non
 
 
 def _field_pictures(described: Described, discovery: Discovery) -> FieldPictures | None:
-    """The primitive fields that were kept, but for images that were thrown out since."""
+    """The primitive fields that were kept, but for images that are junk since then."""
     if (fields := described.fields) is None:
         return None
     junk = {member.path for member in discovery.members if member.status == "junk"}

@@ -9,11 +9,11 @@ from ..kinds import Category, Member
 from . import ByHand, LogLine
 from .page_images import PageImages
 
-SAID = {"moved": "moved", "accepted": "accepted", "junk": "thrown out"}  # of images
+SAID = {"moved": "moved", "accepted": "accepted", "junk": "junk"}  # of images
 
 
 def by_hand(discovery: Discovery, pictures: PageImages, limit: int) -> ByHand | None:
-    """The section about corrections; None if nothing was ever corrected. Of images thrown out, `limit` are shown."""
+    """The section about corrections; None if nothing was ever corrected. Of junk, `limit` are shown."""
     state = discovery.corrections()
     log = [
         LogLine(int(edit["n"]), str(edit.get("at", "")).replace("T", " ")[:16], str(edit.get("says", "")), in_force)
@@ -31,7 +31,7 @@ def by_hand(discovery: Discovery, pictures: PageImages, limit: int) -> ByHand | 
 
 
 def _reasons(state: Corrections) -> dict[str, str]:
-    """Image → what threw it out, in words."""
+    """Image → what made it junk, in words."""
     reasons: dict[str, str] = {}
     for edit in state.in_force:
         if edit["edit"] == "junk":

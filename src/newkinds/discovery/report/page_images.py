@@ -39,7 +39,7 @@ class PageImages:
         doubtful = [place for place, member in enumerate(members) if member.path in doubts]
         self.doubtful = sorted(doubtful, key=lambda place: -(members[place].model_confidence or 0.0))
         unlike = np.where(decided, 0.0, [member.unlike or 0.0 for member in members])
-        self.strange = [place for place in np.argsort(-unlike, kind="stable").tolist() if unlike[place] > 1]
+        self.unlike = [place for place in np.argsort(-unlike, kind="stable").tolist() if unlike[place] > 1]
         self.junk = np.flatnonzero(position == JUNK).tolist()
         self.place_of = {member.path: place for place, member in enumerate(members)}
 
@@ -47,7 +47,7 @@ class PageImages:
         order = np.lexsort((-certain, position))[len(self.junk) :]  # by category, the most certain first
         sizes = np.bincount(position[order], minlength=k)
         flagged = (self.place_of[path] for path in wanted if path in self.place_of)
-        kept = {*self.doubtful[:MOST_WANTED], *self.strange[:MOST_WANTED], *flagged}
+        kept = {*self.doubtful[:MOST_WANTED], *self.unlike[:MOST_WANTED], *flagged}
         self.most, self.least, self.others = _chosen(np.split(order, np.cumsum(sizes)[:-1]), kept)
         self.sheets, self.tile_of = self._drawn(table)
 

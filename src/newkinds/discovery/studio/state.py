@@ -83,7 +83,7 @@ class Studio:
         self._lowered = [member.path.casefold() for member in members]
         self.pictures = Pictures(self.run, members, self._images)
         of = np.fromiter((member.category_id for member in members), np.int64, len(members))
-        self._strange = [row for row, member in enumerate(members) if (member.unlike or 0) > OUTSIDE]
+        self._unlike = [row for row, member in enumerate(members) if (member.unlike or 0) > OUTSIDE]
         self.space = Space(self.run, of, sum(not c.is_new for c in self._discovery.found_categories))
         self.sight = Sight(self.run)
         self._shown: Shown | None = None
@@ -170,14 +170,14 @@ class Studio:
     def _cards(self, shown: Shown) -> dict[int, Json]:
         """The categories as the wall shows them."""
         decided = Counter(member.category_id for member in shown.members if member.status)
-        strange = Counter(shown.of[self._strange].tolist())
+        unlike = Counter(shown.of[self._unlike].tolist())
         cards = {}
         for category in shown.categories:
             faces = [self._row_of[path] for path in category.exemplars[:FACES]]
             cards[category.id] = {
                 "id": category.id, "name": category.name, "new": category.is_new, "size": category.size,
                 "confidence": category.confidence, "faces": faces,
-                "decided": decided[category.id], "strange": strange[category.id],
+                "decided": decided[category.id], "unlike": unlike[category.id],
             }  # fmt: skip
         return cards
 
@@ -205,10 +205,10 @@ class Studio:
         }  # fmt: skip
 
     def members(self, category: int) -> Json:
-        """All images of a category (JUNK: those thrown out), least certain first."""
+        """All images of a category (JUNK: what is in none), least certain first."""
         shown = self.shown()
         if category != JUNK and category not in shown.cards:
-            raise NewkindsError("this category is no longer there: it was merged or thrown out.")
+            raise NewkindsError("this category is no longer there: it was merged or is junk.")
         rows = shown.rows_of(category).tolist()
         self.pictures.look(rows)
         return {"revision": shown.revision, "images": self._images_of(shown, rows)}
@@ -226,7 +226,7 @@ class Studio:
             if member.given_label is not None:
                 image["label"] = member.given_label
             if (member.unlike or 0) > OUTSIDE:
-                image["strange"] = True
+                image["unlike"] = True
             if scores is not None:
                 image["score"] = round(scores[place], 4)
             made.append(image)
@@ -256,7 +256,7 @@ class Studio:
         prediction, vector = self.sight.look(image)
         return {
             "category": prediction.category_id, "name": prediction.category, "sure": prediction.confidence,
-            "strange": (prediction.unlike or 0) > OUTSIDE, **self._alike(vector),
+            "unlike": (prediction.unlike or 0) > OUTSIDE, **self._alike(vector),
         }  # fmt: skip
 
     def search(self, text: str) -> Json:

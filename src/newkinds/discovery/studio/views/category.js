@@ -36,7 +36,7 @@ export function selectionBar(grid, { junk = false, leave = () => {}, back = () =
   const button = (key, label, sign, more = {}) =>
     h("button", { onclick: actions[key], ...more }, sign && icon(sign), label, h("kbd", {}, key.toUpperCase()));
   const node = h("div", { class: "selection", role: "toolbar", "aria-label": "Selected images", hidden: true },
-    count, button("m", "Move…", "move"), !junk && button("a", "Confirm", "check"), !junk && button("x", "Throw out", "bin"),
+    count, button("m", "Move…", "move"), !junk && button("a", "Accept", "check"), !junk && button("x", "Junk", "bin"),
     button("l", "More like it", "image"),
     h("button", { class: "quiet", "aria-label": "Select nothing", onclick: () => grid.select([]) }, icon("close")));
   return {
@@ -64,7 +64,7 @@ export function category(id) {
   let besideSays = null; // what stands beside, as text
   let shownAt = null; // the revision that the images are of
   const grid = new Grid({
-    label: isJunk ? "Images thrown out" : "Images of this category",
+    label: isJunk ? "Images that are junk" : "Images of this category",
     open: (index) => openViewer(grid, index),
     changed: () => bar.update(),
   });
@@ -88,8 +88,8 @@ export function category(id) {
   function fillHead() {
     const it = store.byId.get(id);
     if (isJunk) {
-      head.replaceChildren(h("h1", {}, "Thrown out"), h("p", { class: "hint" },
-        store.state.junk ? "These images belong to no category. Their files are untouched. Move one to take it back." : "Nothing was thrown out. Press X on an image, and it comes here; its file stays."));
+      head.replaceChildren(h("h1", {}, "Junk"), h("p", { class: "hint" },
+        store.state.junk ? "These images belong to no category. Their files are untouched. Move one to take it back." : "Nothing is junk. Press X on an image, and it comes here; its file stays."));
       return;
     }
     if (!it) return;
@@ -98,13 +98,13 @@ export function category(id) {
     head.replaceChildren(
       h("div", { class: "named" }, title, ...badges(it)),
       h("p", { class: "facts" }, h("span", {}, many(it.size, "image")), h("span", {}, `${percent(it.confidence)} sure on average`),
-        h("span", {}, `${it.decided.toLocaleString("en")} confirmed`), it.strange > 0 && h("span", {}, `${it.strange} unlike any`)),
+        h("span", {}, `${it.decided.toLocaleString("en")} accepted`), it.unlike > 0 && h("span", {}, `${it.unlike} unlike any`)),
       h("div", { class: "actions" },
         button("Rename", "R", () => rename(id, title)),
-        button("Confirm all", "⇧A", () => edit({ edit: "accept", category: id }), { disabled: !it.size }),
+        button("Accept all", "⇧A", () => edit({ edit: "accept", category: id }), { disabled: !it.size }),
         button("Split…", "S", () => askSplit(id), { disabled: it.size < 2 }),
         button("Merge…", "⇧M", () => askMerge(id)),
-        button("Throw out", "⇧X", () => edit({ edit: "junk", category: id }))),
+        button("Junk", "⇧X", () => edit({ edit: "junk", category: id }))),
     );
   }
 
@@ -122,7 +122,7 @@ export function category(id) {
         return h("div", { class: "near" }, card(store.byId.get(near.id), { draggable: false }), h("div", { class: "below" }, likeness, merge));
       });
       const fresh = dropTarget(h("div", { class: "drop" }, "Drop here for a new category"), (rows) => askMove(rows, { fresh: true }));
-      const bin = dropTarget(h("div", { class: "drop" }, "Drop here to throw out"), (rows) => edit({ edit: "junk", rows }));
+      const bin = dropTarget(h("div", { class: "drop" }, "Drop here for junk"), (rows) => edit({ edit: "junk", rows }));
       beside.replaceChildren(heading, h("div", { class: "drops" }, fresh, bin), h("div", { class: "nears" }, cards));
     } catch (error) {
       besideSays = null;
@@ -173,7 +173,7 @@ export function category(id) {
 
   const ready = refresh();
   return {
-    title: isJunk ? "Thrown out" : plain(store.byId.get(id)?.name ?? ""), node, refresh, key,
+    title: isJunk ? "Junk" : plain(store.byId.get(id)?.name ?? ""), node, refresh, key,
     destroy: () => grid.destroy(),
     focus: () => ready.then(() => grid.images.length && document.activeElement === document.getElementById("main") && grid.focus(0, { scroll: false })),
   };

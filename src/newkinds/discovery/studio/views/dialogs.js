@@ -211,9 +211,9 @@ export async function askSplit(id) {
 }
 
 const KEYS = [
-  ["Anywhere", [["/", "search names of files and categories"], ["G", "go to a category"], ["Ctrl Z, Ctrl ⇧ Z", "undo, redo"], ["1 2 3 4", "wall, map, thrown out, log"], ["Esc", "close, or back to the wall"], ["?", "this help"]]],
-  ["A grid of images", [["arrows, Home, End", "go to an image"], ["Space", "select it, or not"], ["⇧ arrows, ⇧ click", "select a range"], ["Ctrl A", "select all"], ["Enter", "enlarge"], ["M", "move to another category, or a new one"], ["A", "confirm: it belongs here"], ["X, Delete", "throw out"], ["L", "more like it"]]],
-  ["A category, or its card on the wall", [["R", "rename"], ["⇧ A", "confirm all its images"], ["S", "split, with a preview"], ["⇧ M", "merge with another"], ["⇧ X", "throw it out"], ["N, P", "next, previous category"]]],
+  ["Anywhere", [["/", "search names of files and categories"], ["G", "go to a category"], ["Ctrl Z, Ctrl ⇧ Z", "undo, redo"], ["1 2 3 4", "wall, map, junk, log"], ["Esc", "close, or back to the wall"], ["?", "this help"]]],
+  ["A grid of images", [["arrows, Home, End", "go to an image"], ["Space", "select it, or not"], ["⇧ arrows, ⇧ click", "select a range"], ["Ctrl A", "select all"], ["Enter", "enlarge"], ["M", "move to another category, or a new one"], ["A", "accept: it belongs here"], ["X, Delete", "junk"], ["L", "more like it"]]],
+  ["A category, or its card on the wall", [["R", "rename"], ["⇧ A", "accept all its images"], ["S", "split, with a preview"], ["⇧ M", "merge with another"], ["⇧ X", "make it junk"], ["N, P", "next, previous category"]]],
   ["An enlarged image", [["← →", "previous, next"], ["F", "primitive fields, if the model has them"], ["M A X L", "as above"]]],
 ];
 

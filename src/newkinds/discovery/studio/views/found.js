@@ -44,11 +44,11 @@ export function find(text) {
     const answer = await get(`/api/search?q=${encodeURIComponent(text)}`);
     const shown = answer.images.length < answer.total ? `, the first ${answer.images.length} are shown` : "";
     return { ...answer, says: `${many(cards().length, "category", "categories")}, ${many(answer.total, "image")}${shown}` };
-  }, { cards, caption: (image) => store.byId.get(image.of)?.name ?? "thrown out" });
+  }, { cards, caption: (image) => store.byId.get(image.of)?.name ?? "junk" });
   return { ...view, title: `“${text}”`, focus: null };
 }
 
-const cosine = (image) => `${image.score.toFixed(2)} · ${store.byId.get(image.of)?.name ?? "thrown out"}`;
+const cosine = (image) => `${image.score.toFixed(2)} · ${store.byId.get(image.of)?.name ?? "junk"}`;
 
 export function like(row) {
   return results("More like it", async () => {
@@ -89,7 +89,7 @@ export function look() {
     const { answer } = dropped;
     const it = store.byId.get(answer.category);
     told.replaceChildren("The model says: ", it ? h("a", { href: `#/c/${it.id}` }, name(it.name)) : name(answer.name), `, ${percent(answer.sure)} sure`,
-      answer.strange ? ", but it is unlike every category." : ".");
+      answer.unlike ? ", but it is unlike every category." : ".");
     return { ...answer, says: "The images of this run that are nearest to it, with their cosine." };
   }, { before: h("div", { class: "asked" }, canvas, told), caption: cosine });
 }

@@ -7,7 +7,7 @@ const GAP = 8;
 const CAPTION = 22; // px below a picture
 const ROWS_AHEAD = 3;
 const LONG_PRESS = 450; // ms
-const MARKS = { accepted: ["✓", "confirmed"], moved: ["→", "moved by hand"], junk: ["✕", "thrown out"] };
+const MARKS = { accepted: ["✓", "accepted"], moved: ["→", "moved by hand"], junk: ["✕", "junk"] };
 
 export const DRAGGED = "application/x-newkinds-rows";
 
@@ -93,11 +93,11 @@ export class Grid {
     const said = this.caption ? this.caption(image) : percent(image.sure);
     const notes = [
       image.label !== undefined && h("b", { class: "labelled", title: `labelled ${plain(image.label)}` }, "label"),
-      image.strange && h("b", { class: "strange", title: "unlike every category" }, "unlike"),
+      image.unlike && h("b", { class: "unlike", title: "unlike every category" }, "unlike"),
       mark && h("b", { class: `mark-${image.status}`, title: mark[1] }, mark[0]),
     ];
     const words = [
-      fileName(image.path), `${percent(image.sure)} sure`, mark?.[1], image.strange && "unlike every category",
+      fileName(image.path), `${percent(image.sure)} sure`, mark?.[1], image.unlike && "unlike every category",
       image.label !== undefined && `labelled ${image.label}`,
     ].filter(Boolean).map(plain).join(", ");
     const tile = h(

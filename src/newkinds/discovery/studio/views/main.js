@@ -11,7 +11,7 @@ import { wall } from "./wall.js";
 const main = document.getElementById("main");
 const veil = document.getElementById("veil");
 const SEARCH_AFTER = 180; // ms without another letter
-const PAGES = [["#/", "Wall"], ["#/map", "Map"], ["#/junk", "Thrown out"], ["#/log", "Log"]];
+const PAGES = [["#/", "Wall"], ["#/map", "Map"], ["#/junk", "Junk"], ["#/log", "Log"]];
 const scrolled = new Map(); // address → where it was left
 let view = null;
 let address = null;

@@ -161,7 +161,7 @@ export function map() {
     card.hidden = row === null;
     if (row !== null && card.dataset.row !== String(row)) {
       card.dataset.row = row;
-      card.replaceChildren(picture(row, stamps[row], null), h("b", {}, it ? name(it.name) : "thrown out"), it && h("small", {}, many(it.size, "image")));
+      card.replaceChildren(picture(row, stamps[row], null), h("b", {}, it ? name(it.name) : "junk"), it && h("small", {}, many(it.size, "image")));
     }
     if (row !== null) {
       const right = x > canvas.clientWidth / 2;

@@ -42,8 +42,8 @@ export function openViewer(grid, start) {
         it && ["Category", h("a", { href: `#/c/${it.id}`, onclick: () => close() }, name(it.name))],
         ["Confidence", percent(image.sure)],
         image.label !== undefined && ["Its label", name(image.label)],
-        image.status && ["By hand", { accepted: "confirmed", moved: "moved here", junk: "thrown out" }[image.status]],
-        image.strange && ["Note", "unlike every category"],
+        image.status && ["By hand", { accepted: "accepted", moved: "moved here", junk: "junk" }[image.status]],
+        image.unlike && ["Note", "unlike every category"],
         ["Image", `${index + 1} of ${grid.images.length.toLocaleString("en")}`],
       ].filter(Boolean);
       const button = (label, key, act) => h("button", { onclick: act }, label, h("kbd", {}, key));
@@ -51,7 +51,7 @@ export function openViewer(grid, start) {
         h("h2", { class: "path" }, name(image.path)),
         h("dl", { class: "table" }, facts.map(([what, said]) => h("div", {}, h("dt", {}, what), h("dd", {}, said)))),
         h("div", { class: "actions" },
-          button("Move…", "M", keys.m), image.of >= 0 && button("Confirm", "A", keys.a), image.of >= 0 && button("Throw out", "X", keys.x),
+          button("Move…", "M", keys.m), image.of >= 0 && button("Accept", "A", keys.a), image.of >= 0 && button("Junk", "X", keys.x),
           button("More like it", "L", keys.l), store.state.fields && button("Primitive fields", "F", keys.f)),
         h("div", { class: "fields" }),
       );

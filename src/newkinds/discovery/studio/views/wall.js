@@ -27,7 +27,7 @@ const FILTERS = {
   mixed: ["Mixed", (c) => c.marks.includes("mixed")],
   small: ["Small", (c) => c.marks.includes("small")],
   unsure: ["Unsure", (c) => c.marks.includes("unsure")],
-  open: ["Not confirmed", (c) => c.decided < c.size],
+  open: ["Not accepted", (c) => c.decided < c.size],
   empty: ["Empty", (c) => c.size === 0],
 };
 const chosen = { order: "new", filter: "all", focused: null };
@@ -44,7 +44,7 @@ export function badges(category) {
   return [
     h("span", { class: category.new ? "badge new" : "badge" }, category.new ? "new" : "known"),
     ...category.marks.map((mark) => h("span", { class: "badge mark", title: MEANINGS[mark] }, mark)),
-    isAccepted(category) && h("span", { class: "badge done", title: "all images confirmed" }, "✓"),
+    isAccepted(category) && h("span", { class: "badge done", title: "all images accepted" }, "✓"),
   ];
 }
 
@@ -52,7 +52,7 @@ export function badges(category) {
 export function card(category, { tab = 0, extra = null, draggable = true } = {}) {
   const faces = category.faces.map(([row, stamp]) => picture(row, stamp, null, { loading: "lazy" }));
   while (faces.length < 6) faces.push(h("span", { class: "none" }));
-  const confirmed = category.size ? category.decided / category.size : 0;
+  const accepted = category.size ? category.decided / category.size : 0;
   const words = [
     category.name, many(category.size, "image"), `${percent(category.confidence)} sure`, category.new ? "new" : "known",
     ...category.marks,
@@ -71,8 +71,8 @@ export function card(category, { tab = 0, extra = null, draggable = true } = {})
     h("span", { class: "title" }, dot(category), name(category.name)),
     h("span", { class: "facts" }, h("span", {}, h("b", {}, category.size.toLocaleString("en")), category.size === 1 ? " image" : " images"),
       h("span", { title: "mean confidence" }, percent(category.confidence)), ...badges(category)),
-    h("span", { class: "meter", title: `${category.decided} of ${category.size} confirmed` },
-      h("span", { style: { width: `${100 * confirmed}%` } })),
+    h("span", { class: "meter", title: `${category.decided} of ${category.size} accepted` },
+      h("span", { style: { width: `${100 * accepted}%` } })),
     extra,
   );
   return dropTarget(made, (dropped, kind) => {
