@@ -178,6 +178,13 @@ def test_data_that_never_end_are_refused(tmp_path: Path, name: str) -> None:
             load_table({"name": name, "path": path})
 
 
+@pytest.mark.skipif(os.name != "posix", reason="devices have other names")
+def test_corrections_that_never_end_are_refused(families: Path) -> None:
+    data = {"name": "folder", "path": str(families), "class_folder": "top", "corrections": "/dev/zero"}
+    with pytest.raises(NewkindsError, match="/dev/zero is not a file"):
+        load_table(data)
+
+
 def test_a_folder_of_too_many_other_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("newkinds.data.folder.MOST_OTHERS", 3)
     save_image(tmp_path / "cat" / "a.png")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import NewkindsError, Skipped
 from ..files import csv_cells, csv_text
+from .folder import require_file
 from .table import Table, all_caveats
 
 SETTINGS = ("corrections", "refines")  # of any data set: that file, and the run whose images were corrected
@@ -43,6 +44,8 @@ def corrections_text(corrections: list[Correction]) -> str:
 
 def read_corrections(file: Path) -> list[Correction]:
     """What `corrections_text` wrote."""
+    if file.exists():
+        require_file(file)
     try:
         columns, rows = csv_cells(file.read_text(encoding="utf-8"))
         if tuple(columns) != COLUMNS:
