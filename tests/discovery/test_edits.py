@@ -417,3 +417,11 @@ def test_names_in_both_places_are_told_apart(run: Path) -> None:
     categories[3]["name"] = "corgi"
     (run / "categories.json").write_text(json.dumps(categories))
     assert [c.name for c in Discovery.read(run).categories][2:4] == ["corgi", "corgi (#3)"]
+
+
+def test_the_known_classes_as_found_are_neither_new_nor_renamed(run: Path) -> None:
+    found = Discovery.read(run)
+    known = [category.name for category in found.known]
+    found.rename(found.known[0].id, "another name")
+    assert [category.name for category in Discovery.read(run).known_as_found()] == known
+    assert 0 < len(known) < len(found.categories)

@@ -109,3 +109,11 @@ def test_images_lie_near_their_category_on_the_map() -> None:
     relations = relate(rows, category, 10, known=5)
     apart = np.linalg.norm(relations.places[:, None] - relations.centres[None], axis=2)
     assert (apart.argmin(axis=1) == category).mean() > 0.95
+
+
+@pytest.mark.parametrize(("each", "compared"), [(3, False), (4, True)])
+def test_neighbours_of_very_few_images_say_nothing(each: int, compared: bool) -> None:
+    """Two categories whose images lie in pairs, one of each: as mixed as can be."""
+    rng = np.random.default_rng(0)
+    rows = unit(np.repeat(rng.normal(size=(each, 5)), 2, axis=0) + rng.normal(size=(2 * each, 5)) / 100)
+    assert bool(mixing_of(rows, np.arange(2 * each) % 2, 2)[0, 1] > 0) is compared
