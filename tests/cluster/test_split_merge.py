@@ -36,7 +36,7 @@ def test_splits_are_judged_as_published(arrays, published, cluster):
     assert marginals == pytest.approx([expected[f"log_ml{side}"] for side in ("", "_1", "_2")], abs=1e-9)
     assert published.split_ratio(first, second) == pytest.approx(expected["H_split"], abs=1e-9)
     for draw, decision in expected["released_decision_for_uniform_draw"].items():
-        made = published.accepted([expected["H_split"]], torch.tensor([float(draw.removeprefix("uniform="))]))
+        made = published.accept([expected["H_split"]], torch.tensor([float(draw.removeprefix("uniform="))]))
         assert (bool(made) and min(len(first), len(second)) >= published.smallest) == decision
 
 
@@ -46,7 +46,7 @@ def test_merges_are_judged_as_published(arrays, published, pair):
     ratio = published.merge_ratio(*(points[arrays["labels"] == int(c)] for c in pair.split("_")))
     assert ratio == pytest.approx(expected["H_merge"], abs=1e-9)
     for draw, decision in expected["released_decision_for_uniform_draw"].items():
-        assert bool(published.accepted([ratio], torch.tensor([float(draw.removeprefix("uniform="))]))) == decision
+        assert bool(published.accept([ratio], torch.tensor([float(draw.removeprefix("uniform="))]))) == decision
 
 
 def test_the_marginal_is_the_product_of_predictions_one_point_after_the_other():
@@ -92,8 +92,8 @@ def test_the_number_stays_within_its_bounds(fewest, most):
 
 def test_chances_are_those_of_the_ratio():
     ratios, draws = [2.0, -1.0, -1.0, -50.0], torch.tensor([0.99, 0.3, 0.4, 0.05])
-    assert SplitMerge(Prior(1, 4, 1)).accepted(ratios, draws) == [0, 1]  # e⁻¹ is 0.37
-    assert SplitMerge(Prior(1, 4, 1), published=True).accepted(ratios, draws) == [0, 3]
+    assert SplitMerge(Prior(1, 4, 1)).accept(ratios, draws) == [0, 1]  # e⁻¹ is 0.37
+    assert SplitMerge(Prior(1, 4, 1), published=True).accept(ratios, draws) == [0, 3]
 
 
 def test_sides_need_enough_images():

@@ -83,7 +83,7 @@ def case(arrays):
 def test_positives_and_negatives_are_the_published_ones(case, quantile):
     found, build = case
     promptcal, expected = build(quantile=quantile), EXPECTED["affinity_and_cal"][f"q{quantile}"]
-    pseudo = promptcal.linked(found["teacher"].roll(6, dims=0), found["bank"])
+    pseudo = promptcal.find_links(found["teacher"].roll(6, dims=0), found["bank"])
     assert torch.equal(pseudo, found[f"mask_pseudo_q{quantile}"].bool())
     assert int(pseudo.sum()) == expected["n_pos_before_labels"]
     first_columns = torch.arange(24.0).expand(12, -1)
@@ -225,7 +225,7 @@ def test_a_step_of_the_second_stage_by_its_parts():
     inputs = ((seen.feature, promptcal.head, ""), (seen.prompts[:, :2].mean(dim=1), promptcal.prompt_head, "prompt_"))
     for branch, (rows, head, name) in enumerate(inputs):
         kept, other = bank[:, 8 * branch :][:, :8], taught[branch][0].roll(4, dims=0)
-        pseudo = promptcal.linked(other, kept)
+        pseudo = promptcal.find_links(other, kept)
         masks = apply_labels(
             pseudo, draw_negatives(pseudo, 9, torch.rand(8, 8)), torch.tensor([0, 1, -1, -1]).repeat(2), bank_labels
         )

@@ -66,7 +66,8 @@ class Assigner(nn.Module, ABC):
     def __init__(self, dim: int, known: int, categories: int, /) -> None:
         """`dim` of the embedding, `known` classes with labels, `categories` in total (known and new)."""
         super().__init__()
-        self.known, self.categories = known, categories
+        self.known = known
+        self.categories = categories
 
     @abstractmethod
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
@@ -78,7 +79,8 @@ class Assigner(nn.Module, ABC):
     def trial(self, known: int, categories: int) -> Self:
         """One like this for other data with so many categories, by which this one is judged; not fitted yet."""
         other = deepcopy(self)
-        other.known, other.categories = known, categories
+        other.known = known
+        other.categories = categories
         for name, buffer in list(other.named_buffers(recurse=False)):
             if buffer.shape[:1] == (self.categories,):  # one row per category
                 setattr(other, name, buffer.new_zeros(categories, *buffer.shape[1:]))

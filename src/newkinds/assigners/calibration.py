@@ -209,7 +209,7 @@ def hold_out(
         try:
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(split.seed)
-                whitened = None if whitening is None else whitening.refitted(points, left)
+                whitened = None if whitening is None else whitening.refit(points, left)
                 trial = assigner.trial(split.known, split.categories)
                 embedding = points if whitened is None else whitened(points)
                 trial.fit(embedding, left)

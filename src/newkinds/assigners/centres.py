@@ -52,7 +52,8 @@ class PlainKMeans(CentreClassifier):
         self, dim: int, known: int, categories: int, /, restarts: AtLeastOne = 10, iterations: AtLeastOne = 200
     ) -> None:
         super().__init__(dim, known, categories)
-        self.restarts, self.iterations = restarts, iterations
+        self.restarts = restarts
+        self.iterations = iterations
 
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
         found = KMeans(self.categories, self.restarts, draw_seed(), max_iter=self.iterations).fit(embedding)
@@ -75,7 +76,9 @@ class LabelledKMeans(CentreClassifier):
         as_published: bool = False,  # an emptied cluster takes in every unlabelled image, not a far one
     ) -> None:
         super().__init__(dim, known, categories)
-        self.restarts, self.iterations, self.as_published = restarts, iterations, as_published
+        self.restarts = restarts
+        self.iterations = iterations
+        self.as_published = as_published
 
     def clustering(self, clusters: int, restarts: int, random: int | np.random.RandomState) -> SemiSupervisedKMeans:
         return SemiSupervisedKMeans(

@@ -45,7 +45,8 @@ class ContinuedKMeans(SizedByState, Assigner):
         iterations: AtLeastOne = 100,
     ) -> None:
         super().__init__(dim, known, categories)
-        self.told, self.iterations = told, iterations
+        self.told = told
+        self.iterations = iterations
         self.pieces: Pieces | None = None
         self.register_buffer("centres", torch.empty(0, dim))  # (M, P) unit rows; empty: not found yet
         self.register_buffer("category", torch.empty(0, dtype=torch.long))  # (M,)
@@ -66,7 +67,8 @@ class ContinuedKMeans(SizedByState, Assigner):
             self.category = torch.arange(self.categories, device=embedding.device)
             piece = self._nearest(embedding, labels)
         else:
-            piece, self.category = self.pieces.of_image.to(labels), self.pieces.category.to(labels)
+            piece = self.pieces.of_image.to(labels)
+            self.category = self.pieces.category.to(labels)
             self.centres = embedding.new_zeros(len(self.category), embedding.shape[1])
             self.centres = self._centres(embedding, labels, piece)
             piece = self._nearest(embedding, labels)

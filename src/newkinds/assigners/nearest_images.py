@@ -44,7 +44,8 @@ class WardClusters(NearestImage):
     """Ward's clusters of all images, named after known classes; a new image goes with the most similar one."""
 
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
-        self.rows, self.category = embedding, best_clusters([embedding], labels, self.known, self.categories)
+        self.rows = embedding
+        self.category = best_clusters([embedding], labels, self.known, self.categories)
 
 
 @ASSIGNERS.register("meanshift")
@@ -64,7 +65,10 @@ class MeanShift(NearestImage):
         as_published: bool = False,  # batches find the rows of earlier batches of the round moved already
     ) -> None:
         super().__init__(dim, known, categories)
-        self.shift, self.neighbours, self.max_rounds, self.patience = shift, neighbours, max_rounds, patience
+        self.shift = shift
+        self.neighbours = neighbours
+        self.max_rounds = max_rounds
+        self.patience = patience
         self.overwrite_every = PUBLISHED_BATCH if as_published else None
 
     def fit(self, embedding: Tensor, labels: Tensor) -> None:

@@ -48,9 +48,12 @@ class PIM(Assigner):
         as_published: bool = False,
     ) -> None:
         super().__init__(dim, known, categories)
-        self.entropy_weight, self.restarts, self.as_published = entropy_weight, restarts, as_published
+        self.entropy_weight = entropy_weight
+        self.restarts = restarts
+        self.as_published = as_published
         self.chosen_weight = entropy_weight
-        self.steps, self.search_steps = steps, steps if as_published else search_steps
+        self.steps = steps
+        self.search_steps = steps if as_published else search_steps
         self.register_buffer("weights", torch.zeros(categories, dim))  # (K, P); all zero: not found yet
 
     def fit(self, embedding: Tensor, labels: Tensor) -> None:

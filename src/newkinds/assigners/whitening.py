@@ -40,16 +40,18 @@ class Whitening(SizedByState):
         self.register_buffer("map", torch.empty(0, 0))  # (P, P); empty: not whitened
 
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
-        shrinkage, self.note = self.shrinkage, f"shrinkage {self.shrinkage}"
+        shrinkage = self.shrinkage
+        self.note = f"shrinkage {self.shrinkage}"
         if shrinkage == "auto":
             shrinkage, reason = choose_shrinkage(embedding, labels)
             self.note = f"{'not whitened' if shrinkage == 'none' else f'shrinkage {shrinkage:g}'}: {reason}"
         self.chosen = shrinkage
-        self.mean, self.map = self.mean.new_empty(0), self.map.new_empty(0, 0)
+        self.mean = self.mean.new_empty(0)
+        self.map = self.map.new_empty(0, 0)
         if shrinkage != "none":
             self.mean, self.map = (tensor.to(embedding) for tensor in whitening_of(embedding, labels, shrinkage))
 
-    def refitted(self, embedding: Tensor, labels: Tensor) -> "Whitening":
+    def refit(self, embedding: Tensor, labels: Tensor) -> "Whitening":
         """One like this, with the shrinkage that was chosen, for other rows and labels."""
         other = Whitening(self.chosen)
         other.fit(embedding, labels)

@@ -29,7 +29,7 @@ class Members:
     def of(cls, points: Rows, classes: Tensor) -> Self:
         """From points (n, D) and the class of each (n,): 0..C-1, or -1 for a free one."""
         labelled = classes != UNLABELLED
-        free = (points[~labelled] if labelled.any() else points).held()
+        free = (points[~labelled] if labelled.any() else points).hold()
         squares = squares_of(free)
         theirs, own = points[labelled], classes[labelled]
         sizes = own.bincount()
@@ -127,7 +127,8 @@ def lloyd(
         centres = means
         if best is None or inertia < best.inertia:
             best = Settled(labels, centres, inertia, centres)
-        best.last_centres, best.iterations = centres, iteration + 1
+        best.last_centres = centres
+        best.iterations = iteration + 1
         if moved <= tol or iteration + 1 == max_iter:
             break
         nearest = _search_again(members, *nearest, centres, has_moved)
@@ -147,7 +148,8 @@ def _search_again(
     labels[lost], squared[lost] = nearest_centre(members.free[lost], centres, members.free_squares[lost])
     choice, distance = nearest_centre(members.free[stay], centres[moved], members.free_squares[stay])
     nearer = ~(distance >= squared[stay])  # NaN too, a centre without points: it takes everything
-    labels[stay[nearer]], squared[stay[nearer]] = moved[choice[nearer]], distance[nearer]
+    labels[stay[nearer]] = moved[choice[nearer]]
+    squared[stay[nearer]] = distance[nearer]
     return labels, squared
 
 

@@ -126,7 +126,7 @@ class Rows:
             place.copy_(next(blocks))
         return whole
 
-    def held(self) -> Self:
+    def hold(self) -> Self:
         """All points at once if they are not too many: then nothing is read or computed twice."""
         size = self.shape[0] * self.shape[1] * self.dtype.itemsize
         return type(self)(self.whole()) if size <= HELD else self

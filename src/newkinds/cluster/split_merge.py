@@ -85,7 +85,7 @@ class SplitMerge:
         of_sides = sum(math.lgamma(len(side)) + self.prior.log_marginal(side) for side in (first, second))
         return math.log(self.alpha) + of_sides - math.lgamma(len(first) + len(second)) - of_whole
 
-    def accepted(self, ratios: Sequence[float], draws: Tensor) -> list[int]:
+    def accept(self, ratios: Sequence[float], draws: Tensor) -> list[int]:
         """The proposals that are made, the best first, if `draws` (m,) are uniform in [0, 1]."""
         made = [i for i, draw in enumerate(draws.tolist()) if self._accepts(ratios[i], draw)]
         return sorted(made, key=lambda i: -ratios[i])
@@ -98,7 +98,7 @@ class SplitMerge:
         sides = {c: halves(points[rows], rows) for c, rows in members.items()}
         sides = {c: both for c, both in sides.items() if min(map(len, both)) >= self.smallest}
         ratios = [self.split_ratio(points[a], points[b]) for a, b in sides.values()]
-        chosen = self.accepted(ratios, torch.rand(len(ratios), dtype=torch.float64))
+        chosen = self.accept(ratios, torch.rand(len(ratios), dtype=torch.float64))
         proposed = list(sides.items())
         return dict(proposed[i] for i in chosen)
 
@@ -112,7 +112,7 @@ class SplitMerge:
         if not self.published:
             pairs = sorted(set(pairs))
         ratios = [self.merge_ratio(points[members[a]], points[members[b]]) for a, b in pairs]
-        chosen = self.accepted(ratios, torch.rand(len(ratios), dtype=torch.float64))
+        chosen = self.accept(ratios, torch.rand(len(ratios), dtype=torch.float64))
         return [(pairs[i][0], pairs[i][1]) for i in chosen]
 
 

@@ -106,7 +106,8 @@ class _Tree:
     """The merges in the order they are found. Nodes 0..n-1 are the points, node n + i is merge i."""
 
     def __init__(self, points: int) -> None:
-        self.points, self.merges = points, 0
+        self.points = points
+        self.merges = 0
         self.rounds: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
 
     def add(self, left: Tensor, right: Tensor, heights: Tensor, sizes: Tensor) -> Tensor:
@@ -187,7 +188,8 @@ class _Clusters:
         partner = self.nearest[closest]
         if self.nearest[partner] != UNKNOWN:
             # Equal distances could point round in a circle for ever.
-            self.nearest[partner], self.gaps[partner] = closest, self.gaps[closest]
+            self.nearest[partner] = closest
+            self.gaps[partner] = self.gaps[closest]
         mutual = (self.nearest[self.nearest[known]] == known) & (known < self.nearest[known])
         a = known[mutual]
         b = self.nearest[a]

@@ -60,7 +60,8 @@ class BalancedBatches(Sampler[list[Key]]):
                 "take larger batches (train.batch_size)."
             )
         self.draws = max(epoch_size or len(is_labelled), self.batch_size)
-        self.seed, self.world = seed, world
+        self.seed = seed
+        self.world = world
         self.epoch = 0
         self.whole = self.batch_size if world.size > 1 else None  # see `Batch.whole`
 
@@ -119,7 +120,8 @@ class TrainingBatches:
         plan: ViewPlan = TWO_CROPS,
         world: World = ALONE,
     ) -> None:
-        self.paths, self.plan = table.paths, plan
+        self.paths = table.paths
+        self.plan = plan
         self.targets = torch.from_numpy(table.targets)
         self.sampler = BalancedBatches(table.targets >= 0, batch_size, seed, draw, epoch_size, world)
         self._views = partial(RandomViews, table, preprocessing, seed)
@@ -255,8 +257,11 @@ class StoredBatches:
         plan: ViewPlan = TWO_CROPS,
         world: World = ALONE,
     ) -> None:
-        self.targets, self.rows = table.targets, store.rows_of(table)
-        self.store, self.seed, self.plan = store, seed, plan
+        self.targets = table.targets
+        self.rows = store.rows_of(table)
+        self.store = store
+        self.seed = seed
+        self.plan = plan
         self.sampler = BalancedBatches(self.targets >= 0, batch_size, seed, draw, epoch_size, world)
 
     def __len__(self) -> int:

@@ -227,7 +227,8 @@ def read_labels(file: Path, rows: int) -> RowLabels:
         if row in line_of:
             raise NewkindsError(f"{file} line {line} is about row {row}, as line {line_of[row]} is: delete one.")
         line_of[row] = line
-        found.labels[row], truth[row] = labels_there[place], truth_there[place]
+        found.labels[row] = labels_there[place]
+        truth[row] = truth_there[place]
         names[row] = name or None
     if "row" in header:
         _require_row_zero(file, set(line_of), rows)

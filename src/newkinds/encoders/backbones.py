@@ -50,7 +50,9 @@ class Backbone(nn.Module):
     ) -> None:
         super().__init__()
         self.network = network  # any of timm's, which have names in common but no class
-        self.name, self.preprocessing, self.train_blocks = name, preprocessing, train_blocks
+        self.name = name
+        self.preprocessing = preprocessing
+        self.train_blocks = train_blocks
         self.dim: int = network.num_features
         self.has_class_token = any(name.endswith("cls_token") for name, _ in network.named_parameters())
         train_last_blocks(network, train_blocks)

@@ -70,7 +70,9 @@ class Clip:
         state = _state(read_tensors(source.weights), network)
         advice = "Name the architecture they are of (--clip), or pass other weights."
         fill(network, state, source.weights, f"the CLIP model {source.name}", UNNEEDED, advice)
-        self.name, self.weights, self.device = source.name, source.weights, device
+        self.name = source.name
+        self.weights = source.weights
+        self.device = device
         self.network = network.to(device).eval()
         self._is_causal = (
             type(network) is open_clip.CLIP and network.attn_mask is not None and network.text_pool_type == "argmax"

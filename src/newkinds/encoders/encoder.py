@@ -21,7 +21,8 @@ class Encoder(nn.Module):
 
     def __init__(self, backbone: Backbone, organizer: Organizer) -> None:
         super().__init__()
-        self.backbone, self.organizer = backbone, organizer
+        self.backbone = backbone
+        self.organizer = organizer
 
     @property
     def dim(self) -> int:

@@ -66,7 +66,9 @@ class Method(nn.Module, ABC):
     def __init__(self, config: Any, dim: int, known: int, categories: int) -> None:
         """`dim` of the features, `known` classes with labels, `categories` in total (known and new)."""
         super().__init__()
-        self.config, self.known, self.categories = config, known, categories
+        self.config = config
+        self.known = known
+        self.categories = categories
         self.embedding_dim = dim  # of the rows of `embedding`
 
     @abstractmethod

@@ -48,7 +48,7 @@ class PromptCALStage1(GCD):
 
     def loss(self, step: Step) -> dict[str, Tensor]:
         branches = zip((self.head, self.prompt_head), self.features(step.encoded), strict=True)
-        return self.weighted(*(self.loss_of(head(rows), step.batch.labels) for head, rows in branches))
+        return self.combine(*(self.loss_of(head(rows), step.batch.labels) for head, rows in branches))
 
     def features(self, encoded: Encoded) -> tuple[Tensor, Tensor]:
         """(2B, D) of each branch: of the image, and of its prompts."""
@@ -56,7 +56,7 @@ class PromptCALStage1(GCD):
         with full_precision(encoded.prompts) as prompts:  # (2B, P, D)
             return encoded.feature, prompts[:, : self.config.supervised_prompts].mean(dim=1)
 
-    def weighted(self, terms: dict[str, Tensor], of_prompts: dict[str, Tensor]) -> dict[str, Tensor]:
+    def combine(self, terms: dict[str, Tensor], of_prompts: dict[str, Tensor]) -> dict[str, Tensor]:
         """The terms of both branches, with their loss."""
         loss = terms["loss"] + self.config.prompt_weight * of_prompts["loss"]
         return {**terms, **{PROMPTS + name: value for name, value in of_prompts.items()}, "loss": loss}
@@ -116,7 +116,7 @@ class PromptCAL(PromptCALStage1):
             terms.append(self.taught_loss(here[1], there[1], labels, affinity, weight))
         if self.training:
             self.bank.push(torch.cat([rows for rows, _ in taught], dim=1), labels.repeat(2))
-        return self.weighted(*terms)
+        return self.combine(*terms)
 
     def share(self, progress: Progress) -> float:
         """Of contrast by affinity in the unsupervised terms, at a step."""
@@ -140,13 +140,13 @@ class PromptCAL(PromptCALStage1):
         with full_precision(rows) as rows:
             taught, bank = taught.to(rows.dtype), bank.to(rows.dtype)
             other = taught.roll(len(taught) // 2, dims=0)  # (2B, D) each row's image in its other view
-            pseudo = self.linked(other, bank)  # (2B, M)
+            pseudo = self.find_links(other, bank)  # (2B, M)
             negative = draw_negatives(pseudo, self.config.pairs, torch.rand(pseudo.shape, device=rows.device))
             masks = apply_labels(pseudo, negative, labels.repeat(2), self.bank.labels)
             return affinity_contrast(rows, taught if same_view else other, bank, *masks, self.config.affinity_temp)
 
     @torch.no_grad()
-    def linked(self, rows: Tensor, bank: Tensor) -> Tensor:
+    def find_links(self, rows: Tensor, bank: Tensor) -> Tensor:
         """(2B, M) whether rows (2B, D) are strongly linked to rows of a bank (M, D), all of the teacher."""
         config, every = self.config, torch.cat([rows, bank])
         if not len(bank):

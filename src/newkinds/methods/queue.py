@@ -32,7 +32,8 @@ class Queue(SizedByState):
         if len(self.ring) > images:
             larger = f"a queue of {len(self.ring):,} rows is larger than the {images:,} training images"
             warn(f"{larger}: it holds {images:,}.")
-            self.ring, self.ring_labels = self.ring[:images].clone(), self.ring_labels[:images].clone()
+            self.ring = self.ring[:images].clone()
+            self.ring_labels = self.ring_labels[:images].clone()
 
     def __len__(self) -> int:
         return min(int(self.pushed), len(self.ring))

@@ -84,7 +84,8 @@ class SelEx(BalancedMethod):
         first = np.cumsum([0] + [len(centres) for _, centres in levels[:-1]])[:, None]  # (L, 1)
         self.cluster = torch.from_numpy(first + np.stack([cluster for cluster, _ in levels])).to(device)
         centres = [torch.from_numpy(centres).to(device) for _, centres in levels]
-        self.centres, self.radius = torch.cat(centres), torch.cat([_radius(c) for c in centres])
+        self.centres = torch.cat(centres)
+        self.radius = torch.cat([_radius(c) for c in centres])
 
     def loss(self, step: Step) -> dict[str, Tensor]:
         features = step.encoded.feature  # (2B, D)

@@ -165,7 +165,8 @@ class Canvas:
         self.size = size
         self.image = background
         self.parts = Image.new("L", background.size, BACKGROUND)
-        self._pen, self._parts_pen = ImageDraw.Draw(self.image), ImageDraw.Draw(self.parts)
+        self._pen = ImageDraw.Draw(self.image)
+        self._parts_pen = ImageDraw.Draw(self.parts)
         self.matrix = np.eye(2)  # body units to supersampled pixels
         self.offset = np.zeros(2)
 

@@ -40,7 +40,8 @@ class Classifier(nn.Module):
 
     def __init__(self, model: Model, lens: Lens) -> None:
         super().__init__()
-        self.model, self.edited = model, Edited(lens, model.categories)
+        self.model = model
+        self.edited = Edited(lens, model.categories)
         preprocessing = model.encoder.backbone.preprocessing
         for name, values in (("mean", preprocessing.mean), ("std", preprocessing.std)):
             self.register_buffer(name, torch.tensor(values).view(3, 1, 1))

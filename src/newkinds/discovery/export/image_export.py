@@ -66,7 +66,10 @@ class DataSet:
     def __init__(self, discovery: Discovery, target: Path, files: Files, images: str | Path | None, junk: bool) -> None:
         if files not in get_args(Files):
             raise NewkindsError(f"--files {files}: choose {', '.join(get_args(Files))}.")
-        self.discovery, self.target, self.files, self.junk = discovery, target, files, junk
+        self.discovery = discovery
+        self.target = target
+        self.files = files
+        self.junk = junk
         self.categories: list[Category] = discovery.categories
         run = RunDirectory(discovery.run)
         members = [member for member in discovery.members if junk or member.category_id != JUNK]
@@ -209,7 +212,8 @@ def data_set(name: str) -> Callable[[Callable[[DataSet], list[ExportedImage]]], 
             data = DataSet(discovery, target, files, images, junk)
             return data.sentence(lay_out(data))
 
-        write.__doc__, write.__module__ = lay_out.__doc__, lay_out.__module__
+        write.__doc__ = lay_out.__doc__
+        write.__module__ = lay_out.__module__
         return EXPORTS.register(name)(write)
 
     return register

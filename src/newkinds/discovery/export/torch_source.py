@@ -31,7 +31,8 @@ def write_out(program: ExportedProgram, images: str = "images") -> tuple[list[st
 
 class _Writer:
     def __init__(self, program: ExportedProgram, images: str) -> None:
-        self.program, self.images = program, images
+        self.program = program
+        self.images = images
         self.words: dict[Node, str] = {}  # how each value is called
         self.tensors: dict[str, Tensor] = {}
         self.lines: list[str] = []

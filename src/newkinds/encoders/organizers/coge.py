@@ -60,7 +60,10 @@ class CoGe(Organizer):
         given = {"variant": variant, "primitives": primitives, "phi_rank": phi_rank, "temperature": temperature}
         section_of("organizer", CoGe, {**given, "dropout": dropout})  # refuses what is out of range
         require_heads("CoGe", dim, heads)
-        self.released, self.heads, self.temperature, self.dropout = variant == "release", heads, temperature, dropout
+        self.released = variant == "release"
+        self.heads = heads
+        self.temperature = temperature
+        self.dropout = dropout
         if phi_rank == "auto":
             phi_rank = None if self.released else max(1, dim // 8)
         biased = self.released  # the paper's maps are plain matrices

@@ -72,7 +72,7 @@ class CPFParts(PrimitiveField):
 
     @torch.no_grad()
     def start(self, tokens: Tokens) -> None:
-        every = self.normalised(tokens.patches).flatten(0, 1)  # (B·N, D)
+        every = self.prepare(tokens.patches).flatten(0, 1)  # (B·N, D)
         some = every[torch.randperm(len(every))[:TOKENS_AT_START].to(every.device)].float().cpu().numpy()
         clusters = min(len(self.base), len(np.unique(some, axis=0)))
         found = KMeans(clusters, n_init=1, max_iter=30, random_state=0).fit(some).cluster_centers_  # (M, D)
@@ -82,13 +82,13 @@ class CPFParts(PrimitiveField):
         for weight in (*self.w.parameters(), *self.update.parameters(), *self.consolidation.parameters()):
             nn.init.eye_(weight)
 
-    def normalised(self, patches: Tensor) -> Tensor:
+    def prepare(self, patches: Tensor) -> Tensor:
         """The tokens as the maps see them. (B, N, D)"""
         return F.layer_norm(patches, patches.shape[2:]) if self.normalise else patches
 
     def slots(self, tokens: Tokens) -> Tensor:
         """P2 (B, M, D)"""
-        x = self.normalised(tokens.patches)  # (B, N, D)
+        x = self.prepare(tokens.patches)  # (B, N, D)
         codebook = self.codebook(x, mean_of_tokens(x))  # (B, M, D)
         return self.refine(x, self.log_prior(x, codebook))[2]
 
@@ -97,7 +97,7 @@ class CPFParts(PrimitiveField):
 
     def forward(self, cls: Tensor, patches: Tensor, return_field: bool = False) -> Tensor | Field:
         """Class tokens (B, D) and patch tokens (B, N, D), after the final norm → CLS* (B, D), or all of the field."""
-        x = self.normalised(patches)  # (B, N, D)
+        x = self.prepare(patches)  # (B, N, D)
         codebook = self.codebook(x, mean_of_tokens(x))  # (B, M, D) P
         log_prior = self.log_prior(x, codebook)  # (B, N, M)
         p0, p1, p2, attention = self.refine(x, log_prior)  # (B, M, D) three times, (B, H, M, N)

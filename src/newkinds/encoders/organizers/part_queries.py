@@ -55,8 +55,11 @@ class PartQueries(Organizer):
         given = {"count": count, "temperature": temperature, "all_min": all_min, "diversity": diversity}
         section_of("organizer", PartQueries, given)  # refuses what is out of range
         require_heads("parts", dim, heads)
-        self.temperature, self.keep_class, self.as_published = temperature, keep_class, as_published
-        self.all_min, self.diversity = all_min, diversity  # weights
+        self.temperature = temperature
+        self.keep_class = keep_class
+        self.as_published = as_published
+        self.all_min = all_min  # this one and the next are weights
+        self.diversity = diversity
         self.queries = nn.Parameter(torch.empty(count, dim))
         self.among = QueryAttention(dim, heads)
         self.to_prior = QueryAttention(dim, heads)
@@ -100,7 +103,7 @@ class PartQueries(Organizer):
             patches = assignment.sum(dim=1)[..., None]  # (B, K, 1), how many a part has
             filled = patches[..., 0] > 0.5
             parts = assignment.transpose(1, 2) @ x / patches.clamp(min=1)  # (B, K, D)
-            feature = _mean_of_filled(refine(parts, x, assignment.detach() > 0), filled)  # (B, D)
+            feature = _mean_of_filled(refine_parts(parts, x, assignment.detach() > 0), filled)  # (B, D)
             if self.keep_class:
                 feature = feature + tokens.cls
         found = Encoded(feature, slots=parts, filled=filled) if details or self.training else Encoded(feature)
@@ -137,7 +140,7 @@ def prior_places(tokens: Tokens, count: int) -> Tensor:
     return torch.cat(taken, dim=1)
 
 
-def refine(parts: Tensor, x: Tensor, members: Tensor) -> Tensor:
+def refine_parts(parts: Tensor, x: Tensor, members: Tensor) -> Tensor:
     """p': a part and those of its patches that are most like it. (B, K, D), (B, N, D), members (B, N, K) → (B, K, D)"""
     scores = parts @ x.transpose(1, 2) / math.sqrt(x.shape[2])  # (B, K, N)
     # the least number instead of −∞: the softmax of an empty part, which nobody reads, is then not NaN

@@ -82,11 +82,15 @@ class Slots(Organizer):
         super().__init__()
         given = {"count": count, "iterations": iterations, "decoder_width": decoder_width, "warmup": warmup}
         section_of("organizer", Slots, {**given, "reconstruction": reconstruction, "balance": balance})
-        self.iterations, self.reconstruction, self.warmup, self.balance = iterations, reconstruction, warmup, balance
+        self.iterations = iterations
+        self.reconstruction = reconstruction
+        self.warmup = warmup
+        self.balance = balance
         self.queries = nn.Parameter(torch.empty(count, dim))
         self.q, self.k, self.v = (nn.Linear(dim, dim, bias=False) for _ in range(3))
         self.gru = nn.GRUCell(dim, dim)
-        self.norm, self.norm_mlp = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.norm = nn.LayerNorm(dim)
+        self.norm_mlp = nn.LayerNorm(dim)
         self.mlp = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim))
         inner = max(1, dim // 8)
         self.router = nn.Sequential(nn.Linear((1 + UNITS) * dim, inner), nn.GELU(), nn.Linear(inner, UNITS))

@@ -24,7 +24,8 @@ class LoRA(Tuning):
     ) -> None:
         super().__init__(anatomy)
         require_vit("lora", anatomy)
-        self.first, self.scale = last_blocks(anatomy, blocks), scale
+        self.first = last_blocks(anatomy, blocks)
+        self.scale = scale
         changed = anatomy.blocks - self.first
         self.down = nn.Parameter(torch.empty(changed, rank, anatomy.dim))  # A
         self.up = nn.Parameter(torch.zeros(changed, 3 * anatomy.dim, rank))  # B
@@ -41,7 +42,8 @@ class _Computed(nn.Module):
 
     def __init__(self, block: nn.Module, compute: Compute) -> None:
         super().__init__()
-        self.block, self.compute = block, compute
+        self.block = block
+        self.compute = compute
 
     def forward(self, sequence: Tensor) -> Tensor:
         return self.compute(self.block, sequence)

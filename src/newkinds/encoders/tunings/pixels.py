@@ -36,7 +36,9 @@ class PixelPrompts(Tuning):
         as_published: bool = False,  # turns begin anew with each epoch, and its first is one step shorter
     ) -> None:
         super().__init__(anatomy)
-        self.first, self.alternate, self.as_published = 0, alternate, as_published
+        self.first = 0
+        self.alternate = alternate
+        self.as_published = as_published
         self.pairs_views = alternate > 0
         size, patch = anatomy.size, anatomy.patch
         pixel = torch.arange(size)

@@ -19,7 +19,9 @@ class Prompts(Tuning):
     def __init__(self, anatomy: Anatomy, /, count: AtLeastOne = 5, blocks: AtLeastOne | None = None) -> None:
         super().__init__(anatomy)
         require_vit("prompts", anatomy)
-        self.first, self.extra, self.prefix = last_blocks(anatomy, blocks), count, anatomy.prefix
+        self.first = last_blocks(anatomy, blocks)
+        self.extra = count
+        self.prefix = anatomy.prefix
         self.values = nn.Parameter(torch.empty(anatomy.blocks - self.first, count, anatomy.dim))  # (L, P, D)
         bound = (6 / (3 * (anatomy.patch or 1) ** 2 + anatomy.dim)) ** 0.5  # as the patch embedding would be started
         nn.init.uniform_(self.values, -bound, bound)

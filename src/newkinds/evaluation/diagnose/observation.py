@@ -44,13 +44,15 @@ class Observation:
     """`add` what each batch went through, then ask for `spectra`, `measures` and what is `drawn`."""
 
     def __init__(self, model: Model) -> None:
-        self.model, self.organizer = model, model.encoder.organizer
+        self.model = model
+        self.organizer = model.encoder.organizer
         self.cpf = self.organizer if isinstance(self.organizer, CPF | CPFParts) else None
         self.images = self.tokens_per_image = 0
         self._kept: dict[str, list[Tensor]] = {}  # one tensor per batch
         self._pooled: dict[str, Pooled] = {}  # matrix → all of its rows
         self._of_images: dict[str, list[Tensor]] = {}  # matrix → its spectra, one per image
-        self._message, self._tokens = _Energy(model.encoder.dim), _Energy(model.encoder.dim)
+        self._message = _Energy(model.encoder.dim)
+        self._tokens = _Energy(model.encoder.dim)
 
     @torch.inference_mode()
     def add(self, tokens: Tokens, encoded: Encoded) -> None:
@@ -212,7 +214,8 @@ class _Energy:
     """Mean and mean square of many rows, which are added batch by batch."""
 
     def __init__(self, dim: int) -> None:
-        self.rows, self.energy = 0, 0.0
+        self.rows = 0
+        self.energy = 0.0
         self.sum = torch.zeros(dim, dtype=torch.float64)
 
     def add(self, rows: Tensor) -> None:
