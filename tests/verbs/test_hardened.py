@@ -206,7 +206,7 @@ def test_a_byte_and_its_spelling_are_two_files(tmp_path: Path) -> None:
     assert read_csv(tmp_path / "plain.csv").paths == [letters]
     (tmp_path / byte).unlink()
     assert read_csv(tmp_path / "ours.csv").paths == [byte, letters]  # the missing one is named, not the other taken
-    members = [Member(path, None, "new-00", True, 1.0, None, 0) for path in (byte, letters)]
+    members = [Member(path, None, "new-00", True, 1.0, 0.0, 0) for path in (byte, letters)]
     paths = [record(member)["path"] for member in members]
     assert paths == [letters, r"\\xff.png"]
     found = Discovery(tmp_path, [Category(0, "new-00", True, 2, 1.0, [])], members, [])

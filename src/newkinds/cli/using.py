@@ -23,7 +23,6 @@ def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any)
     newkinds predict runs/photos folder/ --out predictions.csv
     newkinds predict runs/texts others.npy --out predictions.csv
     """
-    from ..discovery.assignment_tables import unlike_text
     from ..discovery.finished import inputs_of, load
 
     file = Path(out or os.devnull)
@@ -38,7 +37,7 @@ def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any)
     predictions, skipped = load(run, **chosen).predict_or_skip(images)
     columns = ("path", "category", "category_id", "is_new", "confidence", "unlike")
     rows = [
-        (p.path, p.category, p.category_id, str(p.is_new).lower(), f"{p.confidence:.4f}", unlike_text(p.unlike))
+        (p.path, p.category, p.category_id, str(p.is_new).lower(), f"{p.confidence:.4f}", f"{p.unlike:.3f}")
         for p in predictions
     ]
     if out:

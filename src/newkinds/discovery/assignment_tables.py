@@ -29,12 +29,8 @@ def member_row(m: Member) -> tuple[Any, ...]:
     new, sure = str(m.is_new).lower(), f"{m.confidence:.4f}"
     elsewhere = "" if m.model_category_id is None else m.model_category_id
     sure_of_that = "" if m.model_confidence is None else f"{m.model_confidence:.4f}"
-    answer = (m.path, m.given_label or "", m.category, m.category_id, new, sure, unlike_text(m.unlike))
+    answer = (m.path, m.given_label or "", m.category, m.category_id, new, sure, f"{m.unlike:.3f}")
     return *answer, elsewhere, sure_of_that
-
-
-def unlike_text(unlike: float | None) -> str:
-    return "" if unlike is None else f"{unlike:.3f}"
 
 
 def write_skipped(skipped: Sequence[Skipped], run: RunDirectory) -> None:
@@ -72,16 +68,14 @@ class AssignmentRows:
     def members(self) -> list[Member]:
         """The images; their categories are called as they are now, not as they were when the table was written."""
         with self._expected():
-            label, sure, unlike = (self.column.get(name) for name in ("given_label", "confidence", "unlike"))
-            if label is None or sure is None:
-                raise KeyError("given_label" if label is None else "confidence")
-            other, other_sure = (self.column.get(name) for name in ("model_category_id", "model_confidence"))
+            label, sure, unlike = (self.column[name] for name in ("given_label", "confidence", "unlike"))
+            other, other_sure = (self.column[name] for name in ("model_category_id", "model_confidence"))
             made = []
             for row, (path, number) in zip(self.rows, self.places(), strict=True):
                 category = self.categories[number]
-                far = float(row[unlike]) if unlike is not None and row[unlike] else None
+                far = float(row[unlike])
                 member = Member(path, row[label] or None, category.name, category.is_new, float(row[sure]), far, number)
-                if other is not None and other_sure is not None and row[other]:
+                if row[other]:
                     elsewhere = self.categories[int(row[other])].id
                     member = member._replace(model_category_id=elsewhere, model_confidence=float(row[other_sure]))
                 made.append(member)

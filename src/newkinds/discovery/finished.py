@@ -48,7 +48,7 @@ class Prediction:
     category: str
     is_new: bool
     confidence: float  # that it is right
-    unlike: float | None = None  # distance to its category; above 1, it is unlike every category. None: of an old run
+    unlike: float = 0.0  # distance to its category; above 1, it is unlike every category
     category_id: int = JUNK  # stays the same if the category is renamed
 
 
@@ -210,10 +210,11 @@ def gather(
     return Discovery(run.folder, categories, members, table.skipped + embedded.skipped)
 
 
-def unlike_of(assignment: Assignment) -> list[float] | list[None]:
-    """How unlike its category each image is, rounded as it is written; None for all if the run does not know."""
+def unlike_of(assignment: Assignment) -> list[float]:
+    """How unlike its category each image is, rounded as it is written."""
     unlike = assignment.unlike
-    return [None] * len(assignment.category) if unlike is None else [round(value, 3) for value in unlike.tolist()]
+    assert unlike is not None, "a model of a run is calibrated"
+    return [round(value, 3) for value in unlike.tolist()]
 
 
 def read_features(run: Run) -> Tensor:

@@ -30,7 +30,7 @@ class Member(NamedTuple):
     category: str
     is_new: bool
     confidence: float  # that the model is right
-    unlike: float | None = None  # distance to its category; above 1, it is unlike every category. None: of an old run
+    unlike: float = 0.0  # distance to its category; above 1, it is unlike every category
     category_id: int = JUNK
     status: str = ""  # "": as the model found it; else "moved", "accepted" or "junk" by a person
     model_category_id: int | None = None  # where the model would put a labelled image; None: where it is

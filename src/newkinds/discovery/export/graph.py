@@ -24,7 +24,7 @@ class Answer(NamedTuple):
 
     category: Tensor  # (n,) int64, the place of the category in `labels.json`
     confidence: Tensor  # (n,) that it is right
-    unlike: Tensor  # (n,) distance to its category, above 1: unlike every category; NaN if the run does not know
+    unlike: Tensor  # (n,) distance to its category, above 1: unlike every category
     probabilities: Tensor  # (n, K) shares of all categories, in the order of `labels.json`; not calibrated
     embedding: Tensor  # (n, P) unit rows: the space in which images are compared
 

@@ -115,7 +115,8 @@ def _expected(loaded: LoadedRun, classifier: Classifier, lens: Lens, views: Tens
     shown = lens.shown(found.category.numpy(), embedding.numpy())
     category = torch.tensor([place[number] for number in shown.tolist()])
     shares = torch.cat([classifier(some.float() / 255).probabilities for some in views.split(32)])
-    unlike = torch.full_like(found.confidence, torch.nan) if found.unlike is None else found.unlike
+    unlike = found.unlike
+    assert unlike is not None, "a model of a run is calibrated"
     return Answer(category, found.confidence, unlike, shares, embedding)
 
 

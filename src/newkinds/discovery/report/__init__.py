@@ -42,7 +42,7 @@ class ShownImage:
     confidence: float  # 0…1
     given_label: str | None = None  # what the user had labelled it, if anything
     agrees: bool = True  # whether that label is its category's
-    unlike: float | None = None  # distance to its category; above 1 it is like none of them
+    unlike: float = 0.0  # distance to its category; above 1 it is like none of them
     tile: Tile | None = None  # its picture; none if the file has vanished
     status: str = ""  # "moved", "accepted" or "junk" by a person
     model_says: str | None = None  # the category where the model would put a labelled image, if that is another one

@@ -83,7 +83,7 @@ class Studio:
         self._lowered = [member.path.casefold() for member in members]
         self.pictures = Pictures(self.run, members, self._images)
         of = np.fromiter((member.category_id for member in members), np.int64, len(members))
-        self._unlike = [row for row, member in enumerate(members) if (member.unlike or 0) > OUTSIDE]
+        self._unlike = [row for row, member in enumerate(members) if member.unlike > OUTSIDE]
         self.space = Space(self.run, of, sum(not c.is_new for c in self._discovery.found_categories))
         self.sight = Sight(self.run)
         self._shown: Shown | None = None
@@ -225,7 +225,7 @@ class Studio:
                 image["status"] = member.status
             if member.given_label is not None:
                 image["label"] = member.given_label
-            if (member.unlike or 0) > OUTSIDE:
+            if member.unlike > OUTSIDE:
                 image["unlike"] = True
             if scores is not None:
                 image["score"] = round(scores[place], 4)
@@ -256,7 +256,7 @@ class Studio:
         prediction, vector = self.sight.look(image)
         return {
             "category": prediction.category_id, "name": prediction.category, "sure": prediction.confidence,
-            "unlike": (prediction.unlike or 0) > OUTSIDE, **self._alike(vector),
+            "unlike": prediction.unlike > OUTSIDE, **self._alike(vector),
         }  # fmt: skip
 
     def search(self, text: str) -> Json:
