@@ -28,7 +28,7 @@ from newkinds.data.facts import Facts
 from newkinds.data.table import ImageRecord, Table, readable
 from newkinds.runs.config import resolve
 from newkinds.text import text_table
-from newkinds.verbs.count import backbone_features
+from newkinds.verbs.count import backbone_rows
 
 WRONG = 0.05  # share of the labelled images
 COPIES = 100  # of each kind
@@ -170,7 +170,7 @@ def main() -> None:
     table = readable(table, contents=True)
     read = time.perf_counter() - started
     config = replace(config, train=replace(config.train, workers=0))  # what opens the planted images cannot be sent
-    embedding, _ = backbone_features(config, table)
+    embedding = backbone_rows(config, table)
     print(
         f"{len(table):,} images: {read:.0f} s to read them once, {time.perf_counter() - started - read:.0f} s to embed"
     )

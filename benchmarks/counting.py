@@ -28,8 +28,8 @@ from newkinds.data import load_table
 from newkinds.data.table import readable
 from newkinds.text import text_table
 from newkinds.verbs.choices import Choices, layers_of
-from newkinds.verbs.count import backbone_features
-from newkinds.verbs.settled import settled
+from newkinds.verbs.count import backbone_rows
+from newkinds.verbs.layers import resolve_layers
 from side_by_side import machine
 
 CLASSES = (6, 10, 20, 50, 100, 200)
@@ -74,17 +74,15 @@ Problem = tuple[torch.Tensor, NDArray[np.int64], int, float]  # features (n, D),
 
 def features_of(source: str, choices: Choices, cache: Path) -> tuple[torch.Tensor, NDArray[np.int64]]:
     """Unit rows (n, D) of the backbone, computed once, and the class of each."""
-    config = settled(layers_of(source, choices))
+    config = resolve_layers(layers_of(source, choices))
     key = hashlib.sha256(repr((config.data, config.backbone)).encode()).hexdigest()[:16]
     file = cache / f"counting-{key}.npz"
     if not file.is_file():
-        table = readable(load_table(config.data))
-        truth = table.truth or table.labels
-        features, rows = backbone_features(config, table)
+        table = readable(load_table(config.data), contents=True)
+        truth = [str(name) for name in table.truth or table.labels]
+        features = backbone_rows(config, table)
         cache.mkdir(parents=True, exist_ok=True)
-        np.savez(
-            file, features=features.numpy(), classes=np.unique([truth[row] for row in rows], return_inverse=True)[1]
-        )
+        np.savez(file, features=features.numpy(), classes=np.unique(truth, return_inverse=True)[1])
     arrays = np.load(file)
     return torch.from_numpy(arrays["features"]), arrays["classes"]
 

@@ -131,23 +131,25 @@ class Watch:
 
 def watch_discover(watch: Watch) -> None:
     """The functions of a discovery that take time, in the order in which they are called."""
+    from newkinds import checks
     from newkinds.assigners.whitening import Whitening
     from newkinds.checks import base as checks_base
     from newkinds.discovery import finished
     from newkinds.discovery.report import build
     from newkinds.runs import protocol
+    from newkinds.search.search import Search
     from newkinds.training.model import Model
-    from newkinds.verbs import plan, train
+    from newkinds.verbs import count, stages, train
 
     watch.function(train, "load_table", "list the images")
     watch.function(train, "readable", "open every image")
-    watch.function(plan, "cached_tokens", "embed, write the cache")
-    watch.function(plan, "embed", "read the cache")
+    watch.function(stages, "cached_class_tokens", "embed, write the cache")
+    watch.function(stages, "embed", "read the cache")
     watch.function(checks_base, "nearest_cosines", "check: nearest images")
     watch.function(checks_base, "near_copies", "check: near copies")
-    watch.function(plan.checks, "run_checks", "check: the rest")
-    watch.function(plan.Plan, "_count", "count the categories")
-    watch.function(plan, "judge_frozen", lambda candidate, *_: f"judge: {candidate.name.split(', ', 1)[1]}")
+    watch.function(checks, "run_checks", "check: the rest")
+    watch.function(count, "estimate_number", "count the categories")
+    watch.function(Search, "_judge", "judge candidates")
     watch.function(Whitening, "fit", "whiten")
     watch.function(Model, "find_categories", "the chosen assigner")
     watch.function(Model, "calibrate", "calibrate")

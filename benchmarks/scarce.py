@@ -19,9 +19,10 @@ import torch
 from newkinds.cluster import SemiSupervisedKMeans
 from newkinds.cluster.metrics import clustering_accuracy
 from newkinds.data import load_table, source_of
+from newkinds.data.table import readable
 from newkinds.runs.config import resolve
 from newkinds.text import percent, text_table
-from newkinds.verbs.count import backbone_features
+from newkinds.verbs.count import backbone_rows
 
 CLASSES = 40
 Sizes = Callable[[int, int], int]  # place of a class among the known or new ones, how many there are → how many images
@@ -71,8 +72,9 @@ def main() -> None:
     table = load_table(config.data)
     names = np.array(table.truth or table.labels)  # true classes
     drawn = np.random.default_rng(0).permutation(np.unique(names))[:CLASSES]
-    features, rows = backbone_features(config, table.rows(np.flatnonzero(np.isin(names, drawn)).tolist()))
-    truth = names[np.isin(names, drawn)][rows]
+    some = readable(table.rows(np.flatnonzero(np.isin(names, drawn)).tolist()), contents=True)
+    features = backbone_rows(config, some)
+    truth = np.array(some.truth or some.labels)
     most = int(np.median(np.unique(truth, return_counts=True)[1]) * 4 / 5)
     half = most // 2
     conditions: dict[str, tuple[Sizes, Sizes]] = {}

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from .verbs.check import check as check
     from .verbs.count import count_categories as count_categories
     from .verbs.discover import discover as discover
-    from .verbs.discover import tune as tune
     from .verbs.estimator import CategoryDiscovery as CategoryDiscovery
     from .verbs.export import export as export
     from .verbs.figures import figures as figures
     from .verbs.refine import refine as refine
     from .verbs.report import report as report
     from .verbs.train import train as train
+    from .verbs.tune import tune as tune
 
 else:
     Loader = object  # importlib.abc is slow to import, and a name is all that is needed of it
@@ -47,7 +47,7 @@ _HOME = {
     "export": "verbs.export",
     "figures": "verbs.figures", "load": "discovery.finished", "predict": "discovery.finished", "train": "verbs.train",
     "refine": "verbs.refine", "report": "verbs.report",
-    "suggest_names": "discovery.suggest", "tune": "verbs.discover",
+    "suggest_names": "discovery.suggest", "tune": "verbs.tune",
 }  # fmt: skip
 
 # Modules that people import by a short name, and the rooms they live in.

@@ -33,6 +33,7 @@ OF_RUN = "checksums.txt"  # the ledger of a run
 ELSEWHERE = ".newkinds-files"  # the ledger of any other folder: hidden, for it lies beside what people look at
 MARKER = "# newkinds wrote these files: checksum and name"
 LOCK = ".lock"
+LOCKS = (LOCK, ".edits.lock")  # of a run, and of its log of edits
 # how files begin that are never written over, whatever they are called; see data.images for their endings
 PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"RIFF")
 PICTURE_ENDINGS = (".bmp", ".gif", ".heic", ".heif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
@@ -241,7 +242,7 @@ def foreign_files(folder: Path) -> list[Path]:
         found += [Path(place, name) for name in folders if Path(place, name).is_symlink()]
         for name in names:
             file = Path(place, name)
-            known = name in kept or is_leftover(file) or (name == LOCK and _is_lock(file))
+            known = name in kept or is_leftover(file) or (name in LOCKS and _is_lock(file))
             if file.is_symlink() or not (known or any(own.is_own(name) for own in ledgers)):
                 found.append(file)
     return found

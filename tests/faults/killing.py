@@ -25,7 +25,7 @@ NOT_COMPARED = ("checksums.txt", "timing.json", ".lock")
 # what is measured or drawn by lot, in files that are compared without it
 OF_THE_MOMENT = {
     "metrics.jsonl": {"seconds"},
-    "plan.json": {"seconds", "spent_seconds", "step_seconds", "stages"},
+    "plan.json": {"seconds", "spent_seconds", "stages"},
     "refined.json": {"seconds"},
     "edits.jsonl": {"at", "after", "check"},
 }

@@ -25,6 +25,7 @@ from newkinds.ownership import ELSEWHERE
 from newkinds.runs.run import Run
 from newkinds.verbs import plan
 from newkinds.verbs.choices import layers_of
+from planning import shorten
 
 SETTINGS: dict[str, Any] = {**TINY_TRAINING, "method": {"projection_hidden": 8}}
 PLANNED: dict[str, Any] = {"data": {"categories": 8, "per_category": 6}, "k": "auto"}
@@ -47,8 +48,7 @@ class Place:
 
     def judged(self) -> Any:
         """What a plan goes on from."""
-        there = plan.Plan(layers_of("creatures", {"settings": PLANNED}), Run(self.out))
-        return there.candidates, there.stages, there.step_seconds, there.earlier, there.replacing
+        return plan.Plan(Run(self.out), layers_of("creatures", {"settings": PLANNED}), 60.0).earlier
 
     def written(self, *command: object) -> dict[str, bytes]:
         """All that a command has written."""
@@ -115,7 +115,7 @@ def exported(place: Place) -> Readers:
 
 @pytest.fixture
 def place(whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    monkeypatch.setattr(plan, "RECIPES", ())  # nothing is trained to be compared
+    shorten(monkeypatch)  # nothing is trained to be compared
     for name in ("out", "aside"):
         (tmp_path / name).mkdir()
     return Place(tmp_path / "out", Path(shutil.copytree(whole_run, tmp_path / "run")), tmp_path / "aside")

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,11 @@ from newkinds.data import load_table
 from newkinds.data.table import readable
 from newkinds.encoders.backbones import build_backbone
 from newkinds.experiments.bench import bench
+from newkinds.runs.records import CandidateScore
+from newkinds.search import search
+from newkinds.search.search import JUDGED, Choice
 from newkinds.training.cache import cached_tokens
-from newkinds.verbs import candidates, plan
-from newkinds.verbs.candidates import JUDGED, RECIPES, Candidate
+from planning import ADAPTER, shorten
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 long_only = pytest.mark.skipif(not LONG, reason="takes half a minute (NEWKINDS_FAULTS=long)")
@@ -99,14 +100,11 @@ def test_benching(tmp_path: Path, forgotten: Callable[[], None], count_cases: Co
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan of one training, short, that wins."""
 
-    def the_trained_one(tried: list[Candidate]) -> tuple[Candidate, str]:
-        return next((c for c in tried if c.trains and c.state == JUDGED), tried[0]), "for this test"
+    def the_trained_one(tried: list[CandidateScore]) -> Choice:
+        return Choice(next((c for c in tried if c.trains and c.state == JUDGED), tried[0]), "for this test")
 
-    monkeypatch.setattr(plan, "RECIPES", (replace(RECIPES[0], steps=12),))
-    monkeypatch.setattr(plan, "choose", the_trained_one)
-    monkeypatch.setattr(candidates, "SPLITS", 2)
-    monkeypatch.setattr(plan, "TRIALS", 2)
-    monkeypatch.setattr(plan, "LOOKS", 8)  # after so few steps every head looks collapsed
+    shorten(monkeypatch, ADAPTER, steps=12)
+    monkeypatch.setattr(search, "choose", the_trained_one)
 
 
 @pytest.mark.usefixtures("quick")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from conftest import Killed
 from newkinds.discovery.categories import Discovery
 from newkinds.errors import NewkindsError
-from newkinds.runs.directory import ANSWER, BEGINNING, MODEL, RunDirectory
+from newkinds.runs.directory import BEGINNING, JOURNAL, MODEL, NEXT, RunDirectory
 
 
 @pytest.fixture
@@ -30,7 +33,7 @@ def test_the_earlier_result_can_be_read_shown_and_corrected_apart(run: RunDirect
     kept = run.archive()
     assert kept == run.folder / "earlier" / "1"
     assert {name: (kept / name).read_bytes() for name in names_in(kept)} == before
-    run.forget_answer()
+    run.path("assignments.csv").unlink()
     run.write("model.safetensors", b"another model")
     run.path("categories.json").write_text("[]")  # in place, as some editors do
     old = Discovery.read(kept)
@@ -82,17 +85,60 @@ def test_there_must_be_a_result(tmp_path: Path) -> None:
         RunDirectory(tmp_path).archive()
 
 
-def test_a_model_takes_the_place_of_another(run: RunDirectory, tmp_path: Path) -> None:
-    other = RunDirectory(tmp_path / "other")
+def following(run: RunDirectory) -> RunDirectory:
+    """A result that is going to replace the present one."""
+    other = RunDirectory(run.path(NEXT))
     other.folder.mkdir()
-    for name in (*MODEL, "metrics.jsonl"):
+    for name in (*MODEL, "assignments.csv"):
         other.write(name, f"another {name}")
-    protocol = run.path("protocol.json").read_bytes()
-    run.take_over(other)
-    assert not {*ANSWER, "categories.json"} & names_in(run.folder)
-    assert all(run.path(name).read_text() == f"another {name}" for name in (*MODEL, "metrics.jsonl"))
-    assert run.path("protocol.json").read_bytes() == protocol, "the other has none"
-    assert not run.is_answered
+    return other
+
+
+def test_a_result_takes_the_place_of_another_whole(run: RunDirectory) -> None:
+    Discovery.read(run.folder).rename(0, "heron")
+    following(run)
+    run.write("plan.json", "{}")
+    run.replace_by_next()
+    assert all(run.path(name).read_text() == f"another {name}" for name in (*MODEL, "assignments.csv"))
+    assert not {"categories.json", "edits.jsonl", NEXT, JOURNAL} & names_in(run.folder)
+    assert run.path("plan.json").read_text() == "{}", "it belongs to the run, not to one result"
+    assert run.verified("config.yaml"), "its checksum came along"
+
+
+@pytest.mark.parametrize("steps", range(1, 8))
+def test_killed_in_between_whoever_opens_it_next_finishes_it(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    following(run)
+    done = 0
+
+    def count(step: Callable[..., None]) -> Callable[..., None]:
+        def counted(*arguments: Any, **named: Any) -> None:
+            nonlocal done
+            if JOURNAL in names_in(run.folder):
+                done += 1
+                if done == steps:
+                    raise Killed
+            step(*arguments, **named)
+
+        return counted
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", count(os.replace))
+        patch.setattr(Path, "unlink", count(Path.unlink))
+        with pytest.raises(Killed):
+            run.replace_by_next()
+    again = RunDirectory(run.folder)
+    assert all(again.path(name).read_text() == f"another {name}" for name in (*MODEL, "assignments.csv"))
+    assert not {"categories.json", NEXT, JOURNAL} & names_in(run.folder)
+
+
+def test_a_journal_of_a_stranger_reaches_no_other_folder(run: RunDirectory, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    run.write_json(JOURNAL, {"arriving": [], "leaving": ["../mine.txt", str(tmp_path / "mine.txt")]})
+    with pytest.raises(NewkindsError, match=r"replacing\.json is damaged"):
+        RunDirectory(run.folder)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
 def test_a_damaged_file_is_not_copied(run: RunDirectory, tmp_path: Path) -> None:

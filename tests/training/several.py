@@ -252,7 +252,9 @@ def all_troubles(folder: Path) -> dict[str, str]:
         from newkinds.verbs import train
 
         run = Run(folder / "watched")
-        config = train.settled(train.layers_of("creatures", {"settings": [SMALL, {"train": {"eval_every": 1}}]}), run)
+        config = train.resolve_layers(
+            train.layers_of("creatures", {"settings": [SMALL, {"train": {"eval_every": 1}}]}), run
+        )
         table = train.images_of(config, run)
         train.train_on(table, train.with_k(config, table, run)[0], run, watch=look_away)
 

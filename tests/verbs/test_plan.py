@@ -1,73 +1,142 @@
-"""The plan of discover: what is tried, by which evidence it is chosen, and what an interruption leaves behind."""
+"""The plan of discover and tune: what is tried, what is kept, and what an interruption leaves behind."""
 
-from collections.abc import Sequence
+import os
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
+import yaml
 
 import newkinds
-from conftest import Killed
-from newkinds.assigners.nearest_images import NearestImage
-from newkinds.cluster.metrics import Accuracy
+from conftest import Killed, save_image
 from newkinds.data.table import Table
-from newkinds.encoders.organizers.cpf_parts import CPFParts
 from newkinds.errors import NewkindsError
+from newkinds.runs.records import CandidateScore, PlanRecord
 from newkinds.runs.run import Run
-from newkinds.verbs import candidates, plan
-from newkinds.verbs.candidates import ADAPTER, JUDGED, RECIPES, Candidate, Way, choose, table_of
-from newkinds.verbs.discover import default_out, names_training, seconds_of
+from newkinds.search import search, trainings
+from newkinds.search.search import JUDGED, Choice
+from newkinds.search.trainings import TRAININGS, TrainedFeatures
+from newkinds.search.ways import Way
+from newkinds.training import embedding
+from newkinds.training.model import Model
+from newkinds.verbs import stages, train
+from newkinds.verbs.discover import default_out, names_training
+from planning import ADAPTER, ANOTHER, shorten
 
 DATA = {"data": {"categories": 10, "per_category": 12}}
-OTHER = {**ADAPTER, "method": {"name": "simgcd", "memax_weight": 1.0}}
-QUICK = (replace(RECIPES[0], steps=25), replace(RECIPES[0], steps=25, name="another", settings=OTHER))
+Cli = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "RECIPES", QUICK)
-    monkeypatch.setattr(candidates, "SPLITS", 2)
-    monkeypatch.setattr(plan, "TRIALS", 2)
-    monkeypatch.setattr(plan, "LOOKS", 8)  # after so few steps every head looks collapsed
+    shorten(monkeypatch, ADAPTER, ANOTHER)
 
 
-def planned(out: Path, **choices: Any) -> dict[str, Any]:
+def planned(out: Path, **choices: Any) -> PlanRecord:
     newkinds.discover("creatures", out, settings=choices.pop("settings", DATA), **choices)
-    return Run(out).read_json("plan.json")
+    return PlanRecord.read(Run(out))
 
 
+def any_trained(scores: Sequence[CandidateScore]) -> Choice:
+    return Choice(next((s for s in scores if s.trains and s.state == JUDGED), scores[0]), "for this test")
+
+
+# -- the shipped candidates, unpatched -------------------------------------------------------------------------------
+
+SMALL = {"data": {"categories": 8, "per_category": 6}}
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plan that had no time for trainings."""
+    out = tmp_path_factory.mktemp("plans") / "run"
+    newkinds.discover("creatures", out, settings=SMALL, time="25s")
+    return out
+
+
+def test_every_shipped_training_is_in_the_plan(begun: Path) -> None:
+    record = PlanRecord.read(Run(begun))
+    assert [score.name for score in record.candidates if score.trains] == [training.name for training in TRAININGS]
+    assert record.finished
+
+
+@pytest.mark.parametrize("winner", [training.name for training in TRAININGS])
+def test_what_wins_is_what_the_plan_the_settings_the_model_and_the_page_say(
+    winner: str, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shipped plan continues from figures by which each training in turn is the best: no list is patched."""
+    monkeypatch.setattr(trainings, "FEWEST_FILLED", 0.0)  # on 48 images any of them may collapse, which is no matter
+    monkeypatch.setattr(trainings, "MARGIN", 1.0)
+    run = Run(shutil.copytree(begun, tmp_path / "run"))
+    record = PlanRecord.read(run)
+    frozen = [score for score in record.candidates if not score.trains]
+    best = search.choose(frozen).candidate
+    way = Way.of(best.settings)
+    tried = [
+        CandidateScore(f"{training.name}, {other}", training.name, {**training.settings, **other.settings}, True,
+                       [1.0] * 3 if (training.name, other) == (winner, way) else [0.0] * 3, state=JUDGED)
+        for training in TRAININGS for other in (Way("own"), Way(way.assigner), Way(way.assigner, 0.5))
+    ]  # fmt: skip
+    lower = [replace(score, scores=[0.5 if score is best else 0.4] * len(score.scores)) for score in frozen]
+    replace(record, finished=False, candidates=[*lower, *tried]).write(run)
+    newkinds.discover("creatures", run.folder, settings=SMALL, time="1h")
+    after = PlanRecord.read(run)
+    [training] = [training for training in TRAININGS if training.name == winner]
+    assert after.chosen == f"{winner}, {way}", after.why
+    config = run.config()
+    organizer = training.settings.get("organizer", {"name": "none"})["name"]
+    assert config.organizer["name"] == organizer
+    assert config.assigner["name"] == way.assigner
+    assert config.method["memax_weight"] == training.settings["method"]["memax_weight"]
+    model = newkinds.load(run.folder).model
+    assert type(model.encoder.organizer) is newkinds.organizers.ORGANIZERS[organizer]
+    assert winner in run.path("report.html").read_text()
+
+
+# -- one plan --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_plan_ends_with_a_complete_run_and_says_what_was_compared(tmp_path: Path) -> None:
     record = planned(tmp_path / "run")
-    names = [entry["name"] for entry in record["candidates"]]
+    names = [score.name for score in record.candidates]
     assert "frozen features, balanced" in names
     assert "adapter on class tokens, own prototypes" in names
-    assert {entry["state"] for entry in record["candidates"]} == {JUDGED}
-    assert record["chosen"] in names
-    assert record["why"]
+    assert {score.state for score in record.candidates} == {JUDGED}
+    assert record.chosen in names
+    assert record.why
+    assert record.finished
     run = Run(tmp_path / "run")
     for file in ("config.yaml", "model.safetensors", "assignments.csv", "report.html", "check.csv"):
         assert run.path(file).is_file()
-    assert not run.path("plan").exists(), "what was only tried is not kept"
+    left = {path.name for path in run.folder.iterdir() if path.is_dir()}
+    assert left <= {"earlier"}, "what was only tried is not kept"
     assert len(run.read_table("assignments.csv")) == 120
     assert newkinds.load(tmp_path / "run").model.k == 10
 
 
-def test_primitives_are_a_candidate_that_can_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = next(recipe for recipe in RECIPES if recipe.settings.get("organizer", {}).get("name") == "cpf-parts")
-    monkeypatch.setattr(plan, "RECIPES", (replace(recipe, steps=25),))
+@pytest.mark.usefixtures("quick")
+def test_nothing_is_embedded_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All images once for the frozen answer; each trial is looked at once, late, and its end is used."""
+    sizes: list[int] = []
+    real = embedding.embed
 
-    def the_trained_one(tried: Sequence[Candidate]) -> tuple[Candidate, str]:
-        return next((c for c in tried if c.trains and c.state == JUDGED), tried[0]), "for this test"
+    def counting(encoder: Any, table: Table, *others: Any, **named: Any) -> Any:
+        sizes.append(len(table))
+        return real(encoder, table, *others, **named)
 
-    monkeypatch.setattr(plan, "choose", the_trained_one)
+    for module in (stages, embedding, "newkinds.training.loop", "newkinds.discovery.finished"):
+        monkeypatch.setattr(module if not isinstance(module, str) else f"{module}.embed", *(
+            ("embed", counting) if not isinstance(module, str) else (counting,)
+        ))  # fmt: skip
     record = planned(tmp_path / "run")
-    assert record["chosen"] == "adapter and primitives (CPF), own prototypes"
-    organizer = newkinds.load(tmp_path / "run").model.encoder.organizer
-    assert isinstance(organizer, CPFParts)
-    assert organizer.maps.up.any()  # it was trained
+    trials = 2 * len({score.training for score in record.candidates if score.training})
+    assert sizes.count(120) <= (1 if not record.candidates[0].trains else 3)
+    assert len(sizes) <= 1 + 2 * trials
 
 
 def with_noisy_truth(table: Table) -> Table:
@@ -76,222 +145,253 @@ def with_noisy_truth(table: Table) -> Table:
     return replace(table, truth=truth)
 
 
+@pytest.mark.usefixtures("quick")
 def test_the_hidden_truth_has_no_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = planned(tmp_path / "honest")
-    from newkinds.verbs import train
-
     real = train.load_table
     monkeypatch.setattr(train, "load_table", lambda settings: with_noisy_truth(real(settings)))
     noisy = planned(tmp_path / "noisy")
-    for record in (honest, noisy):
-        for entry in record["candidates"]:
-            del entry["seconds"]
-    assert noisy["chosen"] == honest["chosen"]
-    assert noisy["candidates"] == honest["candidates"]
+    assert noisy.chosen == honest.chosen
+    assert [s.scores for s in noisy.candidates] == [s.scores for s in honest.candidates]
     assert (tmp_path / "noisy/model.safetensors").read_bytes() == (tmp_path / "honest/model.safetensors").read_bytes()
 
 
+# -- interruptions, and doing it again -------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quick")
 def test_an_interruption_leaves_the_first_answer_and_the_same_command_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_once = planned(tmp_path / "at once")
-    tried = plan.Plan._trial
+    tried = TrainedFeatures.features
 
-    def killed(self: plan.Plan, recipe: Any, names: Any) -> Any:
-        if recipe is QUICK[1]:
+    def killed(self: TrainedFeatures, *arguments: Any) -> Any:
+        if self.name == ANOTHER.name:
             raise Killed
-        return tried(self, recipe, names)
+        return tried(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan.Plan, "_trial", killed)
+        patch.setattr(TrainedFeatures, "features", killed)
         with pytest.raises(Killed):
             planned(tmp_path / "run")
     assert len(newkinds.predict(tmp_path / "run", "docs/fields.png")) == 1
     assert Run(tmp_path / "run").config().method["name"] == "frozen"
+    assert not PlanRecord.read(Run(tmp_path / "run")).finished
     again: list[str] = []
-    monkeypatch.setattr(plan, "judge_frozen", lambda *_: again.append("frozen"))
+    monkeypatch.setattr(trainings, "TRAININGS", trainings.TRAININGS[1:])
+    monkeypatch.setattr("newkinds.search.frozen.FrozenFeatures.features", lambda *_: again.append("frozen"))
     continued = planned(tmp_path / "run")
     assert again == [], "what was judged is not judged again"
-    for ours, theirs in zip(continued["candidates"], at_once["candidates"], strict=True):
-        assert (ours["name"], ours["scores"]) == (theirs["name"], theirs["scores"])
-    assert continued["chosen"] == at_once["chosen"]
+    assert [(s.name, s.scores) for s in continued.candidates] == [(s.name, s.scores) for s in at_once.candidates]
+    assert continued.chosen == at_once.chosen
 
 
-def test_killed_while_the_result_is_put_in_its_place_the_same_command_repairs_it(
+@pytest.mark.usefixtures("quick")
+def test_killed_while_the_result_is_put_in_its_place_it_is_whole_for_whoever_opens_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def any_trained(found: Any) -> Any:
-        return next((c for c in found if c.trains), found[0]), "a test"
+    monkeypatch.setattr(search, "choose", any_trained)
+    planned(tmp_path / "whole")
+    real, moved = os.replace, 0
 
-    monkeypatch.setattr(plan, "choose", any_trained)
-    whole = planned(tmp_path / "whole")
-    write = Run.write
-
-    def killed(self: Run, name: str, content: Any) -> None:
-        if name == "config.yaml" and self.folder.name == "run" and "simgcd" in str(content):
-            raise Killed
-        write(self, name, content)
+    def killed(source: Any, target: Any) -> None:
+        nonlocal moved
+        if ".next" in str(source) and ".next" not in str(target):
+            moved += 1
+            if moved == 3:
+                raise Killed
+        real(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "write", killed)
+        patch.setattr("os.replace", killed)
         with pytest.raises(Killed):
             planned(tmp_path / "run")
-    assert planned(tmp_path / "run")["chosen"] == whole["chosen"] == "adapter on class tokens, own prototypes"
-    same = [(tmp_path / name / "assignments.csv").read_text() for name in ("whole", "run")]
-    assert same[0] == same[1]
+    found = newkinds.Discovery.read(tmp_path / "run")
+    assert [m.category for m in found.members] == [
+        m.category for m in newkinds.Discovery.read(tmp_path / "whole").members
+    ]
     assert Run(tmp_path / "run").config().organizer["name"] == "adapter"
+    assert not (tmp_path / "run/.next").exists()
+    assert newkinds.load(tmp_path / "run").model.encoder.organizer is not None
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_finished_plan_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "choose", any_trained)
+    planned(tmp_path / "run")
+    found = newkinds.Discovery.read(tmp_path / "run")
+    known, other = (category.name for category in found.known[:2])
+    found.rename(other, "wingless")
+    categories = (tmp_path / "run/categories.json").read_text()
+    (tmp_path / "run/categories.json").write_text(categories.replace(f'"{known}"', '"by hand"'))
+    model = (tmp_path / "run/model.safetensors").stat().st_mtime_ns
+    monkeypatch.setattr(stages, "embed", None)
+    again = newkinds.discover("creatures", tmp_path / "run", settings=DATA)
+    assert {"wingless", "by hand"} <= {category.name for category in again.categories}
+    assert (tmp_path / "run/model.safetensors").stat().st_mtime_ns == model
+
+
+@pytest.mark.usefixtures("quick")
+def test_photos_that_were_added_are_looked_at_too_and_nothing_a_person_did_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainings, "TRAININGS", ())
+    photos = tmp_path / "photos"
+    for kind in range(6):
+        for number in range(6):
+            place = photos / (f"kind{kind}" if kind < 4 and number < 4 else "unlabeled")
+            save_image(place / f"{kind}-{number}.png", colour=kind * 40 + number)
+    newkinds.discover(photos, tmp_path / "run", k=6, backbone="tiny")
+    found = newkinds.Discovery.read(tmp_path / "run")
+    image = next(m.path for m in found.members if m.is_new)
+    found.rename(found.new[0].name, "by hand")
+    found.move([image], "kind0")
+    junk = next(m.path for m in found.members if m.given_label is None and m.path != image)
+    found.junk([junk])
+    save_image(photos / "unlabeled/late.png", colour=250)
+    newkinds.discover(photos, tmp_path / "run", k=6, backbone="tiny")
+    after = newkinds.Discovery.read(tmp_path / "run")
+    where = {member.path: member for member in after.members}
+    assert "unlabeled/late.png" in where
+    assert where[image].category == "kind0"
+    assert where[junk].status == "junk"
+    assert "by hand" in {category.name for category in after.categories}
+    before = newkinds.Discovery.read(tmp_path / "run/earlier/1")
+    assert len(before.members) == len(after.members) - 1
+    assert before.revision == 3
+    newkinds.assign(tmp_path / "run", "sskmeans")
+    again = {member.path: member for member in newkinds.Discovery.read(tmp_path / "run").members}
+    assert (again[image].category, again[junk].status) == ("kind0", "junk")
+
+
+@pytest.mark.usefixtures("quick")
+def test_more_time_goes_on_with_what_there_was_no_time_for(tmp_path: Path) -> None:
+    short = planned(tmp_path / "run", time=3.0)
+    assert any("needs about" in score.state for score in short.candidates)
+    longer = planned(tmp_path / "run", time="1h")
+    assert {score.state for score in longer.candidates} == {JUDGED}
+
+
+# -- what is chosen, and what is named -------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quick")
 def test_with_few_labelled_classes_the_default_is_taken_and_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = planned(tmp_path / "run", settings={"data": {"categories": 6, "per_category": 8}})
-    assert record["chosen"] == "frozen features, balanced"
-    assert "nothing can be judged" in capsys.readouterr().err
-    assert all(entry["score"] is None for entry in record["candidates"])
+    assert record.chosen == "frozen features, balanced"
+    assert "leave nothing to judge by" in capsys.readouterr().err
+    assert all(score.score is None for score in record.candidates)
 
 
+@pytest.mark.usefixtures("quick")
 def test_what_the_user_names_is_not_chosen(tmp_path: Path) -> None:
     record = planned(tmp_path / "run", assigner="ward")
-    assert {entry["settings"]["assigner"]["name"] for entry in record["candidates"]} == {"ward"}
-    with pytest.raises(NewkindsError, match=r"other settings \(assigner.name\)"):
+    assert {score.settings["assigner"]["name"] for score in record.candidates} == {"ward"}
+    with pytest.raises(NewkindsError, match=r"other settings \(assigner.name\): to continue it, it was ward there"):
         planned(tmp_path / "run", assigner="balanced")
+    with pytest.raises(NewkindsError, match=r"to continue it, add --set assigner.name=ward; to begin another, choose"):
+        planned(tmp_path / "run")
 
 
+@pytest.mark.usefixtures("quick")
 def test_whitening_is_chosen_or_named(tmp_path: Path) -> None:
     chosen = planned(tmp_path / "chosen", whiten=True)
-    assert {entry["settings"]["embedding"]["whiten"] for entry in chosen["candidates"]} == {"none", 0.5}
+    assert {score.settings["embedding"]["whiten"] for score in chosen.candidates} == {"none", 0.5}
     named = planned(tmp_path / "named", settings={**DATA, "embedding": {"whiten": 0.2}})
-    assert {entry["settings"]["embedding"]["whiten"] for entry in named["candidates"]} == {0.2}
+    assert {score.settings["embedding"]["whiten"] for score in named.candidates} == {0.2}
 
 
-def test_tune_writes_a_recipe_that_discover_takes(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("quick")
+def test_tune_writes_a_recipe_that_discover_takes(tmp_path: Path, run_cli: Cli) -> None:
     tuned = newkinds.tune("creatures", tmp_path / "tuned", settings=DATA)
-    found = newkinds.discover("creatures", tmp_path / "run", recipe=tmp_path / "tuned/recipe.yaml", settings=DATA)
+    newkinds.discover("creatures", tmp_path / "run", recipe=tmp_path / "tuned/recipe.yaml", settings=DATA)
     assert not Run(tmp_path / "run").path("plan.json").exists()
-    chosen = next(entry for entry in tuned["candidates"] if entry["name"] == tuned["chosen"])
+    chosen = next(score for score in tuned.candidates if score.name == tuned.chosen)
     config = Run(tmp_path / "run").config()
-    assert config.method["name"] == chosen["settings"]["method"]["name"]
-    assert config.assigner["name"] == chosen["settings"]["assigner"]["name"]
-    assert len(found.categories) == 10
+    assert config.method["name"] == chosen.settings["method"]["name"]
+    assert config.assigner["name"] == chosen.settings["assigner"]["name"]
+    assert config.k == 10
+    words = ["--set", "data.categories=10", "--set", "data.per_category=12"]
+    status, out, err = run_cli("tune", "creatures", "--out", tmp_path / "tuned", *words)
+    assert status == 0, err
+    assert out.count("candidate |") == 1
+    assert "candidate |" not in err, "the table is printed once"
+    assert str(tmp_path / "tuned/recipe.yaml") in out
 
 
+@pytest.mark.usefixtures("quick")
 def test_tune_goes_on_from_what_it_has_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: Any) -> Any:
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan.Plan, "_trial", killed)
+        patch.setattr(TrainedFeatures, "features", killed)
         with pytest.raises(Killed):
             newkinds.tune("creatures", tmp_path / "tuned", settings=DATA)
-    kept = Run(tmp_path / "tuned").read_json("plan.json")["candidates"]
-    assert {entry["state"] for entry in kept} == {JUDGED}
-    monkeypatch.setattr(plan, "judge_frozen", killed)  # would it be judged again?
-    monkeypatch.setattr(plan, "RECIPES", ())
-    assert newkinds.tune("creatures", tmp_path / "tuned", settings=DATA)["candidates"] == kept
+    kept = PlanRecord.read(Run(tmp_path / "tuned")).candidates
+    assert {score.state for score in kept} == {JUDGED}
+    monkeypatch.setattr("newkinds.search.frozen.FrozenFeatures.features", killed)  # would it be judged again?
+    monkeypatch.setattr(trainings, "TRAININGS", ())
+    assert newkinds.tune("creatures", tmp_path / "tuned", settings=DATA).candidates == kept
 
 
+def collapse(self: Model, features: Any) -> Any:
+    found = ASSIGN(self, features)
+    return found if self.frozen else replace(found, category=found.category * 0)
+
+
+ASSIGN = Model.assign
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_collapsed_training_is_ended_and_cannot_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def assign_all_to_one(self: Any, features: Any) -> Any:
-        found = real(self, features)
-        return replace(found, category=found.category * 0) if not self.frozen else found
-
-    from newkinds.training.model import Model
-
-    monkeypatch.setattr(plan, "LOOKS", 0)
-    real = Model.assign
-    monkeypatch.setattr(Model, "assign", assign_all_to_one)
+    monkeypatch.setattr(trainings, "FEWEST_FILLED", 0.5)
+    monkeypatch.setattr(Model, "assign", collapse)
     record = planned(tmp_path / "run")
-    trained = [entry for entry in record["candidates"] if entry["trains"]]
+    trained = [score for score in record.candidates if score.trains]
     assert trained
-    assert all("% of the categories are empty" in entry["state"] for entry in trained)
-    assert record["chosen"].startswith("frozen")
+    assert all("% of the categories are empty" in score.state for score in trained)
+    assert record.chosen.startswith("frozen")
 
 
-def test_a_time_too_short_for_one_pass_says_what_is_needed(
+@pytest.mark.usefixtures("quick")
+def test_what_collapses_on_all_images_is_not_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def only_there(self: Model, features: Any) -> Any:
+        return collapse(self, features) if len(features) == 120 else ASSIGN(self, features)
+
+    monkeypatch.setattr(search, "choose", any_trained)
+    monkeypatch.setattr(trainings, "FEWEST_FILLED", 0.15)  # one of ten categories is too few, one of five is not
+    monkeypatch.setattr(Model, "assign", only_there)
+    record = planned(tmp_path / "run")
+    assert record.chosen.startswith("frozen")
+    assert "failed on all images" in record.why
+    assert Run(tmp_path / "run").config().method["name"] == "frozen"
+    assert not (tmp_path / "run/.next").exists()
+
+
+# -- time and place --------------------------------------------------------------------------------------------------
+
+
+def test_a_time_too_short_for_one_pass_says_what_is_needed_unless_it_is_cached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caches: Path
 ) -> None:
-    monkeypatch.setattr(plan, "TINY", "another name")  # so that its size is chosen, as of a large backbone
-    monkeypatch.setattr(plan, "_seconds_per_image", lambda *_: 100.0)
-    with pytest.raises(NewkindsError, match=r"one pass over 120 images takes about .* give at least --time"):
-        planned(tmp_path / "run", time="10s")
-    assert not (tmp_path / "run").exists()
-    assert not caches.exists(), "had its images been cached, the time would do"
-
-
-def candidate(name: str, scores: list[float], trains: bool) -> Candidate:
-    return Candidate(name, {}, trains).judged([Accuracy(score, score, score) for score in scores], 1.0)
-
-
-def test_training_must_win_by_more_than_its_standard_error() -> None:
-    frozen = [candidate("a", [0.7, 0.8, 0.9], False), candidate("b", [0.6, 0.7, 0.8], False)]
-    assert choose(frozen)[0].name == "a"
-    assert choose([*frozen, candidate("c", [0.75, 0.86, 0.94], True)])[0].name == "c"
-    assert choose([*frozen, candidate("c", [0.90, 0.78, 0.75], True)])[0].name == "a", "+0.01 ± 0.09"
-    stopped = replace(candidate("c", [1.0, 1.0, 1.0], True), state="stopped: it collapsed")
-    assert choose([*frozen, stopped])[0].name == "a"
-
-
-def test_a_split_as_a_table_hides_what_the_split_hides() -> None:
-    from newkinds.assigners.resplit import resplits
-    from newkinds.data import load_table
-
-    table = load_table({"name": "creatures", "categories": 10, "per_category": 8, "seed": 0})
-    [split] = resplits(table.targets, 1, np.random.RandomState(0))
-    small = table_of(table, split)
-    assert small.truth is None
-    assert small.targets.tolist() == split.labels.tolist()
-    assert all(table.labels[row] is not None for row in split.rows)
-    assert small.categories == 5
-
-
-def test_steps_count_and_not_epochs() -> None:
-    recipe = replace(RECIPES[0], steps=1000)
-    assert recipe.epochs(12800) == 10
-    assert recipe.epochs(1280) == 40, "of 25 steps at least"
-    assert recipe.layer(1280)["train"]["epoch_size"] == 3200
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90), ("10m", 600), ("2h", 7200), ("1.5h", 5400), ("10", 600), (None, 3600), (5.0, 5)]
-)
-def test_times(text: Any, seconds: float) -> None:
-    assert seconds_of(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["soon", "10 days", "-5m", "0", ""])
-def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(NewkindsError, match="is not a time"):
-        seconds_of(text)
-
-
-def test_of_very_many_labels_some_are_judged_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    targets = np.arange(3000) % 10 - 2  # 300 of each of 8 classes
-    targets[targets < 0] = -1
-    every = candidates.splits_of(targets, seed=0)
-    assert {len(split.rows) for split in every} == {2400}
-    monkeypatch.setattr(candidates, "MOST_LABELS", 500)
-    some = candidates.splits_of(targets, seed=0)
-    assert {len(split.rows) for split in some} == {500}
-    for split in some:
-        assert (targets[split.rows] >= 0).all()
-        assert len(np.unique(targets[split.rows])) == 8
-    monkeypatch.setattr(candidates, "LABELS_PER_CLASS", 100)
-    assert len(candidates.splits_of(targets, seed=0)[0].rows) == 800
-
-
-def test_assigners_that_compare_all_pairs_are_not_tried_on_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    targets = np.repeat(np.arange(5), 12)
-    rows = torch.nn.functional.normalize(torch.eye(5)[targets] + 0.1 * torch.rand(60, 5), dim=1)
-    splits = candidates.splits_of(targets, seed=0)
-    monkeypatch.setattr(NearestImage, "most_images", 59)
-    states = {
-        Way.of(candidate.settings).assigner: candidates.judge_frozen(candidate, rows, splits).state
-        for candidate in candidates.frozen_candidates(whitened=("none",))
-    }
-    assert states["balanced"] == states["sskmeans"] == JUDGED
-    assert states["ward"] == states["meanshift"]
-    assert states["ward"] == "not tried: it compares all pairs, too many of more than 59 images"
+    shorten(monkeypatch)
+    monkeypatch.setattr(stages, "TINY", "another name")  # so that its size is chosen, as of a large backbone
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "_seconds_per_image", lambda *_: 100.0)
+        with pytest.raises(NewkindsError, match=r"one pass over 120 images takes about .* give at least --time"):
+            planned(tmp_path / "run", time="10s")
+        assert not (tmp_path / "run").exists()
+        assert not caches.exists()
+    newkinds.check("creatures", settings=DATA)  # which keeps what it embeds
+    monkeypatch.setattr(stages, "_seconds_per_image", lambda *_: 100.0)
+    assert planned(tmp_path / "run", time="20s").finished
+    more = {"data": {"categories": 10, "per_category": 13}}
+    with pytest.raises(NewkindsError, match=r"one pass over 1?\d images"):
+        planned(tmp_path / "more", time="20s", settings=more)
 
 
 def test_naming_how_to_train_switches_the_choosing_off() -> None:
@@ -303,6 +403,14 @@ def test_naming_how_to_train_switches_the_choosing_off() -> None:
 
 def test_where_a_run_goes_if_nobody_says(tmp_path: Path) -> None:
     assert default_out("creatures") == Path("newkinds-creatures")
-    (tmp_path / "my photos").mkdir()
-    assert default_out(tmp_path / "my photos") == Path("newkinds-my-photos")
-    assert candidates.frozen_candidates()[0].name == "frozen features, balanced"
+    for name, out in (("my photos", "my-photos"), ("my photos!", "my-photos"), ("(birds)", "birds")):
+        (tmp_path / name).mkdir()
+        assert default_out(tmp_path / name) == Path(f"newkinds-{out}")
+
+
+def test_a_recipe_is_plain_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten(monkeypatch)
+    newkinds.tune("creatures", tmp_path / "tuned", settings=DATA)
+    recipe = yaml.safe_load((tmp_path / "tuned/recipe.yaml").read_text())
+    assert recipe["method"] == {"name": "frozen"}
+    assert recipe["k"] == 10

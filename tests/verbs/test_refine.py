@@ -18,7 +18,8 @@ from newkinds.discovery.categories import Discovery
 from newkinds.discovery.finished import LoadedRun, load
 from newkinds.errors import NewkindsError
 from newkinds.runs.run import Run
-from newkinds.verbs.folds import Taught
+from newkinds.search.folds import Fold, Lessons
+from newkinds.search.ways import Way
 
 CREATURES = {"data": {"categories": 8, "per_category": 12}}
 Cli = Callable[..., tuple[int, str, str]]
@@ -278,7 +279,9 @@ def test_a_killed_refining_goes_on(run: Path, monkeypatch: pytest.MonkeyPatch, m
     assert len(again.log()) == len(Discovery.read(run.with_name("whole")).log())  # nothing is said twice
 
 
-def test_images_never_seen_are_put_where_people_put_theirs(photos: Path, tmp_path: Path) -> None:
+def test_images_never_seen_are_put_where_people_put_theirs(
+    photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Folders of files: an image that was deleted since, after it became junk, is no reason to stop."""
     run = tmp_path / "run"
     newkinds.discover(photos, run, k=3, method="frozen", assigner="sskmeans")
@@ -298,8 +301,9 @@ def test_images_never_seen_are_put_where_people_put_theirs(photos: Path, tmp_pat
         newkinds.refine(run)
     save_image(photos / "red" / "0.png", (200, 40, 40))
     save_image(photos / "unlabeled" / "more.png", (40, 40, 200))
-    with pytest.raises(NewkindsError, match=r"were added since .* such as unlabeled/more.png"):
-        newkinds.refine(run)
+    again = newkinds.refine(run)
+    assert "unlabeled/more.png" not in {m.path for m in again.members}
+    assert "such as unlabeled/more.png: they are left out here" in capfd.readouterr().err
 
 
 # -- parts -----------------------------------------------------------------------------------------------------------
@@ -331,14 +335,14 @@ def test_pieces_and_hidden_labels() -> None:
         Correction("c", None, "", "new", 1, 3), Correction("d", None, "", "new", 1, 4),  # two that were merged
         Correction("e", "cat", "", "new", 1, 3),  # its label says otherwise
     ]  # fmt: skip
-    taught = Taught(said, np.array([0, 0, -1, -1, 0]), known=1, categories=2)
-    pieces = taught.pieces()
+    lessons = Lessons(said, np.array([0, 0, -1, -1, 0]), known=1, categories=2)
+    pieces = lessons.pieces()
     assert pieces.of_image.tolist() == [0, -1, 1, 2, -1]
     assert pieces.category.tolist() == [0, 1, 1]
-    assert taught.decided.tolist() == [False, True, False, False, False]
-    folds = taught.folds()
+    assert lessons.decided.tolist() == [False, True, False, False, False]
+    folds = [fold.hidden for fold in lessons.folds()]
     assert sorted(np.concatenate(folds).tolist()) == [0, 1, 4]
-    assert taught.hidden(np.array([0])).pieces(hidden=np.array([0])).category.tolist() == [0, 1, 1]  # of labels alone
+    assert lessons.hide(np.array([0])).pieces(hidden=np.array([0])).category.tolist() == [0, 1, 1]  # of labels alone
 
 
 def test_a_hidden_label_is_judged_without_its_own_help() -> None:
@@ -347,6 +351,8 @@ def test_a_hidden_label_is_judged_without_its_own_help() -> None:
     said = [Correction(f"{i}", None, "", f"{i // 4}", i // 4, i // 4) for i in range(12)]
     said[11] = Correction("11", "alone", "moved", "alone", 3, 2)
     labels = np.array([0, 0, -1, -1, 1, 1, -1, -1, 2, 2, -1, 3])
-    taught = Taught(said, labels, known=4, categories=4)
-    assert taught.right(rows, "none", np.array([0, 8])).tolist() == [True, True]
-    assert taught.right(rows, "none", np.array([11])).tolist() == [False]
+    lessons = Lessons(said, labels, known=4, categories=4)
+    every = np.arange(12)
+    way = Way("continued")
+    assert lessons.find_again(rows, way, Fold(every, np.array([0, 8]))).tolist() == [True, True]
+    assert lessons.find_again(rows, way, Fold(every, np.array([11]))).tolist() == [False]

@@ -18,11 +18,12 @@ from newkinds.data import load_table
 from newkinds.discovery.categories import Discovery
 from newkinds.discovery.finished import load
 from newkinds.runs.config import resolve
+from newkinds.runs.records import CandidateScore
 from newkinds.runs.run import Run
+from newkinds.search import search
+from newkinds.search.search import JUDGED, Choice, choose
 from newkinds.training.model import build_model
 from newkinds.training.start import start_from
-from newkinds.verbs.continuing import Continuation
-from newkinds.verbs.folds import Judged
 
 KilledAfterAnEpoch = Callable[[], AbstractContextManager[None]]
 
@@ -75,23 +76,30 @@ def test_prototypes_begin_with_the_categories_that_people_made(run: Path) -> Non
     assert agree > 0.7  # nearest means, in a space that is not whitened
 
 
+def the_trained_one(scores: list[CandidateScore]) -> Choice:
+    return Choice(next((score for score in scores if score.trains), scores[0]), "training: so it is said")
+
+
 def test_training_that_pays_is_taken(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Continuation, "pays", lambda *_: (True, "so it is said"))
+    monkeypatch.setattr(search, "choose", the_trained_one)
     refined = newkinds.refine(run)
     before, after = (load_file(folder / "model.safetensors") for folder in (run, refined.run))
     block = "encoder.backbone.network.blocks.3.attn.qkv.weight"
     assert not torch.equal(before[block], after[block])
     record, settings = Run(refined.run).read_json("refined.json"), Run(refined.run).config()
-    assert (record["chosen"], record["learnt"][-1]) == ("training continued", "so it is said")
+    assert record["chosen"].startswith("training continued")
+    assert record["learnt"][-1] == "training: so it is said"
     assert settings.train.start == str(run.resolve())
     assert (Run(refined.run).protocol().started_from or "").startswith("run: model.safetensors")
     assert settings.assigner["name"] == "continued"
-    assert not (refined.run / "plan").exists()
+    assert not (refined.run / ".next").exists()
     path, name = moved(run)
     again = load(refined.run)  # settings, weights and features fit each other
     assert next(m.category for m in refined.members if m.path == path) == name
     features = load_file(refined.run / "features.safetensors")["features"]
-    assert again.model.assign(features).category.tolist() == [m.category_id for m in refined.found_members]
+    unlabelled = [row for row, member in enumerate(refined.found_members) if member.given_label is None]
+    found = [refined.found_members[row].category_id for row in unlabelled]
+    assert again.model.assign(features[unlabelled]).category.tolist() == found
     table = load_table(settings.data)
     embedded = torch.stack([again.model.encoder.eval()(_pixels(again, table, row)).feature[0] for row in (0, 5)])
     assert torch.allclose(embedded, features[[0, 5]], atol=1e-4)  # of the weights that are written
@@ -104,7 +112,10 @@ def _pixels(loaded: newkinds.discovery.finished.LoadedRun, table: newkinds.data.
     return Pixels(preprocessing.centre_view(preprocessing.resize(table.open(row)))[None])
 
 
-def test_a_killed_training_goes_on(run: Path, killed_after_an_epoch: KilledAfterAnEpoch) -> None:
+def test_a_killed_training_goes_on(
+    run: Path, killed_after_an_epoch: KilledAfterAnEpoch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "choose", the_trained_one)
     with killed_after_an_epoch():
         newkinds.refine(run)
     folder = run.with_name("run-refined")
@@ -121,15 +132,13 @@ def test_a_killed_training_goes_on(run: Path, killed_after_an_epoch: KilledAfter
     assert said["learnt"] == Run(whole.run).read_json("refined.json")["learnt"]
 
 
-def test_training_pays_if_it_gains_more_than_chance(run: Path) -> None:
-    config = resolve(Run(run).config().as_dict())
-    more = object.__new__(Continuation)
-    more.config, more.table = config, load_table(config.data)
-    refitted = Judged("refitted", "none", [0.5, 0.6, 0.4, 0.9, 0.9], None)
+def test_training_is_taken_if_its_gain_is_significant() -> None:
+    refitted = CandidateScore("refitted", scores=[0.5, 0.6, 0.4, 0.9, 0.9], state=JUDGED)
     for folds, pays in (([0.6, 0.7, 0.5], True), ([0.7, 0.6, 0.3], False), ([0.4, 0.5, 0.3], False)):
-        decided, why = more.pays(Judged("training continued", "none", folds, None), refitted)
-        assert decided is pays
-        assert f"{100 * (np.mean(folds) - 0.5):+.1f} ± " in why
+        trained = CandidateScore("continued", "training continued", trains=True, scores=folds, state=JUDGED)
+        choice = choose([refitted, trained])
+        assert (choice.candidate is trained) is pays
+        assert f"{100 * (np.mean(folds) - 0.5):+.1f} ± " in choice.why
 
 
 def test_an_organizer_keeps_what_it_has_learnt(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +13,10 @@ import newkinds
 from blobs import blobs
 from conftest import Killed
 from newkinds.discovery.categories import Discovery
-from newkinds.errors import NewkindsError
 from newkinds.runs.run import Run
-from newkinds.verbs import candidates, plan
-from newkinds.verbs.candidates import JUDGED, RECIPES
+from newkinds.search import ways
+from newkinds.search.search import JUDGED
+from planning import ADAPTER, PRIMITIVES, shorten
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -36,23 +35,16 @@ def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def shorten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(candidates, "SPLITS", 2)
-    patch.setattr(plan, "TRIALS", 2)
-    patch.setattr(plan, "LOOKS", 8)  # after so few steps every head looks collapsed
-    patch.setattr(plan, "RECIPES", (replace(RECIPES[0], steps=25), RECIPES[1]))
-
-
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    shorten(monkeypatch)
+    shorten(monkeypatch, ADAPTER, PRIMITIVES)
 
 
 @pytest.fixture(scope="module")
 def run(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "texts"
     with pytest.MonkeyPatch.context() as patch:
-        shorten(patch)
+        shorten(patch, ADAPTER, PRIMITIVES)
         newkinds.discover(vectors / "vectors.npy", out, labels=vectors / "labels.csv")
     return out
 
@@ -61,8 +53,8 @@ def test_a_plan_compares_frozen_vectors_and_an_adapter_and_leaves_a_complete_run
     record = Run(run).read_json("plan.json")
     states = {entry["name"]: entry["state"] for entry in record["candidates"]}
     assert states["frozen features, balanced"] == JUDGED
-    assert states["adapter on class tokens, own prototypes"] == JUDGED
-    assert states["adapter and primitives (CPF)"] == "not tried: ready-made vectors have no pixels"
+    assert states["adapter on class tokens"] == "not tried: frozen features are right on every split already"
+    assert "adapter and primitives (CPF)" in states
     found = Discovery.read(run)
     assert [member.path for member in found.members[:2]] == ["row-00000", "row-00001"]
     assert len(found.members) == 150
@@ -78,8 +70,8 @@ def test_a_plan_compares_frozen_vectors_and_an_adapter_and_leaves_a_complete_run
     assert "ready-made vectors of 10 numbers" in page
 
 
-def test_the_same_command_resumes_and_changed_vectors_are_refused(
-    vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_same_command_resumes_and_changed_vectors_begin_again(
+    vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("vectors.npy", "labels.csv"):
         (tmp_path / name).write_bytes((vectors / name).read_bytes())
@@ -89,7 +81,7 @@ def test_the_same_command_resumes_and_changed_vectors_are_refused(
         return [member.category for member in found.members]
 
     whole = discovered("whole")
-    written, judge = 0, plan.judge_frozen
+    written, judge = 0, ways.score_split
 
     def killed(*arguments: object) -> object:
         nonlocal written
@@ -99,7 +91,7 @@ def test_the_same_command_resumes_and_changed_vectors_are_refused(
         return judge(*arguments)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan, "judge_frozen", killed)
+        patch.setattr(ways, "score_split", killed)
         with pytest.raises(Killed):
             discovered("run")
     assert discovered("run") == whole
@@ -107,8 +99,10 @@ def test_the_same_command_resumes_and_changed_vectors_are_refused(
     changed = np.load(tmp_path / "vectors.npy")
     changed[3] += 1
     np.save(tmp_path / "vectors.npy", changed)
-    with pytest.raises(NewkindsError, match=r"1 image\(s\) changed .*row-00003"):
-        discovered("run")
+    capfd.readouterr()
+    assert len(discovered("run")) == len(whole)
+    assert "1 image was replaced by others (row-00003)" in capfd.readouterr().err
+    assert (tmp_path / "run/earlier/1/assignments.csv").is_file()
 
 
 def test_other_vectors_are_predicted(run: Path, vectors: Path, run_cli: Cli, tmp_path: Path) -> None:
@@ -213,7 +207,7 @@ def test_the_page_is_rendered_without_the_vectors(run: Path, run_cli: Cli, tmp_p
 
 
 def test_the_estimator_finds_the_same(vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "RECIPES", ())
+    shorten(monkeypatch)
     found = newkinds.discover(vectors / "vectors.npy", tmp_path / "run", labels=vectors / "labels.csv", seed=4)
     X = np.load(vectors / "vectors.npy")
     y = [member.given_label or "" for member in found.members]

@@ -26,8 +26,9 @@ from .options import (
 
 @verb(DATA, argument("--out", "RUN", "run directory to write (default: newkinds-NAME)"), TIME, *CHOSEN)
 def _discover(data: str | None = None, **chosen: Any) -> None:
-    """Find the known and new categories of your images, and write tables and a page. The way is chosen by evidence,
-    within --time; naming a method, an organizer, a recipe or how to train switches that off.
+    """Find the known and new categories of your images, and write tables and a page. The pipeline is chosen by
+    cross-validation on your labels, within --time; naming a method, an organizer, a recipe or how to train switches
+    that off.
 
     newkinds discover photos/                         find the new kinds in a folder of photos
     newkinds discover photos/ --time 10m --k 40 --out runs/photos
@@ -49,10 +50,14 @@ def _tune(data: str | None = None, **chosen: Any) -> None:
     newkinds tune photos/ --time 20m --out tuned      which way is best for these images
     newkinds discover photos/ --recipe tuned/recipe.yaml
     """
-    from ..verbs.discover import tune
+    from ..search.search import table_of_scores
+    from ..verbs.discover import default_out
+    from ..verbs.tune import RECIPE, tune
 
     tuned = tune(data, **chosen)
-    show(f"{tuned['table']}\n\n{tuned['chosen']}: {tuned['why']}")
+    recipe = Path(chosen.get("out") or default_out(data, "tune")) / RECIPE
+    show(f"{table_of_scores(tuned.candidates, tuned.chosen)}\n\n{tuned.chosen}: {tuned.why}")
+    show(f"written as a recipe: newkinds discover {data or ''} --recipe {recipe}")
 
 
 @verb(*TRAINING)
@@ -137,8 +142,8 @@ def _refine(run: str, **chosen: Any) -> None:
     newkinds refine runs/photos                       learn from what was corrected
     newkinds refine runs/photos --time 1h --out runs/photos-2
     """
+    from ..discovery.lessons import changes_text
     from ..discovery.summary import discovery_text
-    from ..discovery.taught import changes_text
     from ..runs.directory import RunDirectory
     from ..verbs.refine import RECORD, refine
 

@@ -28,7 +28,7 @@ from ..training.cache import TokenCache
 from ..training.device import choose_device
 from ..training.embedding import Embedded, embed, fields_of
 from ..training.model import Model, load_model
-from .assignment_tables import read_names
+from .assignment_tables import read_names, read_skipped
 from .categories import Discovery
 from .decisions import Decisions
 from .described import Described, TypicalFields, write_described
@@ -241,8 +241,19 @@ def ensure_assigned(run: Run) -> None:
 
 
 def images_of(run: Run) -> Table:
-    """The images that a run was started with; if they changed since, that is an error."""
-    table = readable(load_table(run.config().data), contents=True, earlier=earlier_images(run))
+    """The images that a run was started with. Others that were added since are left out, which is said; if its own
+    ones changed, that is an error."""
+    earlier = earlier_images(run)
+    table = load_table(run.config().data)
+    own = {*earlier, *(skipped.path for skipped in read_skipped(run))}
+    added = [path for path in table.paths if path not in own] if earlier else []
+    if added:
+        warn(
+            f"{len(added)} image(s) were added since {run.folder} was started, such as {added[0]}: they are left out "
+            "here. newkinds discover with the same --out looks at them too, and keeps names and corrections."
+        )
+        table = table.rows([row for row, path in enumerate(table.paths) if path in own])
+    table = readable(table, contents=True, earlier=earlier)
     require_same_images(run, table)
     return table
 

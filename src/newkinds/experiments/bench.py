@@ -22,7 +22,7 @@ from ..methods import METHODS
 from ..runs.config import resolve
 from ..settings import find_recipe, flat, read_recipe, recipe_names
 from ..verbs.choices import Choices, layers_of
-from ..verbs.settled import settled
+from ..verbs.layers import resolve_layers
 from .comparison_pictures import draw_comparisons
 from .paper import HOSTS, TABLES, PaperTable, comparisons
 from .run_grid import (
@@ -193,7 +193,7 @@ def _possible(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> li
             config = resolve(*layers)
             heads, backbone = config.organizer.get("heads"), str(config.backbone)
             if heads and backbone not in widths:
-                widths[backbone] = width_of(settled(layers).backbone["name"])
+                widths[backbone] = width_of(resolve_layers(layers).backbone["name"])
         except Exception:  # found again, and reported, where all settings are checked
             continue
         same = rows.setdefault(f"{row.data}: {config}", row)

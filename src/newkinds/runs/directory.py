@@ -7,13 +7,14 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..errors import NewkindsError
 from ..files import (
+    append_line,
     checksum,
     csv_cells,
     csv_text,
@@ -25,7 +26,7 @@ from ..files import (
     sync_tree,
     temporary_of,
 )
-from ..ownership import LOCK, OF_RUN, OwnFiles, require_lock
+from ..ownership import LOCK, OF_RUN, OwnFiles, remove_own_folder, require_lock
 
 FORMAT = 2  # of a run directory; written into protocol.json
 CHECKSUMS = OF_RUN
@@ -34,10 +35,13 @@ EDITS_COUNT = "edits.count"  # how many of them were on the disk
 NAMES = "categories.json"
 EDITABLE = (NAMES, "recipe.yaml")  # people may change names and settings in them
 EARLIER = "earlier"  # the folder of results that others have replaced
+NEXT = ".next"  # the folder of a result that is going to replace the present one
+JOURNAL = "replacing.json"  # which files that moves and removes, while it does
 IMAGES = "images.csv"  # what each image showed when the run started
 CORRECTIONS = "corrections.csv"  # of a refined run: every image as people saw it
 K_AUTO = "k_auto"  # .json and .png: the estimate behind `--k auto`
 
+OUTLIVE = (CHECKSUMS, JOURNAL, "plan.json", "recipe.yaml")  # what belongs to a run whatever its result is
 # what is about one assignment of the images, and of no use after another; without the first there is no answer
 ANSWER = (
     "assignments.csv",
@@ -57,6 +61,9 @@ MODEL = ("calibration.json", "model.safetensors", "config.yaml")
 LINKED = (".safetensors", ".pt")
 
 
+_CLAIMED: set[Path] = set()  # folders in which this process itself is training
+
+
 class RunDirectory:
     """Where a run keeps its files.
 
@@ -68,6 +75,7 @@ class RunDirectory:
         self.model_file, self.state_file = self.path("model.safetensors"), self.path("train_state.pt")
         self._intact: dict[str, tuple[int, int, int]] = {}  # files whose checksum was right, as they were then
         self.own = OwnFiles(self.folder, CHECKSUMS)
+        self._finish_replacing()
 
     def path(self, name: str) -> Path:
         return self.folder / name
@@ -133,22 +141,57 @@ class RunDirectory:
         """Whether the images have been assigned."""
         return self.path(ANSWER[0]).is_file()
 
-    def forget_answer(self) -> None:
-        """Delete what is about an assignment that another one is going to replace."""
-        for name in ANSWER:
-            self.remove(name)
-
     def copy_from(self, other: "RunDirectory", names: Iterable[str] = BEGINNING) -> None:
         """Copy those of the files that the other run has; each is verified before."""
         for name in names:
             if other.path(name).is_file():
                 self.write(name, other.verified(name).read_bytes())
 
-    def take_over(self, other: "RunDirectory") -> None:
-        """Put the model of another run in the place of this one's. What was answered before is no longer there."""
-        self.forget_answer()
-        self.copy_from(other, (*MODEL, *BEGINNING))
-        self.remove(NAMES)  # its names are those of other categories
+    def forget_edits(self) -> None:
+        """Delete a log of edits that an interrupted attempt has entered into a result that nobody has seen yet."""
+        for name in (EDITS, EDITS_COUNT):
+            self.path(name).unlink(missing_ok=True)
+
+    def replace_by_next(self) -> None:
+        """Put the result in the folder NEXT, which is a whole run, in the place of the present one.
+
+        Nobody sees a mixture: from the moment on that the journal is written, whoever opens the run next finishes what
+        a killed process has begun.
+        """
+        following = RunDirectory(self.path(NEXT))
+        names = [str(file.relative_to(following.folder)) for file in following._present_files()]
+        arriving = [name for name in names if name != CHECKSUMS]
+        present = [str(file.relative_to(self.folder)) for file in self._present_files()]
+        leaving = [name for name in present if name not in arriving and name not in OUTLIVE]
+        for name in arriving:
+            self._keep_edited(name)
+            if name not in (EDITS, EDITS_COUNT):
+                self.own.require(name)
+        append_line(self.path(CHECKSUMS), following.path(CHECKSUMS).read_text(encoding="utf-8").rstrip("\n"))
+        self.write_json(JOURNAL, {"arriving": arriving, "leaving": leaving})
+        self._finish_replacing()
+
+    def _finish_replacing(self) -> None:
+        """What the journal says, as far as it is not done yet."""
+        if not self.path(JOURNAL).is_file():
+            return
+        journal = self.read_json(JOURNAL)
+        try:
+            for name in _plain_names(journal["leaving"]):
+                self.path(name).unlink(missing_ok=True)
+            for name in _plain_names(journal["arriving"]):
+                with suppress(FileNotFoundError):  # it has arrived
+                    os.replace(self.path(NEXT) / name, self.path(name))
+            sync_folder(self.folder)
+            self.path(JOURNAL).unlink(missing_ok=True)
+            remove_own_folder(self.path(NEXT))
+        except OSError as error:
+            raise NewkindsError(
+                f"a new result of {self.folder} was about to take its place, and that cannot be finished: "
+                f"{error.strerror or error}. Make the folder writable, and run the command again."
+            ) from error
+        except (KeyError, TypeError) as error:
+            raise NewkindsError(f"{self.path(JOURNAL)} is damaged ({error}): restore the run from a copy.") from None
 
     def archive(self) -> Path:
         """Keep the present result as a run directory of its own, in `earlier/1`, `earlier/2` …; where that is.
@@ -233,6 +276,10 @@ class RunDirectory:
         """One process at a time trains in a folder, which is made for it; a killed one leaves it free."""
         from filelock import FileLock, Timeout  # slow to import, and a reader needs no lock
 
+        folder = self.folder.resolve()
+        if folder in _CLAIMED:
+            yield
+            return
         lock = FileLock(require_lock(make_folder(self.folder) / LOCK))
         try:
             held = lock.acquire(timeout=0)
@@ -243,7 +290,11 @@ class RunDirectory:
         except OSError as error:
             raise NewkindsError(f"cannot write in {self.folder}: {error.strerror or error}.") from error
         with held:
-            yield
+            _CLAIMED.add(folder)
+            try:
+                yield
+            finally:
+                _CLAIMED.discard(folder)
 
     def write_table(self, name: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
         self.write(name, csv_text(columns, rows))
@@ -276,6 +327,14 @@ class RunDirectory:
                 f"cannot read {self.path(name)} ({error}): restore it from a copy, or delete it and rerun the command "
                 "that made the run."
             ) from None
+
+
+def _plain_names(names: list[str]) -> list[str]:
+    """Names of files in a run's folder; a journal may come from a stranger."""
+    for name in names:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise KeyError(name)
+    return names
 
 
 def _keep(file: Path, target: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -108,21 +108,48 @@ def _here_and_now(device: torch.device) -> dict[str, Any]:
     return {"versions": package_versions(), "device": describe_device(device), "date": date}
 
 
-def require_same_images(run: Run, table: Table) -> None:
-    """Refuse images, labels or pixels that are not those the run started with, and say which."""
+class ImageChanges(NamedTuple):
+    """How the images of a data set differ from those that a run started with."""
+
+    added: list[str]
+    removed: list[str]
+    changed: list[str]  # other pixels than before
+    relabelled: bool  # the same images have other labels
+
+    def sentence(self) -> str:
+        """What changed, in words; empty if nothing did."""
+        counts = {"added": self.added, "removed": self.removed, "replaced by others": self.changed}
+        parts = [f"{_images(paths)} {what}{_first_of(paths)}" for what, paths in counts.items() if paths]
+        if self.relabelled:
+            parts.append("labels were changed")
+        return ", ".join(parts)
+
+
+def image_changes(run: Run, table: Table) -> ImageChanges:
+    """What differs between a table and the images that a run started with."""
     earlier = earlier_images(run)
-    if run.protocol().split != split_checksum(table):
-        others = _first_of(sorted(earlier.keys() ^ set(table.paths)) if earlier else [])
-        raise NewkindsError(
-            f"the images or labels changed since {run.folder} was started{others}: choose another --out for them."
-        )
+    here = set(table.paths)
     seen = zip(table.paths, table.contents or [], strict=False)  # no contents: none were requested
     changed = [path for path, content in seen if path in earlier and earlier[path].content != content]
-    if changed:
+    if not earlier:  # images that are not known by their pixels
+        return ImageChanges([], [], [], run.protocol().split != split_checksum(table))
+    added = [path for path in table.paths if path not in earlier]
+    removed = [path for path in earlier if path not in here]
+    moved = bool(added or removed)
+    return ImageChanges(added, removed, changed, not moved and run.protocol().split != split_checksum(table))
+
+
+def require_same_images(run: Run, table: Table) -> None:
+    """Refuse images, labels or pixels that are not those the run started with, and say which."""
+    if differing := image_changes(run, table).sentence():
         raise NewkindsError(
-            f"{len(changed)} image(s) changed since {run.folder} was started{_first_of(changed)}: "
-            "restore them, or choose another --out."
+            f"since {run.folder} was started, {differing}: restore them, or run newkinds discover again with all "
+            "images as they are now (it keeps names and corrections), or choose another --out."
         )
+
+
+def _images(paths: Sequence[str]) -> str:
+    return "1 image was" if len(paths) == 1 else f"{len(paths)} images were"
 
 
 def _first_of(paths: Sequence[str]) -> str:

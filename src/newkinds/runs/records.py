@@ -60,7 +60,7 @@ class CandidateScore:
     """One way to find the categories, and what the labelled images said about it."""
 
     name: str  # the identity of a candidate
-    recipe: str = ""  # the name of what trains; empty: nothing is trained
+    training: str = ""  # the name of what trains; empty: nothing is trained
     settings: dict[str, Any] = field(default_factory=dict)
     trains: bool = False
     scores: list[float] = field(default_factory=list)  # on the hidden labelled images, one per split, in [0, 1]
@@ -104,7 +104,7 @@ class PlanRecord(Record):
     splits: int = 0  # of the labelled images
     budget_seconds: float | None = None
     spent_seconds: float = 0.0
-    step_seconds: float = 0.0  # of one step of training on class tokens, as it was measured
+    images: str = ""  # a digest of the images and labels that it is about
     asked: dict[str, str] = field(default_factory=dict)  # what the user named, by the full names of settings
     finished: bool = False
     candidates: list[CandidateScore] = field(default_factory=list)

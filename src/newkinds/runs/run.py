@@ -8,10 +8,10 @@ import torch
 
 from ..errors import NewkindsError
 from ..files import json_text, make_folder, remove_leftovers
-from ..ownership import NotOurs
+from ..ownership import NotOurs, remove_own_folder
 from ..settings import flat
 from .config import REGISTRIES, Config, resolve
-from .directory import CHECKSUMS, RunDirectory
+from .directory import CHECKSUMS, NEXT, RunDirectory
 from .records import Protocol
 
 # settings that may change between two parts of one run, for they do not change its result
@@ -77,6 +77,25 @@ class Run(RunDirectory):
     def protocol(self) -> Protocol:
         """What was written down when training began, see `protocol.record_protocol`."""
         return Protocol.read(self)
+
+    def has_settings(self, config: Config) -> bool:
+        """Whether it was begun with these settings."""
+        try:
+            self.refuse_other_settings(config)
+        except NewkindsError:
+            return False
+        return self.path("config.yaml").is_file()
+
+    def next_for(self, config: Config) -> "Run":
+        """Where a result that is to replace the present one is written; what was begun with these settings goes on."""
+        following = Run(self.path(NEXT))
+        if not following.has_settings(config):
+            self.drop_next()
+        return following
+
+    def drop_next(self) -> None:
+        """Throw a result away that was begun to replace the present one."""
+        remove_own_folder(self.path(NEXT))
 
     def refuse_other_settings(self, config: Config) -> None:
         """What is there already must be the same run."""

@@ -30,6 +30,7 @@ BATCH = 64  # images that are computed at once
 WAITING_BYTES, WAITING_SECONDS = 1 << 24, 5.0  # of what is computed and not yet written: no more is lost by a kill
 
 StoredAs = Literal["float16", "float32"]
+CLASS_TOKENS_AS: StoredAs = "float32"
 
 
 def cached_tokens(
@@ -62,6 +63,35 @@ def cached_tokens(
             return None
         cache.complete()
     return cache
+
+
+def images_without_class_token(backbone: Backbone, table: Table) -> int:
+    """How many images of a table the cache of class tokens lacks, which `cached_class_tokens` would compute."""
+    origin = _origin(backbone, 0, CLASS_TOKENS_AS, patches=False, kinds=("weak",))
+    store = Store(origin, backbone.sequence_shape(patches=False), np.dtype(CLASS_TOKENS_AS), "")
+    cache = TokenCache(backbone, table, store, 0, 0, torch.device("cpu"), 0, patches=False)
+    try:
+        return 0 if cache.is_whole() else cache.images_missing
+    except CacheUnavailable:
+        return len(table)
+
+
+def cached_class_tokens(
+    backbone: Backbone, table: Table, *, about: str, device: torch.device, workers: int = -1
+) -> "TokenCache | None":
+    """The class tokens of the evaluation views of all images, which whoever looks at the same images shares.
+
+    None of ready-made vectors, which are what would be cached, and where there is no room for a cache.
+    """
+    if table.vectors is not None:
+        return None
+    try:
+        return cached_tokens(
+            backbone, table, 0, about=about, precision=CLASS_TOKENS_AS, device=device, workers=workers, patches=False
+        )
+    except CacheUnavailable as error:
+        say(f"{error} Nothing is trained without it.")
+        return None
 
 
 def _origin(
@@ -113,6 +143,11 @@ class TokenCache:
         self.store.open()
         self._stored = self.store.rows_of(self._contents, self.random_views + 1)  # (images, views), -1 if missing
         return bool((self._stored >= 0).all())
+
+    @property
+    def images_missing(self) -> int:
+        """Of how many images a view was missing when `is_whole` looked."""
+        return int((self._stored < 0).any(axis=1).sum())
 
     def holds(self, table: Table) -> bool:
         """Whether every image of the table is in it, pixel by pixel."""

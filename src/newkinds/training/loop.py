@@ -42,6 +42,10 @@ class TrainingTooSlow(NewkindsError):
     """A training that would not be finished in time, found out after a few steps."""
 
 
+class Diverged(NewkindsError):
+    """A training whose loss or weights are no longer finite."""
+
+
 class Fitted(NamedTuple):
     """A trained model, and the features of its images by which its categories were found."""
 
@@ -136,7 +140,7 @@ def train_epochs(
             is_finite = math.isfinite(means["loss"]) and _is_finite(model, on_device if is_last else None)
             if not all(all_gather(is_finite)):
                 kept = "" if run is None else f" The epochs before are kept in {run.folder}."
-                raise NewkindsError(
+                raise Diverged(
                     f"training diverged in epoch {epoch + 1} (loss {means['loss']:.3g}): lower the learning rate "
                     f"(train.lr is {config.lr}).{kept}"
                 )

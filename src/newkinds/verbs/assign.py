@@ -1,35 +1,28 @@
-"""The verb that finds the categories of a finished run again, in the features it already has."""
+"""Another assigner for a finished run, in the features it already has."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..console import say, warn
-from ..data import load_table
-from ..data.table import readable
-from ..discovery.assignment_tables import read_names
+from ..console import say
+from ..data.table import Table
 from ..discovery.categories import Discovery
-from ..discovery.finished import LoadedRun, read_features
+from ..discovery.finished import LoadedRun, images_of, read_features
 from ..discovery.kinds import category_names
 from ..errors import NewkindsError
-from ..runs.config import OWN, resolve
-from ..runs.directory import CORRECTIONS, IMAGES, K_AUTO
-from ..runs.protocol import require_same_images
+from ..runs.config import OWN, Config, resolve
+from ..runs.records import Reliability
 from ..runs.run import Run
-from ..runs.seen_images import earlier_images
 from ..training.device import choose_device
 from ..training.embedding import Embedded
-from ..training.model import load_model
+from ..training.model import Model, load_model
+from .results import Correct, put_result
 
 CHANGED = ("assigner", "embedding")  # sections of the settings
-STALE = ("assignments.csv", "evaluation.json", "count.json", "count.png", "count_published.json", "count_published.png")
-COPIED = (
-    IMAGES, CORRECTIONS, "protocol.json", "metrics.jsonl", "skipped.csv", "timing.json", f"{K_AUTO}.json",
-    f"{K_AUTO}.png",
-)  # fmt: skip
 
 
 def assign(
@@ -39,30 +32,17 @@ def assign(
 ) -> Discovery:  # fmt: skip
     """Assign the images of a finished run by another assigner, without embedding them again.
 
-    The run is changed in place, or copied to `out` and left as it is. Figures of the previous assignment (evaluation,
-    count) are deleted. Names of known classes stay; the new categories differ from before and get their default names.
-    `page=False` writes no page: a grid of many runs needs none.
+    The result takes the place of the run's, which is kept in its folder `earlier/`, or is written to `out`. Names and
+    corrections are carried over by image; what cannot be is said. Figures of the previous assignment (evaluation,
+    count) do not come along. `page=False` writes no page: a grid of many runs needs none.
 
     >>> newkinds.assign("runs/photos", "pim", whiten=True, out="runs/photos-pim")
     """
     source, target = Run(run), Run(run if out is None else out)
-    in_place = target.folder.resolve() == source.folder.resolve()
-    layers = [settings] if isinstance(settings, Mapping) else settings
-    for section in (section for layer in layers for section in layer if section not in CHANGED):
-        raise NewkindsError(f"the {section} of a finished run is fixed: only assigner.… and embedding.… can be set.")
-    kept = {section: values for section, values in source.config().as_dict().items() if section not in CHANGED}
-    whitening = {"embedding": {"whiten": "auto"}} if whiten else {}
-    config = resolve(kept, {"assigner": {"name": assigner}}, whitening, *layers)
+    config = _config(source, assigner, whiten, settings)
     model = load_model(config, source.verified("model.safetensors"), choose_device(device), find_anew=True)
-    names = read_names(source, model.known, model.k, anew=True)
-    table = readable(load_table(config.data), contents=True, earlier=earlier_images(source))
-    require_same_images(source, table)
-    features = read_features(source) if source.path("features.safetensors").is_file() else torch.empty(0)
-    if len(features) == len(table):
-        embedded = Embedded(features, list(range(len(table))), [])
-    else:
-        say("the features of the run are missing or not of all images: these are embedded once more")
-        embedded = LoadedRun(source, model, names).embed(table)
+    table = images_of(source)
+    embedded = _embedded(source, model, table)
     seed = config.train.seed if seed is None else seed
     if not config.train.epochs and config.organizer["name"] == "none":  # nothing else in it was random
         config = replace(config, train=replace(config.train, seed=seed))
@@ -73,20 +53,43 @@ def assign(
         model.chosen_assigner.note = ", ".join(filter(None, [model.chosen_assigner.note, f"seed {seed}"]))
     for part, note in model.describe_found().items():
         say(f"{part}: {note}")
+    if target.folder.resolve() != source.folder.resolve():
+        target.refuse_other_contents()
+        target.refuse_other_settings(config)
+    write = partial(_write, source, config, model, table, embedded)
     with target.claimed():
-        if in_place:
-            for name in STALE:
-                target.remove(name)
-        else:
-            target.begin(config)
-            for name in (name for name in (*COPIED, "features.safetensors") if source.path(name).is_file()):
-                target.write(name, source.verified(name).read_bytes())
-        # killed between these two, the model does not fit its settings: the same command repairs that
-        target.write_json("calibration.json", model.calibration.record)
-        target.write("model.safetensors", model.as_safetensors())
-        target.write("config.yaml", config.as_yaml())
-        replace(target.protocol(), outside=config.outside_parts()).write(target)
-        loaded = LoadedRun(target, model, category_names(names[: len(model.known)], model.categories))
-        if names != loaded.names:
-            warn("the new categories differ from before: names that you gave them are not kept.")
-        return loaded.show(table, embedded, page)
+        return put_result(target, config, write, decided_in=source, page=page)
+
+
+def _config(
+    source: Run, assigner: str, whiten: bool, settings: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+) -> Config:
+    """The settings of the run with another assigner."""
+    layers = [settings] if isinstance(settings, Mapping) else settings
+    for section in (section for layer in layers for section in layer if section not in CHANGED):
+        raise NewkindsError(f"the {section} of a finished run is fixed: only assigner.… and embedding.… can be set.")
+    same = {section: values for section, values in source.config().as_dict().items() if section not in CHANGED}
+    whitening = {"embedding": {"whiten": "auto"}} if whiten else {}
+    return resolve(same, {"assigner": {"name": assigner}}, whitening, *layers)
+
+
+def _embedded(source: Run, model: Model, table: Table) -> Embedded:
+    """The features that the run has kept, or new ones."""
+    if source.path("features.safetensors").is_file():
+        features = read_features(source)
+        if len(features) == len(table):
+            return Embedded.of_all(features)
+    say("the features of the run are missing or not of all images: these are embedded once more")
+    return LoadedRun(source, model, category_names(model.known, model.categories)).embed(table)
+
+
+def _write(
+    source: Run, config: Config, model: Model, table: Table, embedded: Embedded, target: Run, correct: Correct
+) -> Discovery:
+    """A whole run with this model."""
+    target.copy_from(source)
+    Reliability.of_json(model.calibration.record).write(target)
+    target.write("model.safetensors", model.as_safetensors())
+    target.write("config.yaml", config.as_yaml())
+    replace(target.protocol(), outside=config.outside_parts()).write(target)
+    return LoadedRun(target, model).show(table, embedded, page=False, correct=correct)

@@ -16,8 +16,8 @@ from ..files import make_folder, refuse_inputs
 from ..ownership import OwnFiles
 from ..runs.config import resolve
 from .choices import Choices, layers_of
-from .count import backbone_features
-from .settled import settled
+from .count import backbone_rows
+from .layers import resolve_layers
 
 
 def check(
@@ -38,7 +38,7 @@ def check(
     if not pixels_only:
         any_backbone = config.backbone["name"] == AUTO and config.backbone["weights"] is None
         try:
-            config = settled(layers)
+            config = resolve_layers(layers)
             if config.backbone["name"] != VECTORS:
                 weights_file(config.backbone["name"], config.backbone["weights"])
         except NewkindsError as error:
@@ -60,8 +60,7 @@ def check(
         raise NewkindsError("there is no readable image: nothing to check.")
     embedding = None
     if not pixels_only and len(table) > 1:
-        embedding, rows = backbone_features(config, table)
-        table = table.rows(rows)  # all of them, unless files change meanwhile
+        embedding = backbone_rows(config, table)
     findings = run_checks(table, embedding)
     if out is not None:
         write_findings(findings, out)

@@ -1,37 +1,38 @@
 """How many categories there are in a finished run, or in images seen by the backbone alone."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
 from typing_extensions import Unpack
 
-from ..cluster.count import COUNTERS, Count, plot
+from ..cluster.count import COUNTERS, Count, by_shape, how_sure, plot
 from ..cluster.points import UNLABELLED
-from ..console import warn
+from ..console import say, warn
 from ..data import load_table
 from ..data.table import Table, readable, require_discoverable
 from ..discovery.categories import Discovery
 from ..discovery.edits import JUNK
 from ..discovery.finished import ensure_assigned, read_features
-from ..encoders.encoder import frozen_encoder
 from ..errors import NewkindsError
 from ..evaluation.judge import all_true, table_with_truth
 from ..files import make_folder, refuse_inputs
 from ..ownership import require_output
 from ..runs.config import Config
-from ..runs.records import write_count
+from ..runs.directory import K_AUTO
+from ..runs.records import read_count, write_count
 from ..runs.run import Run
 from ..settings import flat
-from ..training.device import choose_device
-from ..training.embedding import embed
 from ..training.model import load_model
 from .choices import Choices, layers_of
-from .settled import settled
+from .layers import drop_setting, resolve_layers
+from .stages import HOUR, embed_once, look
 
 COUNT_BY = "combined"
 
@@ -65,7 +66,7 @@ def count_categories(
     options: dict[str, Any] = {} if largest is None else {"largest": largest}
     run = Run(source) if Run(source).path("config.yaml").is_file() else None
     if run is None:
-        config = settled(layers_of(source, choices))
+        config = resolve_layers(layers_of(source, choices))
         table = load_table(config.data)
         read = table.files()
     else:
@@ -85,11 +86,10 @@ def count_categories(
         if learnt and "learnt" in takes:
             options["learnt"] = True
     else:
-        table = readable(table)
+        table = readable(table, contents=True)
         require_discoverable(table)
-        features, rows = backbone_features(config, table)
-        paths, labels = [table.paths[row] for row in rows], [table.labels[row] for row in rows]
-        y = table.targets[rows]
+        features = backbone_rows(config, table)
+        paths, labels, y = table.paths, table.labels, table.targets
     if with_truth is not None:
         options["published_truth"] = all_true(paths, labels, with_truth)
     counted = counter(features, y, **options)
@@ -103,11 +103,62 @@ def count_categories(
     return counted
 
 
-def backbone_features(config: Config, table: Table) -> tuple[torch.Tensor, list[int]]:
-    """Unit rows (n, D) of the backbone alone, untrained, and the rows of the table they are of."""
-    encoder, device = frozen_encoder(**config.backbone), choose_device(config.train.device)
-    embedded = embed(encoder, table, device, workers=config.train.workers)
-    return F.normalize(embedded.features, dim=1), embedded.rows
+def backbone_rows(config: Config, table: Table) -> Tensor:
+    """Unit rows (n, D) of the backbone alone, untrained; of a table from `readable(…, contents=True)`."""
+    layers = [drop_setting(config.as_dict(), "backbone", "image_size", None)]
+    return embed_once(look(table, config, layers, HOUR)).rows
+
+
+@dataclass(frozen=True)
+class Number:
+    """How many categories there are, and the estimate behind it, if it is one."""
+
+    k: int
+    estimate: Count | None = None
+
+
+def decide_k(asked: int | str | None, table: Table, run: Run | None, rows: Callable[[], Tensor]) -> Number:
+    """The number of categories in total: as `asked`, as the data set says, or ("auto") as it is estimated from unit
+    rows (n, D). An estimate is made once per run and then kept."""
+    if asked != "auto":
+        return Number(require_possible(asked, table))
+    if run is not None and run.path(f"{K_AUTO}.json").is_file():
+        estimate = read_count(run, K_AUTO)
+    else:
+        estimate = estimate_number(rows(), table.targets, len(table.known))
+        say(how_sure(estimate))
+    say(f"{estimate.answer} categories, {estimate.new} of them new")
+    # a known class may have no labelled image: it is not counted, but it is one
+    return Number(require_possible(max(estimate.answer, len(table.known)), table), estimate)
+
+
+def estimate_number(rows: Tensor, targets: NDArray[np.int64], known: int) -> Count:
+    """How many categories unit rows (n, D) with labels (n,; -1: none) of so many known classes seem to have."""
+    if known < 2:
+        return by_shape(rows, known)
+    return COUNTERS[COUNT_BY](rows, targets)
+
+
+def require_possible(k: int | str | None, table: Table) -> int:
+    """How many categories there will be: `k`, or what the data set says; or why that is not possible."""
+    known = len(table.known)
+    k = table.categories if k is None else k
+    if k is None:
+        raise NewkindsError(
+            f"say how many categories you expect in total, including the {known} known ones: --k N, or --k auto "
+            "for an estimate. Guess high rather than low: categories that are not needed stay empty."
+        )
+    assert isinstance(k, int)  # "auto" has been counted
+    if k < known:
+        raise NewkindsError(f"--k {k} is too small: {known} classes are known already, and --k counts those too.")
+    unlabelled = sum(label is None for label in table.labels)
+    most = len(set(table.labels) - {None}) + unlabelled
+    if k > most:  # k-means would say so too, but after the training
+        allowed = f"the labelled classes and {unlabelled} unlabelled images allow at most {most} categories"
+        raise NewkindsError(f"--k {k} is too large: {allowed}.")
+    if k == known:
+        warn(f"--k {k} leaves no room for new categories: every image will get one of the {known} known classes.")
+    return k
 
 
 def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], np.ndarray, bool]:

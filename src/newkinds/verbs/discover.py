@@ -1,26 +1,39 @@
-"""The verbs for people with a folder of images: discover, and tune, which is its choosing alone."""
+"""The verb for people with a folder of images: find the known and the new categories in them."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import yaml
 from typing_extensions import Unpack
 
+from .. import checks
+from ..console import say, warn
+from ..data.table import Table
 from ..discovery.categories import Discovery
+from ..discovery.report.build import write_page
 from ..errors import NewkindsError
+from ..runs.directory import IMAGES
+from ..runs.protocol import image_changes
+from ..runs.records import CandidateScore
 from ..runs.run import FREE_TO_CHANGE, Run
+from ..search.clock import seconds_of
+from ..search.search import table_of_scores
+from ..search.trainings import Collapsed, require_sound, training_called, watch_collapse, watched
 from ..settings import flat
-from .candidates import table_text
+from ..text import duration
+from ..training.loop import Diverged
 from .choices import Choices, layers_of
-from .plan import HOUR, Plan
-from .settled import Layers, settled
+from .count import Number, decide_k
+from .layers import Layers, resolve_layers
+from .plan import Plan, PlannedSearch, settings_of_choice
+from .results import Correct, put_result
+from .stages import HOUR, Looked, check_images, embed_once, look, require_time
 from .train import images_of, train_on, with_k
 
 # settings that say how to train: whoever names one has chosen the training
 OF_TRAINING = ("method", "tuning", "organizer", "train")
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def discover(
@@ -29,60 +42,188 @@ def discover(
 ) -> Discovery:  # fmt: skip
     """Find the known and new categories of partly labelled images, and write tables and a page.
 
-    By default the way to do it is chosen by evidence: an answer from frozen features comes first, then trainings are
-    tried and judged on labelled images alone, within `time` ("10m", "2h", or seconds; an hour by default). Naming a
-    method, an organizer, a recipe or how to train switches the choosing of the training off. `out` is
-    `newkinds-NAME` by default, with the name of the data. `page=False` writes no page if a training was named:
-    a grid of many runs needs none. To resume, make the same call again.
+    By default the pipeline is chosen by cross-validation on your labels: an answer from frozen features comes first,
+    then trainings are tried and judged on labelled images alone, within `time` ("10m", "2h", or a number of seconds; an
+    hour by default). Naming a method, an organizer, a recipe or how to train switches the choosing of the training off.
+    `out` is `newkinds-NAME` by default, with the name of the data. `page=False` writes no page if a training was named:
+    a grid of many runs needs none. To resume, make the same call again; to look at images that were added since, too:
+    names and corrections are kept, and so is the earlier result, in `earlier/`.
 
     >>> found = newkinds.discover("photos/", "runs/photos", time="10m")
     >>> len(found.new)
     """
     layers, run = layers_of(data, choices), Run(default_out(data) if out is None else out)
     run.refuse_other_contents()
-    budget = seconds_of(time)
-    if names_training(layers):
-        config = settled(layers, run)
+    seconds = seconds_of(time, HOUR)
+    with leave_answer(run):
+        if names_training(layers):
+            return _discover_as_told(layers, run, page)
+        return _discover_by_search(layers, run, seconds)
+
+
+def _discover_as_told(layers: Layers, run: Run, page: bool) -> Discovery:
+    """The method, the recipe or the training was named."""
+    config = resolve_layers(layers, run)
+    table = images_of(config, run)
+    changed = _what_changed(run, table)
+    if config.k is None and table.categories is None:
+        config = replace(config, k="auto")
+    config, estimate = with_k(config, table, None if changed else run)
+    if run.is_answered and not changed:
+        run.refuse_other_settings(config)
+        say(f"{run.folder} is finished already")
+        return Discovery.read(run.folder)
+    if not changed:
+        run.refuse_other_settings(config)
+
+    def write(target: Run, correct: Correct) -> Discovery:
+        trained = train_on(table, config, target, estimate)
+        return trained.show(table, page=False, correct=correct)
+
+    return put_result(run, config, write, page=page)
+
+
+def _discover_by_search(layers: Layers, run: Run, seconds: float) -> Discovery:
+    """The shipped candidates are compared, and the best gives the result."""
+    plan = Plan(run, layers, seconds)
+    with plan.clock.stage("look at the data"):
+        config = resolve_layers(plan.layers, run)
         table = images_of(config, run)
-        if config.k is None and table.categories is None:
-            config = replace(config, k="auto")
-        config, counted = with_k(config, table, run)
-        return train_on(table, config, run, counted).show(table, page)
-    plan = Plan(layers, run, budget)
-    plan.look()
-    plan.embed()
-    plan.judge_frozen()
-    plan.answer()
-    plan.judge_trained()
-    return plan.finish()
+        _what_changed(run, table)
+        if plan.is_finished(table) and run.is_answered:
+            say(f"{run.folder} is finished already: {plan.earlier.chosen if plan.earlier else ''}")
+            return Discovery.read(run.folder)
+        looked = look(table, config, plan.layers, plan.clock.seconds)
+        require_time(looked, plan.clock.left)
+    announce(looked, plan)
+    findings, number, planned = prepare_search(plan, looked)
+    discovered = _first_answer(planned, number, findings)
+    with plan.clock.stage("compare trainings"):
+        choice = planned.compare_trainings()
+    say(table_of_scores(planned.search.scores, choice.candidate.name))
+    say(f"{choice.candidate.name}: {choice.why}")
+    candidate = choice.candidate
+    while candidate.training:
+        try:
+            discovered = _train_chosen(planned, candidate, number, findings)
+            break
+        except (Collapsed, Diverged) as error:
+            candidate = planned.reject(candidate, str(error)).candidate
+            say(f"{candidate.name}: {planned.choice.why}")
+    planned.finish()
+    run.drop_next()
+    write_page(run)  # what was compared is on it
+    return discovered
 
 
-def tune(
-    data: str | Path | None, out: str | Path | None = None, *, time: str | float | None = None,
-    **choices: Unpack[Choices],
-) -> dict[str, Any]:  # fmt: skip
-    """Compare the ways to find categories on labelled images alone, and write the best as a recipe.
+def prepare_search(plan: Plan, looked: Looked) -> tuple[list[checks.CheckResult], Number, PlannedSearch]:
+    """Embed every image once, look for faults, count the categories, and compare frozen features."""
+    with plan.clock.stage("embed every image once"):
+        images = embed_once(looked)
+    with plan.clock.stage("check the data"):
+        findings = check_images(images)
+    planned = plan.begin(images)
+    with plan.clock.stage("count the categories"):
+        asked = looked.config.k
+        if asked is None and looked.table.categories is None:
+            asked = "auto"
+        known_before = plan.run if not _what_changed(plan.run, looked.table, silent=True) else None
+        number = decide_k(asked, looked.table, known_before, lambda: images.rows)
+    with plan.clock.stage("compare answers from frozen features"):
+        choice = planned.compare_frozen()
+    say(f"{choice.candidate.name}: {choice.why}")
+    return findings, number, planned
 
-    `out`, a folder, gets `plan.json` and `recipe.yaml`, which `discover` takes as `recipe`.
 
-    >>> newkinds.tune("photos/", "tuned", time="30m")["chosen"]
-    >>> newkinds.discover("photos/", recipe="tuned/recipe.yaml")
-    """
-    layers, run = layers_of(data, choices), Run(default_out(data, "tune") if out is None else out)
-    run.refuse_other_contents()
-    run.own.require("recipe.yaml")
-    if names_training(layers):
-        raise NewkindsError("tune chooses how to train: leave out the method, organizer and training settings.")
-    plan = Plan(layers, run, seconds_of(time))
-    plan.look()
-    plan.embed()
-    plan.judge_frozen()
-    plan.keep()
-    plan.judge_trained()
-    run.write("recipe.yaml", yaml.safe_dump(plan.recipe(), sort_keys=False, allow_unicode=True))
-    record = plan.record()
-    run.write_json("plan.json", record)
-    return {**record, "table": table_text(plan.candidates, plan.chosen)}
+def _first_answer(planned: PlannedSearch, number: Number, findings: list[checks.CheckResult]) -> Discovery:
+    """A complete run from frozen features, unless an earlier command has left one of these images."""
+    run, looked = planned.plan.run, planned.looked
+    earlier = planned.plan.earlier
+    if run.is_answered and earlier is not None and earlier.images == planned.record().images:
+        planned.keep()
+        return Discovery.read(run.folder)
+    with planned.clock.stage("first answer"):
+        planned.keep()  # first: what is in the folder is then known to be planned
+        config = looked.config_of(planned.choice.candidate.settings, number.k)
+
+        def write(target: Run, correct: Correct) -> Discovery:
+            images = planned.images
+            trained = train_on(
+                looked.table, config, target, number.estimate, cache=images.cache, embedded=images.embedded
+            )
+            checks.write_findings(findings, target)
+            return trained.show(looked.table, page=False, correct=correct)
+
+        found = put_result(run, config, write)
+    say(f"a first complete answer is in {run.folder} after {duration(planned.clock.spent)}")
+    return found
+
+
+def _train_chosen(
+    planned: PlannedSearch, chosen: CandidateScore, number: Number, findings: list[checks.CheckResult]
+) -> Discovery:
+    """What was chosen, trained on all images, becomes the result in the place of the first answer."""
+    run, table, material = planned.plan.run, planned.looked.table, planned.material
+    training = training_called(chosen.training)
+    cache = material.cache_for(training)
+    config = planned.looked.config_of(watched(settings_of_choice(chosen, training, len(table))), number.k)
+    with planned.clock.stage("train what was chosen"):
+
+        def write(target: Run, correct: Correct) -> Discovery:
+            trained = train_on(table, config, target, number.estimate, watch_collapse(material, table), cache)
+            embedded = trained.embed(table)
+            model = trained.loaded.model
+            require_sound(material, table, model.assign(embedded.features).category.cpu().numpy(), model.k)
+            checks.write_findings(findings, target)
+            return trained.loaded.show(table, embedded, page=False, correct=correct)
+
+        return put_result(run, config, write, keep_earlier=False, page=False)
+
+
+def announce(looked: Looked, plan: Plan) -> None:
+    """What will be done, before anything long begins."""
+    n, backbone, seconds = len(looked.table), looked.config.backbone, plan.clock.seconds
+    if looked.table.vectors is not None:
+        kind, first = "vectors", f"read every vector once: {backbone['width']} numbers each"
+    else:
+        size = f" at {backbone['image_size']} px" if backbone["image_size"] else ""
+        cached = "" if looked.uncached == n else f", {n - looked.uncached:,} of them are cached"
+        needs = duration(looked.uncached * looked.image_seconds)
+        kind, first = "images", f"embed every image once by {backbone['name']}{size}: about {needs}{cached}"
+    say(
+        f"plan for {n:,} {kind} in {duration(seconds)} (--time):\n"
+        f"  1. {first}\n"
+        f"  2. a first complete answer from these features\n"
+        f"  3. trainings, judged on labelled images alone, as long as time is left and they pay\n"
+        f"Ctrl-C leaves the best answer so far in {plan.run.folder}; to continue, rerun the same command."
+    )
+
+
+@contextmanager
+def leave_answer(run: Run) -> Iterator[None]:
+    """Whoever presses Ctrl-C is told where the answer is, if there is one."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if run.is_answered:
+            say(
+                f"stopped. The best answer so far is in {run.folder} (newkinds report {run.folder}); to continue, "
+                "rerun the same command."
+            )
+        raise
+
+
+def _what_changed(run: Run, table: Table, silent: bool = False) -> str:
+    """How the images differ from those of the result that is there, which is said; empty if they do not."""
+    if not run.path(IMAGES).is_file():
+        return ""
+    differing = image_changes(run, table).sentence()
+    if differing and not silent:
+        warn(
+            f"since the result in {run.folder} was found, {differing}. Categories are looked for in all images as they "
+            "are now; names and corrections are carried over, and the earlier result is kept."
+        )
+    return differing
 
 
 def names_training(layers: Layers) -> bool:
@@ -96,19 +237,7 @@ def default_out(data: str | Path | None, what: str = "") -> Path:
     """Where a run goes if nobody says: newkinds-NAME, here."""
     if data is None:
         raise NewkindsError("say where to write: --out RUN.")
-    name = re.sub(r"[^\w.-]+", "-", Path(data).resolve().stem if Path(data).exists() else str(data))
+    path = Path(data)
+    stem = path.resolve().stem if path.exists() else str(data)
+    name = re.sub(r"[^\w.-]+", "-", stem).strip("-.")
     return Path("-".join(filter(None, ["newkinds", what, name])))
-
-
-def seconds_of(time: str | float | None) -> float:
-    """`10m`, `2h`, `90s` or seconds → seconds; an hour if nothing is said."""
-    if time is None:
-        return HOUR
-    if isinstance(time, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", time.lower())
-        if found is None:
-            raise NewkindsError(f"--time {time} is not a time: write 90s, 10m or 2h.")
-        time = float(found[1]) * UNITS[found[2] or "m"]
-    if not 0 < time < float("inf"):
-        raise NewkindsError(f"--time {time:g} is not a time: write 90s, 10m or 2h.")
-    return float(time)

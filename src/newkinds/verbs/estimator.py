@@ -16,7 +16,7 @@ from typing_extensions import Self
 from ..assigners import ASSIGNERS
 from ..assigners.calibration import probabilities
 from ..assigners.whitening import Whitening
-from ..cluster.count import COUNTERS, Count, by_shape
+from ..cluster.count import Count
 from ..cluster.points import UNLABELLED, whole_number
 from ..data.given import are_images, table_of_images
 from ..discovery.kinds import category_names
@@ -25,11 +25,14 @@ from ..encoders.backbones import VECTORS
 from ..encoders.encoder import Encoder, frozen_encoder
 from ..errors import InvalidValue
 from ..methods import METHODS
+from ..search.clock import Clock
+from ..search.frozen import WHITENINGS, FrozenFeatures, frozen_ways
+from ..search.search import Search
+from ..search.ways import Way, judge_of
 from ..training.device import choose_device
 from ..training.embedding import embed
 from ..training.model import Model
-from .candidates import WHITENED, Way, choose_frozen, frozen_candidates, judge_frozen, splits_of
-from .count import COUNT_BY
+from .count import estimate_number
 
 Input = Literal["auto", "features", "images"]
 NO_LABEL = ("", "-1")  # among labels that are text; NumPy makes "-1" of the number in np.array(["cat", -1])
@@ -105,12 +108,14 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         seed = self._seed()
         rows = F.normalize(features, dim=1)
         k, self.count_ = self._count(rows, targets, len(classes))
-        splits = splits_of(targets, seed)
-        judged = [judge_frozen(candidate, rows, splits) for candidate in ways]
-        chosen, self.why_ = choose_frozen(judged)
-        self.way_, self.candidates_ = str(Way.of(chosen.settings)), [candidate.record() for candidate in judged]
+        search = Search(judge_of(targets, seed), Clock(float("inf")))
+        search.compare(FrozenFeatures(rows), ways)
+        choice = search.choose()
+        way = Way.of(choice.candidate.settings)
+        self.way_, self.why_ = str(way), choice.why
+        self.candidates_ = [score.as_json() for score in search.scores]
         known = [str(name) for name in classes.tolist()]
-        self.model_ = _model(Way.of(chosen.settings), features.shape[1], known, k)
+        self.model_ = _model(way, features.shape[1], known, k)
         self.model_.find_categories(features, torch.from_numpy(targets), seed)
         self.model_.calibrate(features, torch.from_numpy(targets), seed)
         alone = self.model_.assign(features)
@@ -188,7 +193,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         validation.check_is_fitted(self, "model_")
         return self.model_
 
-    def _ways(self) -> list[Any]:
+    def _ways(self) -> list[Way]:
         """The ways to find categories that are compared."""
         if self.input not in ("auto", "features", "images"):
             raise InvalidValue(f"input is 'auto', 'features' or 'images', not {self.input!r}.")
@@ -198,7 +203,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         if self.whiten not in ("auto", "none") and not (number and 0 < float(self.whiten) <= 1):
             raise InvalidValue(f"whiten is 'auto', 'none' or above 0 and up to 1, not {self.whiten!r}.")
         named = {} if self.assigner == "auto" else {"assigners": [self.assigner]}
-        return frozen_candidates(**named, whitened=WHITENED if self.whiten == "auto" else [self.whiten])
+        return frozen_ways(**named, whitenings=WHITENINGS if self.whiten == "auto" else [self.whiten])
 
     def _seed(self) -> int:
         if isinstance(self.random_state, (int, np.integer)):
@@ -216,8 +221,8 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
             return k, None
         if not unlabelled or len(rows.unique(dim=0)) <= known:
             return known, None  # there is nothing to discover
-        counted = by_shape(rows, known) if known < 2 else COUNTERS[COUNT_BY](rows, targets)
-        return min(max(counted.answer, known), known + unlabelled), counted
+        estimate = estimate_number(rows, targets, known)
+        return min(max(estimate.answer, known), known + unlabelled), estimate
 
     def _features(self, X: Any, reset: bool = False) -> Tensor:
         """(n, D) float32, scaled so that nothing overflows: only directions are compared."""

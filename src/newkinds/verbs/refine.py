@@ -1,48 +1,48 @@
 """The verb that lets a run learn from what people corrected, in a new run directory."""
 
-import time as clock
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from ..assigners.continued import ContinuedKMeans
 from ..assigners.prototypes import PrototypeClassifier
-from ..console import say
+from ..console import say, warn
 from ..data import load_table
-from ..data.corrections import NOWHERE, corrected_names, corrections_text, read_corrections
+from ..data.corrections import NOWHERE, Correction, corrected_names, corrections_text, read_corrections
 from ..data.table import Table, readable
 from ..discovery.categories import Discovery
 from ..discovery.finished import LoadedRun, load, read_features
 from ..discovery.kinds import with_more_names
-from ..discovery.taught import changes, corrections_of, keep_decisions, require_corrections
+from ..discovery.lessons import changes, corrections_of, keep_decisions, require_corrections
 from ..errors import NewkindsError
 from ..files import make_folder, remove_leftovers
-from ..ownership import remove_own_folder
 from ..runs.config import Config, resolve
-from ..runs.directory import CORRECTIONS
+from ..runs.directory import CORRECTIONS, TRAINING
 from ..runs.protocol import record_refined
+from ..runs.records import PlanRecord, Reliability
 from ..runs.run import Run
 from ..runs.seen_images import earlier_images
-from ..text import duration
+from ..search.clock import Clock, seconds_of
+from ..search.continuation import CONTINUED, Continuation, ContinuedFeatures
+from ..search.folds import Fold, Lessons
+from ..search.frozen import WHITENINGS, FrozenFeatures
+from ..search.search import Choice, Search
+from ..search.ways import Way
 from ..training.device import choose_device
 from ..training.embedding import Embedded
 from ..training.model import Model, build_model
 from ..training.start import take_weights
-from .continuing import Continuation
-from .discover import seconds_of
-from .folds import Judged, Taught, judge_whitening
+from .results import Correct, put_result
+from .train import train_further, train_on
 
 RECORD = "refined.json"  # written last: what it is in is finished
 TEN_MINUTES = 600.0
-WHITENINGS = ("none", 0.5)  # besides that of the run
-COPIED = ("metrics.jsonl", "timing.json")  # how the run was trained and embedded is how this one was
+OF_THE_RUN = "features of the run"
 
 
 def refine(
@@ -50,256 +50,332 @@ def refine(
 ) -> Discovery:  # fmt: skip
     """Let a run learn from what people corrected, and write the result as a run of its own; `run` is not changed.
 
-    Accepted and moved images become labels, merged categories one, parts of a split one each; junk is
-    left out. What was decided about an image stays, whatever the model says. `out` is `RUN-refined` by default.
-    `time`: how long it may take ("10m", "2h", or seconds; ten minutes by default). To resume, make the same call again.
+    Accepted and moved images become labels, merged categories one, parts of a split one each; junk is left out. What
+    was decided about an image stays, whatever the model says. `out` is `RUN-refined` by default. `time`: how long it
+    may take ("10m", "2h", or a number of seconds; ten minutes by default). To resume, make the same call again.
 
     >>> found = newkinds.Discovery.read("runs/photos")
     >>> found.merge(["new-07", "new-09"])
     >>> newkinds.refine("runs/photos").run
     PosixPath('runs/photos-refined')
     """
-    refinement = Refinement(Run(run), seconds_of(TEN_MINUTES if time is None else time), device)
-    target = refinement.target(None if out is None else Path(out))
+    seconds = seconds_of(time, TEN_MINUTES)
+    source = read_corrected(Run(run), device)
+    target = _target_of(source, None if out is None else Path(out))
     if target.path(RECORD).is_file() and target.read_json(RECORD)["finished"]:
         say(f"{target.folder} has learnt these corrections already")
-        _tidy(target)  # killed, it may not have come to that
+        target.drop_next()  # killed, it may not have come to that
         return Discovery.read(target.folder)
     with target.claimed():
-        return refinement.write(target)
+        return _refine_into(target, source, seconds)
 
 
-def _tidy(target: Run) -> None:
-    remove_own_folder(target.path("plan"))
-    remove_leftovers(target.folder)
+@dataclass(frozen=True)
+class CorrectedRun:
+    """A finished run, and what people said about it."""
+
+    run: Run
+    device: torch.device
+    before: Discovery
+    features: Tensor  # (n, D) of its images
+    said: list[Correction]  # of each image
+    new_id: dict[int, int]  # ids of its categories → those of the refined run
+    names: list[str]  # of all categories, those with labels first
+    known: int  # how many have labels
 
 
-class Refinement:
-    """One run, what people said about it, and what is made of that."""
-
-    def __init__(self, source: Run, seconds: float, device: str = "auto") -> None:
-        self.source, self.seconds, self.started = source, seconds, clock.monotonic()
-        self.device = choose_device(device)
-        self.before = Discovery.read(source.folder)
-        require_corrections(self.before)
-        loaded = load(source.folder, device)
-        self.old, self.features = loaded.model, read_features(source)
-        if len(self.features) != len(self.before.members):
-            raise NewkindsError(
-                f"{source.folder} has features of {len(self.features)} images, but assigned "
-                f"{len(self.before.members)}: delete features.safetensors and run newkinds discover again."
-            )
-        embedding = partial(loaded.embedding, self.features)
-        self.said, self.new_id = corrections_of(self.before, self.old.known, self._pieces(loaded), embedding)
-        if source.path(CORRECTIONS).is_file():  # it was refined itself: what was junk before stays out
-            self.said += [c for c in read_corrections(source.verified(CORRECTIONS)) if c.status == "junk"]
-        self.names, self.known = corrected_names(self.said)
-
-    def _pieces(self, loaded: LoadedRun) -> list[int]:
-        """The cluster of each image: its category, or the one of several that a refined run has for that."""
-        assigner = self.old.chosen_assigner
-        if isinstance(assigner, ContinuedKMeans):
-            rows = torch.from_numpy(loaded.embedding(self.features))
-            pieces = (rows @ assigner.centres.cpu().T).argmax(dim=1).tolist()
-        else:
-            pieces = [member.category_id for member in self.before.found_members]
-        # a labelled image that the model would put elsewhere lies in no cluster of its class
-        found = zip(pieces, self.before.found_members, strict=True)
-        return [piece if member.model_category_id is None else NOWHERE for piece, member in found]
-
-    def target(self, out: Path | None) -> Run:
-        """Where to write: a folder that is free, or that holds these corrections already."""
-        folder, number = out or self.source.folder.with_name(f"{self.source.folder.resolve().name}-refined"), 2
-        while not self._fits(Run(folder)):
-            if out is not None:
-                raise NewkindsError(
-                    f"{folder} holds another run, or what {self.source.folder} learnt from other corrections than it "
-                    "has now: choose another --out."
-                )
-            folder = self.source.folder.with_name(f"{self.source.folder.resolve().name}-refined-{number}")
-            number += 1
-        return Run(folder)
-
-    def _fits(self, target: Run) -> bool:
-        if target.folder.resolve() == self.source.folder.resolve():
-            raise NewkindsError(f"{target.folder} is the run itself, which stays as it is: choose another --out.")
-        if not target.path(CORRECTIONS).is_file():
-            target.refuse_other_contents()
-            return not target.path("config.yaml").is_file()  # else it is another run
-        return read_corrections(target.verified(CORRECTIONS)) == self.said
-
-    # -- learning ----------------------------------------------------------------------------------------------------
-
-    def write(self, target: Run) -> Discovery:
-        """Learn, and write all that a run has."""
-        with self._stage(f"take over what was corrected in {self.source.folder}"):
-            make_folder(target.folder)
-            target.write(CORRECTIONS, corrections_text(self.said))
-            config = self._config(target)
-            table, features = self._images(config)
-            taught = self._taught(table, config)
-        with self._stage("find the categories again in the features of the run"):
-            config, judged = self._judged(config, taught, features)
-            model = self._begun(config, features, taught)
-        best = max(judged, key=lambda one: one.score)
-        more = Continuation(
-            self.source, target, config, table, taught, lambda some: self._begun(config, features, some)
+def read_corrected(run: Run, device: str) -> CorrectedRun:
+    """All that refining begins with; an error if there is nothing to learn."""
+    before = Discovery.read(run.folder)
+    require_corrections(before)
+    loaded, features = load(run.folder, device), read_features(run)
+    if len(features) != len(before.members):
+        raise NewkindsError(
+            f"{run.folder} has features of {len(features)} images, but assigned {len(before.members)}: delete "
+            "features.safetensors and run newkinds discover again."
         )
-        why_not = more.unfit(self.seconds - self._spent)
-        with self._stage("write what was found"):
-            found = self._written(target, config, model, table, features, taught, self.source)
-            self._record(target, found, taught, judged, best, [], finished=bool(why_not))
-        if why_not:
-            if config.train.epochs:
-                say(f"training is not continued: {why_not}")
-            return found
-        say(f"a first complete answer is in {target.folder}; Ctrl-C leaves it there, the same command goes on")
-        with self._stage(f"continue the training, judged by hidden labels (about {duration(more.needs())})"):
-            tried = more.trial(self._whitenings(), self.started + self.seconds)
-            pays, why = (False, f"training was tried: {tried}") if isinstance(tried, str) else more.pays(tried, best)
-        say(f"{why}: {'taken' if pays else 'the first answer stays'}")
-        if pays and isinstance(tried, Judged):
-            judged, best = [*judged, tried], tried
-            with self._stage("train on all images"):
-                trained = more.finish(tried)
-                model = self._with_weights(trained.config, trained.run)
-                self._find(model, trained.features, taught)
-            with self._stage("write what was found"):
-                found = self._written(target, trained.config, model, table, trained.features, taught, trained.run)
-        self._record(target, found, taught, judged, best, [why], finished=True)
-        _tidy(target)
-        return found
+    embedding = partial(loaded.embedding, features)
+    said, new_id = corrections_of(before, loaded.model.known, _clusters(loaded, before, features), embedding)
+    if run.path(CORRECTIONS).is_file():  # it was refined itself: what was junk before stays out
+        said += [c for c in read_corrections(run.verified(CORRECTIONS)) if c.status == "junk"]
+    names, known = corrected_names(said)
+    return CorrectedRun(run, choose_device(device), before, features, said, new_id, names, known)
 
-    @property
-    def _spent(self) -> float:
-        return clock.monotonic() - self.started
 
-    def _record(
-        self, target: Run, found: Discovery, taught: Taught, judged: list[Judged], best: Judged, why: list[str],
-        finished: bool,
-    ) -> None:  # fmt: skip
-        target.write_json(RECORD, {
-            **changes(self.before, found, self.said, self.new_id),
-            "learnt": [*self._sentences(taught, best), *why],
-            "chosen": best.name,
-            "judged": [{**asdict(one), "score": one.score} for one in judged],
-            "seconds": round(self._spent, 1),
-            "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-            "finished": finished,
-        })  # fmt: skip
+def _clusters(loaded: LoadedRun, before: Discovery, features: Tensor) -> list[int]:
+    """The cluster of each image: its category, or the one of several that a refined run has for that."""
+    assigner = loaded.model.chosen_assigner
+    if isinstance(assigner, ContinuedKMeans):
+        rows = torch.from_numpy(loaded.embedding(features))
+        clusters = (rows @ assigner.centres.cpu().T).argmax(dim=1).tolist()
+    else:
+        clusters = [member.category_id for member in before.found_members]
+    # a labelled image that the model would put elsewhere lies in no cluster of its class
+    found = zip(clusters, before.found_members, strict=True)
+    return [cluster if member.model_category_id is None else NOWHERE for cluster, member in found]
 
-    def _config(self, target: Run) -> Config:
-        """The settings of the run, with other labels and another number of categories."""
-        there = self.source.config().as_dict()
-        by = {"corrections": str(target.path(CORRECTIONS).resolve()), "refines": str(self.source.folder.resolve())}
-        kept = {section: values for section, values in there.items() if section not in ("assigner", "embedding")}
-        own = {"assigner": {"name": "continued"}, "embedding": {"whiten": "none"}, "k": len(self.names)}
-        return resolve(kept, {"data": {"name": there["data"]["name"], **by}}, own)
 
-    def _images(self, config: Config) -> tuple[Table, Tensor]:
-        """The images that are left, and their features (n, D): none is read again that is as it was."""
-        earlier = earlier_images(self.source)
-        table = readable(load_table(config.data), contents=True, earlier=earlier)
-        row_of = {member.path: row for row, member in enumerate(self.before.members)}
-        kept = {c.path for c in self.said if c.status != "junk"}
-        if gone := sorted(kept - set(table.paths)):
+def _target_of(source: CorrectedRun, out: Path | None) -> Run:
+    """Where to write: a folder that is free, or that holds these corrections already."""
+    name = f"{source.run.folder.resolve().name}-refined"
+    folder, number = out or source.run.folder.with_name(name), 2
+    while not _fits(Run(folder), source):
+        if out is not None:
             raise NewkindsError(
-                f"{len(gone)} image(s) of {self.source.folder} cannot be read any more, such as {gone[0]}: restore "
-                f"them, or make them junk (newkinds junk {self.source.folder} …)."
+                f"{folder} holds another run, or what {source.run.folder} learnt from other corrections than it has "
+                "now: choose another --out."
             )
-        if added := [path for path in table.paths if path not in kept]:
-            raise NewkindsError(
-                f"{len(added)} image(s) were added since {self.source.folder} was started, such as {added[0]}: take "
-                "them away, or look for categories in all of them by newkinds discover."
-            )
-        contents = zip(table.paths, table.contents or [], strict=True)
-        if changed := [path for path, content in contents if path in earlier and earlier[path].content != content]:
-            raise NewkindsError(
-                f"{len(changed)} image(s) changed since {self.source.folder} was started, such as {changed[0]}: "
-                "restore them, or begin again by newkinds discover."
-            )
-        return table, self.features[[row_of[path] for path in table.paths]]
+        folder = source.run.folder.with_name(f"{name}-{number}")
+        number += 1
+    return Run(folder)
 
-    def _taught(self, table: Table, config: Config) -> Taught:
-        said = {c.path: c for c in self.said}
-        in_order = [said[path] for path in table.paths]
-        return Taught(in_order, table.targets, self.known, len(self.names), config.train.seed)
 
-    def _judged(self, config: Config, taught: Taught, features: Tensor) -> tuple[Config, list[Judged]]:
-        """What whitening is worth by hidden labels, and the settings with the best."""
-        model = self._with_weights(config, self.source)
+def _fits(target: Run, source: CorrectedRun) -> bool:
+    if target.folder.resolve() == source.run.folder.resolve():
+        raise NewkindsError(f"{target.folder} is the run itself, which stays as it is: choose another --out.")
+    if not target.path(CORRECTIONS).is_file():
+        target.refuse_other_contents()
+        return not target.path("config.yaml").is_file()  # else it is another run
+    return read_corrections(target.verified(CORRECTIONS)) == source.said
+
+
+# -- learning ----------------------------------------------------------------------------------------------------------
+
+
+def _refine_into(target: Run, source: CorrectedRun, seconds: float) -> Discovery:
+    """Learn, and write all that a run has: first from the features that are there, then from the weights if it pays."""
+    clock = Clock(seconds)
+    with clock.stage(f"take over what was corrected in {source.run.folder}"):
+        make_folder(target.folder)
+        target.write(CORRECTIONS, corrections_text(source.said))
+        config = _config(source, target)
+        table, features = _images(source, config)
+        lessons = _lessons(source, table, config)
+    learner = Learner(source, target, table, features, lessons)
+    search = _begin_search(target, lessons, clock)
+    with clock.stage("find the categories again in the features of the run"):
+        search.compare(FrozenFeatures(learner.rows(config), OF_THE_RUN, {}), _ways(source))
+        choice = search.choose()
+        config = with_whitening(config, choice)
+    more = Continuation(source.run, config, table, lessons, learner.begin)
+    with clock.stage("write what was found"):
+        found = learner.write_frozen(config)
+        _record(learner, found, choice, clock, finished=False)
+    say(f"a first complete answer is in {target.folder}; Ctrl-C leaves it there, the same command goes on")
+    with clock.stage("continue the training, judged by hidden labels"):
+        search.compare(ContinuedFeatures(more, clock, train_further), _ways(source))
+        choice = search.choose()
+    say(choice.why)
+    if choice.candidate.training:
+        with clock.stage("train on all images"):
+            found = learner.write_trained(more, choice)
+    _record(learner, found, choice, clock, finished=True)
+    _write_plan(target, lessons, search, choice, finished=True)
+    target.drop_next()
+    return found
+
+
+def _begin_search(target: Run, lessons: Lessons, clock: Clock) -> Search[Fold]:
+    """The search, with what an earlier command has judged already by the same corrections."""
+    earlier = PlanRecord.find(target)
+    judge = lessons.judge()
+    search = Search(judge, clock, [] if earlier is None else earlier.candidates)
+    search.keep_by(lambda: _write_plan(target, lessons, search, None))
+    return search
+
+
+def _write_plan(
+    target: Run, lessons: Lessons, search: Search[Fold], choice: Choice | None, finished: bool = False
+) -> None:
+    digest = sha256(lessons.labels.tobytes()).hexdigest()[:32]
+    chosen, why = ("", "") if choice is None else (choice.candidate.name, choice.why)
+    clock = search.clock
+    PlanRecord(
+        chosen=chosen,
+        why=why,
+        rule=search.judge.rule,
+        splits=len(search.judge.splits),
+        budget_seconds=clock.seconds,
+        spent_seconds=round(clock.spent, 1),
+        images=digest,
+        finished=finished,
+        candidates=search.scores,
+        stages=clock.stages,
+    ).write(target)
+
+
+def _ways(source: CorrectedRun) -> list[Way]:
+    """What to compare; the whitening of the run comes first, and so wins if all are equal."""
+    own = source.run.config().embedding["whiten"]
+    if own == "auto":
+        own = next(whiten for whiten in WHITENINGS if whiten != "none")
+    return [Way("continued", whiten) for whiten in dict.fromkeys([own, *WHITENINGS])]
+
+
+def with_whitening(config: Config, choice: Choice) -> Config:
+    """The settings with the whitening that was chosen."""
+    return resolve(config.as_dict(), {"embedding": {"whiten": Way.of(choice.candidate.settings).whiten}})
+
+
+def _config(source: CorrectedRun, target: Run) -> Config:
+    """The settings of the run, with other labels and another number of categories."""
+    there = source.run.config().as_dict()
+    by = {"corrections": str(target.path(CORRECTIONS).resolve()), "refines": str(source.run.folder.resolve())}
+    same = {section: values for section, values in there.items() if section not in ("assigner", "embedding")}
+    own = {"assigner": {"name": "continued"}, "embedding": {"whiten": "none"}, "k": len(source.names)}
+    return resolve(same, {"data": {"name": there["data"]["name"], **by}}, own)
+
+
+def _images(source: CorrectedRun, config: Config) -> tuple[Table, Tensor]:
+    """The images that are left, and their features (n, D): none is read again that is as it was."""
+    earlier, run = earlier_images(source.run), source.run
+    row_of = {member.path: row for row, member in enumerate(source.before.members)}
+    kept = {c.path for c in source.said if c.status != "junk"}
+    table = load_table(config.data)
+    if added := [path for path in table.paths if path not in kept]:
+        warn(
+            f"{len(added)} image(s) are not in {run.folder}, such as {added[0]}: they are left out here. newkinds "
+            f"discover --out {run.folder} looks at them too, and keeps names and corrections."
+        )
+        table = table.rows([row for row, path in enumerate(table.paths) if path in kept])
+    table = readable(table, contents=True, earlier=earlier)
+    if gone := sorted(kept - set(table.paths)):
+        raise NewkindsError(
+            f"{len(gone)} image(s) of {run.folder} cannot be read any more, such as {gone[0]}: restore them, or make "
+            f"them junk (newkinds junk {run.folder} …)."
+        )
+    contents = zip(table.paths, table.contents or [], strict=True)
+    if changed := [path for path, content in contents if path in earlier and earlier[path].content != content]:
+        raise NewkindsError(
+            f"{len(changed)} image(s) changed since {run.folder} was started, such as {changed[0]}: restore them, or "
+            "run newkinds discover again, which keeps names and corrections."
+        )
+    return table, source.features[[row_of[path] for path in table.paths]]
+
+
+def _lessons(source: CorrectedRun, table: Table, config: Config) -> Lessons:
+    said = {c.path: c for c in source.said}
+    in_order = [said[path] for path in table.paths]
+    return Lessons(in_order, table.targets, source.known, len(source.names), config.train.seed)
+
+
+@dataclass(frozen=True)
+class Learner:
+    """Makes models that have learnt the lessons, and writes what they find."""
+
+    source: CorrectedRun
+    target: Run
+    table: Table
+    features: Tensor  # (n, D) of the run
+    lessons: Lessons
+
+    def rows(self, config: Config) -> Tensor:
+        """Unit rows (n, P) of the run's features, not whitened."""
+        model = self._with_weights(config)
         with torch.no_grad():
-            rows = model.rows(features.to(self.device)).float().cpu()
-        judged = judge_whitening(taught, rows, self._whitenings())
-        best = max(judged, key=lambda one: one.score)
-        return resolve(config.as_dict(), {"embedding": {"whiten": best.whiten}}), judged
+            return model.rows(self.features.to(model.device)).float().cpu()
 
-    def _begun(self, config: Config, features: Tensor, taught: Taught) -> Model:
+    def begin(self, config: Config, lessons: Lessons) -> Model:
         """A model with the weights of the run that has found the categories again in its features.
 
         Prototypes, which no loss has learnt for these categories yet, begin with the means of their images.
         """
-        model = self._with_weights(config, self.source)
-        self._find(model, features, taught)
-        own, labels = model.method.assigner(), torch.from_numpy(taught.labels).to(self.device)
+        model = self._with_weights(config)
+        self.find(model, self.features, lessons)
+        own, labels = model.method.assigner(), torch.from_numpy(lessons.labels).to(model.device)
         if isinstance(own, PrototypeClassifier) and own.categories == model.k:
             with torch.no_grad():
-                rows = model.method.embedding(features.to(self.device))
-                cluster = model.chosen_assigner(model.embedding(features.to(self.device))).argmax(dim=1)
+                features = self.features.to(model.device)
+                rows = model.method.embedding(features)
+                cluster = model.chosen_assigner(model.embedding(features)).argmax(dim=1)
                 cluster = torch.where(labels >= 0, labels, cluster)
-                own.prototypes.copy_(torch.zeros_like(own.prototypes).index_add_(0, cluster, rows.to(own.prototypes)))
+                means = torch.zeros_like(own.prototypes).index_add_(0, cluster, rows.to(own.prototypes))
+                own.prototypes.copy_(means)
+        model.begins_organized = True
         return model
 
-    def _whitenings(self) -> list[float | str]:
-        """What to compare; that of the run comes first, and so wins if all are equal."""
-        own = self.source.config().embedding["whiten"]
-        if own == "auto":
-            own = next((w for w in WHITENINGS if w != "none"), "none")
-        return list(dict.fromkeys([own, *WHITENINGS]))
+    def _with_weights(self, config: Config) -> Model:
+        model = build_model(config, self.source.names[: self.source.known], len(self.source.names), load_weights=False)
+        take_weights(model, self.source.run)
+        return model.to(self.source.device).eval()
 
-    def _with_weights(self, config: Config, run: Run) -> Model:
-        model = build_model(config, self.names[: self.known], len(self.names), load_weights=False)
-        take_weights(model, run)
-        return model.to(self.device).eval()
-
-    def _find(self, model: Model, features: Tensor, taught: Taught) -> None:
+    def find(self, model: Model, features: Tensor, lessons: Lessons) -> None:
         """Whitening, categories and confidence."""
         assert isinstance(model.assigner, ContinuedKMeans), "_config"
-        model.assigner.begin_with(taught.pieces())
-        labels = torch.from_numpy(taught.labels)
-        model.find_categories(features, labels, taught.seed)
-        model.calibrate(features, labels, taught.seed)
+        model.assigner.begin_with(lessons.pieces())
+        labels = torch.from_numpy(lessons.labels)
+        model.find_categories(features, labels, lessons.seed)
+        model.calibrate(features, labels, lessons.seed)
 
-    # -- writing -----------------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------------------
 
-    def _written(
-        self, target: Run, config: Config, model: Model, table: Table, features: Tensor, taught: Taught, weights: Run
+    def write_frozen(self, config: Config) -> Discovery:
+        """A run with the weights that there were."""
+        model = self.begin(config, self.lessons)
+        return self._write(self.target, config, model, self.features, self.source.run, self._keep_decisions)
+
+    def write_trained(self, more: Continuation, choice: Choice) -> Discovery:
+        """A run with weights that were trained on, in the place of the first."""
+        config = with_whitening(more.train_config(), choice)
+
+        def write(next_run: Run, correct: Correct) -> Discovery:
+            begun = self.begin(config, self.lessons)
+            trained = train_on(self.table, config, next_run, model=begun)
+            embedded = trained.embed(self.table)
+            model = trained.loaded.model
+            self.find(model, embedded.features, self.lessons)
+            return self._write(next_run, config, model, embedded.features, next_run, correct)
+
+        return put_result(self.target, config, write, keep_earlier=False)
+
+    def _keep_decisions(self, found: Discovery) -> None:
+        keep_decisions(found, self.lessons.said)
+
+    def _write(
+        self, run: Run, config: Config, model: Model, features: Tensor, weights: Run, correct: Correct
     ) -> Discovery:
         """All files of a run; `weights`: the run whose weights the model has."""
-        remove_leftovers(target.folder)
-        target.write("config.yaml", config.as_yaml())
-        record_refined(target, config, table, weights, self.device)
-        for name in (name for name in COPIED if weights.path(name).is_file()):
-            target.write(name, weights.verified(name).read_bytes())
-        target.write("features.safetensors", save({"features": features}))
-        target.write_json("calibration.json", model.calibration.record)
-        target.write("model.safetensors", model.as_safetensors())
-        loaded = LoadedRun(target, model, with_more_names(self.names, model.categories))
-        embedded = Embedded(features, list(range(len(table))), [])
-        return loaded.show(table, embedded, correct=partial(keep_decisions, said=taught.said))
+        remove_leftovers(run.folder)
+        run.write("config.yaml", config.as_yaml())
+        record_refined(run, config, self.table, weights, self.source.device)
+        if run is not weights:
+            run.copy_from(weights, TRAINING)
+        run.copy_from(self.target, [CORRECTIONS] if run is not self.target else [])
+        Reliability.of_json(model.calibration.record).write(run)
+        run.write("model.safetensors", model.as_safetensors())
+        loaded = LoadedRun(run, model, with_more_names(self.source.names, model.categories))
+        return loaded.show(self.table, Embedded.of_all(features), correct=correct)
 
-    def _sentences(self, taught: Taught, best: Judged) -> list[str]:
-        """How well it can be trusted, in words."""
-        said = [f"{best.name}: {100 * best.score:.1f} % of labels that are hidden for a moment are found again"]
-        if best.decided is not None:
-            n, right = int(taught.decided.sum()), sum(c.status == "accepted" for c in taught.said)
+
+def _record(learner: Learner, found: Discovery, choice: Choice, clock: Clock, finished: bool) -> None:
+    """What was learnt, for the terminal and the page."""
+    source = learner.source
+    why = [choice.why] if finished and (choice.candidate.training or "training" in choice.why) else []
+    learner.target.write_json(
+        RECORD,
+        {
+            **changes(source.before, found, source.said, source.new_id),
+            "learnt": [*_sentences(learner, choice), *why],
+            "chosen": choice.candidate.name,
+            "seconds": round(clock.spent, 1),
+            "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+            "finished": finished,
+        },
+    )
+
+
+def _sentences(learner: Learner, choice: Choice) -> list[str]:
+    """How well it can be trusted, in words."""
+    best, lessons = choice.candidate, learner.lessons
+    score = best.score
+    said = [f"{best.name}: {100 * score:.1f} % of labels that are hidden for a moment are found again"] if score else []
+    if best.training != CONTINUED:
+        config = learner.target.config()
+        share = lessons.share_of_decided(learner.rows(config), Way.of(best.settings))
+        if share is not None:
+            n, right = int(lessons.decided.sum()), sum(c.status == "accepted" for c in lessons.said)
             said.append(
-                f"of {n} images that you decided about, {100 * best.decided:.0f} % would be put there without being "
-                f"told (before: {100 * right / n:.0f} %)"
+                f"of {n} images that you decided about, {100 * share:.0f} % would be put there without being told "
+                f"(before: {100 * right / n:.0f} %)"
             )
-        return said
-
-    @contextmanager
-    def _stage(self, name: str) -> Iterator[None]:
-        say(f"[{duration(self._spent)}] {name}")
-        yield
+    return said

@@ -1,5 +1,6 @@
 """The verb that begins with data and ends with a trained run, and what the other verbs need of it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import NamedTuple
 import torch
 from typing_extensions import Unpack
 
-from ..cluster.count import COUNTERS, Count, how_sure
+from ..cluster.count import Count
 from ..console import say, warn
 from ..data import load_table
 from ..data.table import Table, readable, require_discoverable
@@ -34,8 +35,9 @@ from ..training.optimizers import describe_groups, parameter_groups
 from ..training.start import require_first_stage, start_from
 from ..training.store import CacheUnavailable
 from .choices import Choices, layers_of
-from .count import COUNT_BY, backbone_features
-from .settled import settled, with_cache_views
+from .count import backbone_rows, decide_k
+from .layers import resolve_layers, set_cache_views
+from .stages import describe_cache
 
 AUTO_VIEWS = 8  # of each image, if a cache pays and no number was given
 
@@ -49,10 +51,10 @@ def train(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) 
     """
     run = Run(out)
     run.refuse_other_contents()
-    config = settled(layers_of(data, choices), run)
+    config = resolve_layers(layers_of(data, choices), run)
     table = images_of(config, run)
-    config, counted = with_k(config, table, run)
-    return train_on(table, config, run, counted).loaded
+    config, estimate = with_k(config, table, run)
+    return train_on(table, config, run, estimate).loaded
 
 
 def images_of(config: Config, run: Run) -> Table:
@@ -63,12 +65,10 @@ def images_of(config: Config, run: Run) -> Table:
     return table
 
 
-def with_k(config: Config, table: Table, run: Run) -> tuple[Config, Count | None]:
-    """The settings with a number of categories, and the estimate behind it, if it was one."""
-    counted = _counted_before_training(run, table, config) if config.k == "auto" else None
-    # a known class may have no labelled image: it is not counted, but it is one
-    asked = config.k if counted is None else max(counted.answer, len(table.known))
-    return replace(config, k=category_count(asked, table)), counted
+def with_k(config: Config, table: Table, run: Run | None) -> tuple[Config, Count | None]:
+    """The settings with a number of categories, and the estimate behind it, if it was one; one that `run` has stays."""
+    number = decide_k(config.k, table, run, lambda: backbone_rows(config, table))
+    return replace(config, k=number.k), number.estimate
 
 
 class TrainedRun(NamedTuple):
@@ -78,20 +78,24 @@ class TrainedRun(NamedTuple):
     cache: TokenCache | None  # of their tokens
     embedded: Embedded | None  # their features; None if the run had been trained before
 
-    def show(self, table: Table, page: bool = True) -> Discovery:
-        """Assign the images, and write all that a run shows; they are embedded only if they were not."""
-        embedded = self.loaded.embed(table, self.cache) if self.embedded is None else self.embedded
-        return self.loaded.show(table, embedded, page)
+    def embed(self, table: Table) -> Embedded:
+        """The features of the images, which are embedded only if they were not."""
+        return self.loaded.embed(table, self.cache) if self.embedded is None else self.embedded
+
+    def show(self, table: Table, page: bool = True, correct: Callable[[Discovery], None] | None = None) -> Discovery:
+        """Assign the images, and write all that a run shows; `correct` enters what people decided before."""
+        return self.loaded.show(table, self.embed(table), page, correct)
 
 
 def train_on(
-    table: Table, config: Config, run: Run, counted: Count | None = None, watch: Evaluator | None = None,
-    cache: TokenCache | None = None, embedded: Embedded | None = None,
+    table: Table, config: Config, run: Run, estimate: Count | None = None, watch: Evaluator | None = None,
+    cache: TokenCache | None = None, embedded: Embedded | None = None, model: Model | None = None,
 ) -> TrainedRun:  # fmt: skip
     """Train into a run directory. All is checked before anything long begins.
 
     `watch` looks at the model every `train.eval_every` epochs; by default it judges by the truth, if that is known.
-    `cache`, `embedded`: tokens and features that are there already; the latter are of use if nothing trains.
+    `cache`, `embedded`: tokens and features that are there already; the latter are of use if nothing trains. `model`:
+    how it is before its first step, if it is not what the settings alone describe.
     """
     assert isinstance(config.k, int), "with_k"
     run.refuse_other_settings(config)
@@ -101,14 +105,16 @@ def train_on(
     # before the folder is made: what cannot be built must not leave a run that other settings would not fit
     if trained:
         model = load_model(config, model_file, device)
-    else:
+    elif model is None:
         model = _begin(table, config)
+    else:
+        model.method.begin(torch.from_numpy(table.targets))
     if cache is None:
         cache, config = _cached(model, table, config, device, build=not trained)
     with run.claimed():
         run.begin(config)
-        if counted is not None:
-            write_count(counted, run, K_AUTO)
+        if estimate is not None:
+            write_count(estimate, run, K_AUTO)
         write_skipped(table.skipped, run)
         if table.skipped:
             say(f"the skipped files are listed in {run.path('skipped.csv')}")
@@ -132,10 +138,20 @@ def train_in_memory(
     pace: Pace | None = None,
 ) -> Fitted:  # fmt: skip
     """A trained model and the features of its images; nothing is written but cached tokens. For trials."""
-    device = choose_device(config.train.device)
-    model = _begin(table, config)
+    return _fit(table, config, _begin(table, config), watch, cache, pace)
+
+
+def train_further(table: Table, config: Config, model: Model, pace: Pace | None = None) -> Fitted:
+    """The same, from a model that has weights already."""
+    model.method.begin(torch.from_numpy(table.targets))
+    return _fit(table, config, model, None, None, pace)
+
+
+def _fit(
+    table: Table, config: Config, model: Model, watch: Evaluator | None, cache: TokenCache | None, pace: Pace | None
+) -> Fitted:
     if cache is None:
-        cache, config = _cached(model, table, config, device, build=True)
+        cache, config = _cached(model, table, config, choose_device(config.train.device), build=True)
     return fit(model, table, config.train, None, watch, cache, pace=pace)
 
 
@@ -153,51 +169,12 @@ def _begin(table: Table, config: Config) -> Model:
 def require_same_settings(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> None:
     """Refuse, as `train` does, settings that are not those of the trained run in `out`; no image is read."""
     run = Run(out)
-    config = settled(layers_of(data, choices), run)
+    config = resolve_layers(layers_of(data, choices), run)
     record = run.protocol()
     k = record.categories if config.k is None else config.k
     if k == "auto" and run.path(f"{K_AUTO}.json").is_file():
         k = max(read_count(run, K_AUTO).answer, record.known_classes)
     run.refuse_other_settings(replace(config, k=k))
-
-
-def _counted_before_training(run: Run, table: Table, config: Config) -> Count:
-    """`--k auto`: an estimate from the features of the backbone before training, made once per run and then kept."""
-    if run.path(f"{K_AUTO}.json").is_file():
-        return read_count(run, K_AUTO)
-    say("counting categories in the features of the backbone (--k auto)")
-    features, rows = backbone_features(config, table)
-    counted = COUNTERS[COUNT_BY](features, table.targets[rows])
-    say(f"{counted.answer} categories, {counted.new} of them new (curve in {run.path(K_AUTO)}.png)")
-    say(how_sure(counted))
-    return counted
-
-
-def category_count(k: int | str | None, table: Table) -> int:
-    """How many categories there will be: `k`, or what the data set says; or why that is not possible."""
-    known = len(table.known)
-    k = table.categories if k is None else k
-    if k is None:
-        raise NewkindsError(
-            f"say how many categories you expect in total, including the {known} known ones: --k N, or --k auto "
-            "for an estimate. Guess high rather than low: categories that are not needed stay empty."
-        )
-    assert isinstance(k, int)  # "auto" has been counted
-    if k < known:
-        raise NewkindsError(f"--k {k} is too small: {known} classes are known already, and --k counts those too.")
-    unlabelled = sum(label is None for label in table.labels)
-    most = len(set(table.labels) - {None}) + unlabelled
-    if k > most:  # k-means would say so too, but after the training
-        allowed = f"the labelled classes and {unlabelled} unlabelled images allow at most {most} categories"
-        raise NewkindsError(f"--k {k} is too large: {allowed}.")
-    if k == known:
-        warn(f"--k {k} leaves no room for new categories: every image will get one of the {known} known classes.")
-    return k
-
-
-def cache_of(config: Config) -> str:
-    """What a cache holds, for `newkinds cache list`."""
-    return f"{config.data.get('path') or config.data['name']}, {config.backbone['name']}"
 
 
 def _cached(
@@ -207,21 +184,21 @@ def _cached(
     backbone, train, patches = model.encoder.backbone, config.train, model.encoder.organizer.reads_patches
     views = train.cache_views
     if table.vectors is not None:  # a step takes each twice, and dropout makes the two differ
-        return None, with_cache_views(config, 1 if train.epochs else 0)
+        return None, set_cache_views(config, 1 if train.epochs else 0)
     if views == "auto":  # a cache of V costs the frozen part of V + 1 views, an epoch that of 2
         pays = backbone.has_frozen_part(patches) and device.type == "cpu" and train.epochs > AUTO_VIEWS
         views = AUTO_VIEWS if pays else 0
     if views == 0:
-        return None, with_cache_views(config, 0)
+        return None, set_cache_views(config, 0)
     # a trained model reads the evaluation view alone, and only if it is there
     needed = views if build and views > 1 else 0
     try:
         tokens = cached_tokens(
-            backbone, table, about=cache_of(config), views=needed, seed=train.cache_seed,
+            backbone, table, about=describe_cache(config), views=needed, seed=train.cache_seed,
             precision=train.cache_precision, device=device, workers=train.workers, patches=patches,
             kinds=model.method.views.kinds, build=build,
         )  # fmt: skip
-        return tokens, with_cache_views(config, views)
+        return tokens, set_cache_views(config, views)
     except NewkindsError as error:
         if not build:
             warn(f"{error} The images are read again instead.")
@@ -229,4 +206,4 @@ def _cached(
         if train.cache_views != "auto" or not isinstance(error, CacheUnavailable):
             raise
         warn(f"{error} Training continues without a cache.")
-        return None, with_cache_views(config, 0)
+        return None, set_cache_views(config, 0)

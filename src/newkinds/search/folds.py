@@ -9,17 +9,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..assigners.continued import ContinuedKMeans, Pieces
-from ..assigners.whitening import apply_whitening, whitening_of
+from ..cluster.metrics import Accuracy
 from ..data.corrections import NOWHERE, Correction
 from ..data.loader import seed_for
-from ..errors import NewkindsError
+from .ways import Features, Judge, Way
 
 FOLDS = 5
-Whiten = float | str
+FOLD_RULE = (
+    "Labels are hidden, a fifth at a time, and those that are found again are counted. The best mean over the parts "
+    "wins; training must win by more than the standard error of its gain, or the answer without it stays."
+)
 
 
 @dataclass(frozen=True)
-class Taught:
+class Fold:
+    """A part of the labelled images, whose labels are hidden; all images are looked at."""
+
+    rows: NDArray[np.int64]  # (n,) all images
+    hidden: NDArray[np.int64]  # which of them lose their label
+
+
+@dataclass(frozen=True)
+class Lessons:
     """The images that refining learns from, in the order of its table."""
 
     said: Sequence[Correction]
@@ -33,19 +44,20 @@ class Taught:
         """(n,) whether a person has said where an image belongs."""
         return np.array([c.is_decided for c in self.said], dtype=bool)
 
-    def folds(self) -> list[NDArray[np.int64]]:
-        """Parts of the labelled images, by row; decided ones are spread evenly over them."""
+    def folds(self) -> list[Fold]:
+        """Parts of the labelled images; decided ones are spread evenly over them."""
         random = np.random.default_rng(seed_for("plan", self.seed))
         decided, labelled = self.decided, self.labels >= 0
         order = [random.permutation(np.flatnonzero(labelled & which)) for which in (decided, ~decided)]
-        rows = np.concatenate(order)
-        return [np.sort(rows[fold::FOLDS]) for fold in range(min(FOLDS, len(rows)))]
+        shuffled = np.concatenate(order)
+        every = np.arange(len(self.labels))
+        return [Fold(every, np.sort(shuffled[fold::FOLDS])) for fold in range(min(FOLDS, len(shuffled)))]
 
-    def hidden(self, rows: NDArray[np.int64]) -> "Taught":
+    def hide(self, rows: NDArray[np.int64]) -> "Lessons":
         """The same, as if nobody had said anything about some images."""
         labels = self.labels.copy()
         labels[rows] = -1
-        return Taught(self.said, labels, self.known, self.categories, self.seed)
+        return Lessons(self.said, labels, self.known, self.categories, self.seed)
 
     def pieces(self, hidden: NDArray[np.int64] | None = None) -> Pieces:
         """The clusters to go on from: what the model had found as one cluster and people see as one category.
@@ -70,44 +82,30 @@ class Taught:
         of_image = torch.tensor([-1 if key is None else number[key] for key in keys])
         return Pieces(of_image, torch.tensor([category for category, _ in number]))
 
-    def right(self, rows: Tensor, whiten: Whiten, fold: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def find_again(self, rows: Tensor, way: Way, fold: Fold) -> NDArray[np.bool_]:
         """Which images of a fold get their category back, from unit rows (n, P), if their labels are hidden."""
-        left = self.hidden(fold)
+        left = self.hide(fold.hidden)
         labels = torch.from_numpy(left.labels)
-        if whiten != "none":
-            rows = apply_whitening(rows, *whitening_of(rows, labels, float(whiten)))
+        rows = way.whiten_rows(rows, labels)
         assigner = ContinuedKMeans(rows.shape[1], self.known, self.categories)
-        assigner.begin_with(left.pieces(hidden=fold))
+        assigner.begin_with(left.pieces(hidden=fold.hidden))
         with torch.no_grad():
             assigner.fit(rows, labels)
-            category = assigner(rows[fold]).argmax(dim=1).numpy()
-        return category == self.labels[fold]
+            category = assigner(rows[fold.hidden]).argmax(dim=1).numpy()
+        return category == self.labels[fold.hidden]
 
+    def judge(self) -> Judge[Fold]:
+        """Judges by the share of hidden labels that come back."""
 
-@dataclass(frozen=True)
-class Judged:
-    """One way to refine, and how many hidden labels it gets back."""
+        def score(way: Way, features: Features, fold: Fold) -> Accuracy:
+            right = self.find_again(features.rows, way, fold)
+            return Accuracy(float(right.mean()), float("nan"), float("nan"))
 
-    name: str
-    whiten: Whiten
-    folds: list[float]  # share of each
-    decided: float | None  # share of those that a person gave; None: none
+        return Judge(self.folds(), score, FOLD_RULE, "no image has a label")
 
-    @property
-    def score(self) -> float:
-        return float(np.mean(self.folds)) if self.folds else float("nan")
-
-
-def judge_whitening(taught: Taught, rows: Tensor, whitenings: Sequence[Whiten]) -> list[Judged]:
-    """Every whitening on the same folds; one that cannot be computed from so few labels is left out."""
-    folds, decided, found = taught.folds(), taught.decided, []
-    for whiten in whitenings:
-        try:
-            right = [taught.right(rows, whiten, fold) for fold in folds]
-        except NewkindsError:
-            continue
-        of_people = [ok for fold, part in zip(folds, right, strict=True) for ok in part[decided[fold]]]
-        name = "not whitened" if whiten == "none" else f"whitened by labels (shrinkage {whiten:g})"
-        found.append(Judged(name, whiten, [float(part.mean()) for part in right],
-                            float(np.mean(of_people)) if of_people else None))  # fmt: skip
-    return found
+    def share_of_decided(self, rows: Tensor, way: Way) -> float | None:
+        """Of the images that a person decided about, the share that gets its category back; None if there are none."""
+        decided = self.decided
+        right = [self.find_again(rows, way, fold)[decided[fold.hidden]] for fold in self.folds()]
+        found = np.concatenate(right) if right else np.zeros(0)
+        return float(found.mean()) if len(found) else None

@@ -1,4 +1,4 @@
-"""From what was named to settings with nothing left open: the backbone is chosen, what a run began with stays."""
+"""From layers of named settings to all settings: the backbone is chosen, and what a run began with stays."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,23 +14,25 @@ from ..training.device import choose_device
 Layers = Sequence[Mapping[str, Any]]
 
 
-def settled(layers: Layers, run: Run | None = None) -> Config:
+def resolve_layers(layers: Layers, run: Run | None = None) -> Config:
     """The settings that the layers give, with a backbone that was chosen; a run that has begun stays as it is."""
     config = resolve(*layers)
+    begun = run is not None and run.path("config.yaml").is_file()
     if config.backbone["name"] == AUTO:
-        name = run.config().backbone["name"] if run and run.path("config.yaml").is_file() else None
+        name = run.config().backbone["name"] if run is not None and begun else None
         device = choose_device(config.train.device)
         name = name or choose_backbone(config.backbone["weights"], config.data["name"] not in DRAWN, device)
-        config = resolve({"backbone": {"name": name}}, *(without(layer, "backbone", "name", AUTO) for layer in layers))
+        others = [drop_setting(layer, "backbone", "name", AUTO) for layer in layers]
+        config = resolve({"backbone": {"name": name}}, *others)
     if config.data["name"] == READY_MADE:
         config = resolve({"backbone": {"width": width_of_vectors(config.data["path"])}}, *layers)
     warn_of_tiny(config.backbone["name"], config.data["name"] not in DRAWN)
-    if run and config.train.cache_views == "auto" and run.path("config.yaml").is_file():
-        config = with_cache_views(config, run.config().train.cache_views)
+    if run is not None and begun and config.train.cache_views == "auto":
+        config = set_cache_views(config, run.config().train.cache_views)
     return config
 
 
-def without(layer: Mapping[str, Any], section: str, setting: str, value: object) -> Mapping[str, Any]:
+def drop_setting(layer: Mapping[str, Any], section: str, setting: str, value: object) -> Mapping[str, Any]:
     """The layer without a setting, if that has this value."""
     values = layer.get(section)
     if not isinstance(values, Mapping) or values.get(setting) != value:
@@ -38,6 +40,6 @@ def without(layer: Mapping[str, Any], section: str, setting: str, value: object)
     return {**layer, section: {name: other for name, other in values.items() if name != setting}}
 
 
-def with_cache_views(config: Config, views: int | Literal["auto"]) -> Config:
+def set_cache_views(config: Config, views: int | Literal["auto"]) -> Config:
     """How many views of each image are cached, in otherwise equal settings."""
     return replace(config, train=replace(config.train, cache_views=views))

@@ -1,0 +1,72 @@
+"""How long a search may take, and on what its time was spent."""
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ..console import say
+from ..errors import NewkindsError
+from ..runs.records import Stage
+from ..text import duration
+
+LACK = "needs about"  # how the reason begins why something is not begun for want of time
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Clock:
+    """A budget of seconds, of which an earlier command may have spent some.
+
+    >>> clock = Clock(600.0)
+    >>> with clock.stage("embed every image once"):
+    ...     embed()
+    >>> clock.left
+    """
+
+    def __init__(self, seconds: float, spent: float = 0.0, stages: Sequence[Stage] = ()) -> None:
+        self.seconds = seconds
+        self.stages = list(stages)
+        self._earlier = spent
+        self._started = time.monotonic()
+
+    @property
+    def spent(self) -> float:
+        return self._earlier + time.monotonic() - self._started
+
+    @property
+    def left(self) -> float:
+        return max(self.seconds - self.spent, 0.0)
+
+    def lack(self, needs: float) -> str:
+        """Why something that needs so many seconds is not begun; empty if there is time for it."""
+        if needs <= self.left:
+            return ""
+        return f"{LACK} {duration(needs)}, {duration(self.left)} are left"
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Say what is done now, and note how long it took."""
+        say(f"[{duration(self.spent)}] {name}")
+        started = time.monotonic()
+        yield
+        self.stages.append(Stage(name, round(time.monotonic() - started, 2), round(self.spent, 2)))
+
+
+def seconds_of(time: str | float | None, default: float) -> float:
+    """`10m`, `2h`, `90s`, or a number of seconds → seconds; the default if nothing is said.
+
+    Text without a unit is refused: some would mean minutes by it, and others seconds.
+    """
+    if time is None:
+        return default
+    if isinstance(time, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", time.lower())
+        if found is None:
+            raise NewkindsError(f"--time {time} is not a time: write 90s, 10m or 2h.")
+        if not found[2]:
+            number = found[1]
+            raise NewkindsError(f"--time {number} has no unit: write {number}s, {number}m or {number}h.")
+        time = float(found[1]) * UNITS[found[2]]
+    if not 0 < time < float("inf"):
+        raise NewkindsError(f"--time {time:g} is not a time: write 90s, 10m or 2h.")
+    return float(time)

@@ -1,0 +1,215 @@
+"""The search itself: each candidate is judged on the same splits, and the best by the rule is chosen.
+
+A candidate is a source of features and a way to find categories in them; its name is its identity."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from ..cluster.metrics import Accuracy
+from ..console import say
+from ..errors import NewkindsError
+from ..runs.records import CandidateScore, standard_error
+from ..text import duration, percent, text_table
+from .clock import Clock
+from .ways import Features, Judge, Way
+
+JUDGED = "judged"
+S_contra = TypeVar("S_contra", contravariant=True)
+S = TypeVar("S")
+
+
+class Source(Protocol[S_contra]):
+    """Where features come from: the backbone, or a training on what a split leaves labelled."""
+
+    name: str  # the first part of the names of its candidates
+    training: str  # the name of what trains; empty: nothing does
+    settings: Mapping[str, Any]  # of a run with these features, besides the way to find categories
+    most_splits: int | None  # on which it is judged
+    images: int  # that an answer is about
+
+    def unfit(self) -> str:
+        """Why it cannot be tried with these data; empty if it can."""
+
+    def needs(self) -> float:
+        """Seconds that judging it takes, and what follows if it is chosen."""
+
+    def features(self, split: S_contra, number: int) -> Features:
+        """The features of the images of a split, whose hidden labels it does not see."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a search chose, and why."""
+
+    candidate: CandidateScore
+    why: str
+
+
+class Search(Generic[S]):
+    """Compares candidates, one source of features after another.
+
+    >>> search = Search(judge_of(targets, seed=0), Clock(60.0))
+    >>> search.compare(FrozenFeatures(rows), [Way("balanced"), Way("balanced", 0.5)])
+    >>> search.choose().candidate.name
+
+    `scores` are those of an earlier command, which are not computed again; `keep` is called with every new one.
+    """
+
+    def __init__(
+        self, judge: Judge[S], clock: Clock, scores: Sequence[CandidateScore] = (),
+        keep: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self.judge, self.clock = judge, clock
+        self.scores = list({score.name: score for score in scores}.values())
+        self._keep = keep
+
+    def keep_by(self, keep: Callable[[], None]) -> None:
+        """From now on, call this with every new score."""
+        self._keep = keep
+
+    def compare(self, source: Source[S], ways: Sequence[Way]) -> None:
+        """Judge every way in the features of a source, unless that is done already or cannot be."""
+        wanted = {f"{source.name}, {way}": way for way in ways}
+        missing = {name: way for name, way in wanted.items() if self.state_of(name) != JUDGED}
+        if not missing:
+            return
+        if why_not := self._why_not(source):
+            if source.training:  # one row says it for all of its ways
+                missing = {source.name: ways[0]}
+            for name, way in missing.items():
+                self._note(replace(self._begin(source, name, way), state=f"not tried: {why_not}"))
+            return
+        if source.training:
+            say(f"trying: {source.name} (about {duration(source.needs())})")
+            self.scores = [score for score in self.scores if score.name != source.name]  # there was no time before
+        for score in self._judge(source, missing):
+            self._note(score)
+
+    def _why_not(self, source: Source[S]) -> str:
+        if not self.judge.splits:
+            return self.judge.silent_because
+        if source.training and (best := self.best(trains=False)) is not None and min(best.scores) >= 1.0:
+            return "frozen features are right on every split already"
+        return source.unfit() or self.clock.lack(source.needs())
+
+    def _judge(self, source: Source[S], ways: Mapping[str, Way]) -> list[CandidateScore]:
+        """Each way on every split. What fails ends a way, or all of them if there are no features."""
+        found: dict[str, list[Accuracy]] = {name: [] for name in ways}
+        state: dict[str, str] = {}
+        seconds = dict.fromkeys(ways, 0.0)
+        for number, split in enumerate(self.judge.splits[: source.most_splits]):
+            started = time.perf_counter()
+            try:
+                features = source.features(split, number)
+            except NewkindsError as error:
+                state = dict.fromkeys(ways, f"stopped: {error}")
+                break
+            shared = time.perf_counter() - started
+            for name, way in ways.items():
+                if name in state:
+                    continue
+                started = time.perf_counter()
+                try:
+                    if why_not := way.unfit(source.images):
+                        state[name] = f"not tried: {why_not}"
+                        continue
+                    found[name].append(self.judge.score(way, features, split))
+                except NewkindsError as error:
+                    state[name] = f"stopped: {error}"
+                seconds[name] += shared + time.perf_counter() - started
+        return [
+            replace(self._begin(source, name, way), state=state[name])
+            if name in state
+            else judged(self._begin(source, name, way), found[name], seconds[name])
+            for name, way in ways.items()
+        ]
+
+    def _begin(self, source: Source[S], name: str, way: Way) -> CandidateScore:
+        settings = {**source.settings, **way.settings}
+        return CandidateScore(name, source.training, settings, trains=bool(source.training))
+
+    def _note(self, score: CandidateScore) -> None:
+        known = [other.name for other in self.scores]
+        if score.name in known:
+            self.scores[known.index(score.name)] = score
+        else:
+            self.scores.append(score)
+        self._keep()
+
+    def reject(self, training: str, why: str) -> None:
+        """A training failed on all images: none of its candidates can be chosen any more."""
+        state = f"stopped: {why}"
+        self.scores = [
+            replace(score, state=state, scores=[]) if score.training == training else score for score in self.scores
+        ]
+        self._keep()
+
+    def state_of(self, name: str) -> str:
+        """What became of a candidate; empty if it was never looked at."""
+        return next((score.state for score in self.scores if score.name == name), "")
+
+    def best(self, trains: bool) -> CandidateScore | None:
+        """The best that was judged, of those that train or of those that do not."""
+        judged = [score for score in self.scores if score.state == JUDGED and score.trains == trains]
+        return max(judged, key=_mean, default=None)
+
+    def choose(self) -> Choice:
+        """The best by the rule, or the first if nothing could be judged."""
+        return choose(self.scores)
+
+
+def judged(candidate: CandidateScore, accuracies: Sequence[Accuracy], seconds: float) -> CandidateScore:
+    """The candidate with what the splits said."""
+    old, new = (float(np.mean([getattr(found, part) for found in accuracies])) for part in ("old", "new"))
+    scores = [float(found.all) for found in accuracies]
+    return replace(
+        candidate,
+        scores=scores,
+        old=None if np.isnan(old) else old,
+        new=None if np.isnan(new) else new,
+        seconds=round(seconds, 2),
+        state=JUDGED,
+    )
+
+
+def choose(scores: Sequence[CandidateScore]) -> Choice:
+    """The best by the rule: what trains must win by more than the standard error of its gain."""
+    done = [score for score in scores if score.state == JUDGED]
+    frozen = max((score for score in done if not score.trains), key=_mean, default=None)
+    trained = max((score for score in done if score.trains), key=_mean, default=None)
+    if frozen is None:
+        first = next((score for score in scores if not score.trains), None)
+        if first is None or not all(score.state.startswith("not tried") for score in scores):
+            raise NewkindsError("no candidate could be judged.")
+        return Choice(first, f"the default: {first.state.removeprefix('not tried: ')}")
+    on_hidden = "on labelled images split again"
+    if trained is None:
+        return Choice(frozen, f"{percent(frozen.score)} % {on_hidden}, the best of {len(done)} that were judged")
+    gains = np.subtract(trained.scores, frozen.scores[: len(trained.scores)])
+    gain, error = float(gains.mean()), standard_error(gains.tolist()) or 0.0
+    against = f"{100 * gain:+.1f} ± {100 * error:.1f} against the best answer without it"
+    figures = f"{percent(trained.score)} % {on_hidden}, {against}"
+    if gain > error:
+        return Choice(trained, figures)
+    return Choice(frozen, f"training did not pay: {trained.name} has {figures}")
+
+
+def _mean(score: CandidateScore) -> float:
+    assert score.score is not None, "it was judged"
+    return score.score
+
+
+def table_of_scores(scores: Sequence[CandidateScore], chosen: str) -> str:
+    """What was compared, for the terminal."""
+    rows = []
+    for score in sorted(scores, key=lambda one: -(one.score if one.score is not None else -1.0)):
+        error = "" if score.error is None else f" ± {100 * score.error:.1f}"
+        figures = [percent(score.score) + error, percent(score.old), percent(score.new)]
+        state = "" if score.state == JUDGED else score.state
+        mark = "*" if score.name == chosen else ""
+        rows.append([mark, score.name, *figures, f"{score.seconds:.0f}", state])
+    return text_table(["", "candidate", "All %", "Old %", "New %", "seconds", ""], rows)

@@ -1,0 +1,219 @@
+"""Candidates that train: what is tried, in this order, and the features that come of it."""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..assigners.resplit import Resplit
+from ..data.table import Table
+from ..errors import NewkindsError
+from ..methods import METHODS
+from ..runs.config import Config
+from ..training.cache import TokenCache
+from ..training.loop import Evaluator, Fitted, Pace
+from ..training.model import Model
+from .clock import Clock
+from .ways import TRIALS, Features
+
+BATCH, FEWEST_STEPS = 128, 25  # images in a step, steps in an epoch
+LOOK_AFTER = 0.75  # of its epochs, a training is looked at: one that has collapsed is not finished
+FEWEST_FILLED = 0.5  # of the categories that a training must fill, or it has collapsed
+MARGIN = 0.1  # by which a training may know fewer labels than frozen features: these were not asked to forget any
+STEP_SECONDS = 0.03  # of one step on class tokens, until it is measured
+
+Train = Callable[[Table, Config, Evaluator | None, TokenCache | None, Pace | None], Fitted]
+
+
+class Collapsed(NewkindsError):
+    """A training that lost what the frozen features knew."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """One way to train. Its epochs depend on the number of images: what counts is the number of steps."""
+
+    name: str  # the identity: candidates, plans, pages and recipes say which training they mean by it
+    settings: Mapping[str, Any]
+    steps: int
+    passes: float  # views of an image that go through the backbone, over one
+    blocks: float = 0.0  # backbone passes that one epoch of training costs, forwards and backwards
+
+    def epoch_size(self, images: int) -> int:
+        """Images drawn in an epoch: an epoch of a few steps would be spent on writing checkpoints."""
+        return max(images, BATCH * FEWEST_STEPS)
+
+    def epochs(self, images: int) -> int:
+        return max(1, round(self.steps / (self.epoch_size(images) // min(BATCH, images))))
+
+    def settings_for(self, images: int) -> dict[str, Any]:
+        """The settings for so many images."""
+        epochs = self.epochs(images)
+        sections: dict[str, Any] = copy.deepcopy(dict(self.settings))
+        sections["train"] = {
+            **sections.get("train", {}),
+            "epochs": epochs,
+            "epoch_size": self.epoch_size(images),
+            "batch_size": BATCH,
+        }
+        method = METHODS[sections["method"]["name"]]
+        if "warmup_teacher_epochs" in {setting.name for setting in fields(method.Config)}:
+            sections["method"] = {"warmup_teacher_epochs": max(1, epochs // 3), **sections["method"]}
+        return sections
+
+
+ADAPTER: dict[str, Any] = {
+    # a small projection: the feature is one token, and the published width would take most of the time
+    "method": {"name": "simgcd", "memax_weight": 2.0, "projection_hidden": 512},
+    "organizer": {"name": "adapter", "dropout": 0.1},
+    "backbone": {"train_blocks": 0},
+    "train": {"lr": 0.1, "cache_views": 1, "cache_precision": "float32"},
+}
+TRAININGS = (
+    Training("adapter on class tokens", ADAPTER, steps=600, passes=0),
+    Training(
+        "adapter and primitives (CPF)",
+        {**ADAPTER, "organizer": {"name": "cpf-parts", "dropout": 0.1}},
+        steps=600,
+        passes=1,
+    ),
+    Training(
+        "last block, slowly",
+        {
+            "method": {"name": "simgcd", "memax_weight": 2.0},
+            "train": {"lr": 0.1, "backbone_lr_ratio": 0.01, "cache_views": 4},
+        },
+        steps=600,
+        passes=5,
+        blocks=0.5,
+    ),
+)
+
+
+def training_called(name: str) -> Training:
+    """One of those that are tried, by its name."""
+    found = next((training for training in TRAININGS if training.name == name), None)
+    if found is None:
+        known = ", ".join(training.name for training in TRAININGS)
+        raise NewkindsError(f"there is no training '{name}', only: {known}. Choose another --out to begin again.")
+    return found
+
+
+@dataclass(frozen=True)
+class Material:
+    """What trainings are made of: the images, their frozen features, and what a pass of the backbone costs."""
+
+    table: Table
+    rows: Tensor  # (n, P) unit rows: frozen features of all images
+    cache: TokenCache | None  # of their class tokens
+    config_of: Callable[[Mapping[str, Any]], Config]  # settings of a candidate → all settings
+    image_seconds: float  # of a pass over one image
+    labelled: int  # images in a split
+    row_of: Mapping[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "row_of", {path: row for row, path in enumerate(self.table.paths)})
+
+    def cache_for(self, training: Training) -> TokenCache | None:
+        """Class tokens, if these are all that it reads."""
+        return self.cache if training.passes == 0 else None
+
+
+class TrainedFeatures:
+    """The features of a training on what a split leaves labelled; trained in memory, and thrown away."""
+
+    def __init__(self, training: Training, material: Material, clock: Clock, train: Train, unfit: str = "") -> None:
+        self.name = self.training = training.name
+        self.settings = training.settings
+        self.most_splits: int | None = TRIALS
+        self.images = len(material.table)
+        self._training, self._material, self._clock, self._train = training, material, clock, train
+        self._unfit = unfit
+
+    def unfit(self) -> str:
+        return self._unfit
+
+    def needs(self) -> float:
+        return self._seconds(STEP_SECONDS, splits=TRIALS)
+
+    def _seconds(self, per_step: float, splits: int) -> float:
+        """Of training on so many splits and then on all images, if a step on class tokens takes so long."""
+        training, n, labelled = self._training, self.images, self._material.labelled
+        views = training.passes * n
+        blocks = training.blocks * (splits * labelled * training.epochs(labelled) + n * training.epochs(n))
+        return (splits + 1) * training.steps * per_step + self._material.image_seconds * (views + blocks)
+
+    def features(self, split: Resplit, number: int) -> Features:
+        table = table_of_split(self._material.table, split)
+        cache = self._material.cache_for(self._training)
+        config = replace(self._material.config_of(watched(self._training.settings_for(len(table)))), k=split.categories)
+        watch = watch_collapse(self._material, table)
+        model, embedded = self._train(table, config, watch, cache, self._pace_on(number))
+        own = model.assign(embedded.features).category.cpu().numpy()
+        require_sound(self._material, table, own, model.k)
+        with torch.inference_mode():
+            rows = model.rows(embedded.features.to(model.device)).float().cpu()
+        return Features(rows, own)
+
+    def _pace_on(self, number: int) -> Pace:
+        """Whether the steps of a split are so slow that the rest would not be done in time."""
+
+        def why_too_slow(per_step: float) -> str:
+            rest = TRIALS - number + 1  # this split, those that follow, and all images
+            later_views = self._training.passes * self._material.image_seconds * (self.images - self._material.labelled)
+            needs = rest * self._training.steps * per_step + later_views
+            lack = self._clock.lack(needs)
+            return f"by its first steps it {lack}" if lack else ""
+
+        return why_too_slow
+
+
+def watched(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a training that is looked at once, late in it."""
+    train = settings["train"]
+    return {**settings, "train": {**train, "eval_every": max(1, round(LOOK_AFTER * train["epochs"]))}}
+
+
+def watch_collapse(material: Material, table: Table) -> Evaluator:
+    """Ends a training that has collapsed: most categories empty, or labels that frozen features knew forgotten."""
+
+    def look(model: Model, features: Tensor) -> dict[str, float | None]:
+        category = model.assign(features).category.cpu().numpy()
+        return require_sound(material, table, category, model.k)
+
+    return look
+
+
+def require_sound(material: Material, table: Table, category: NDArray[np.int64], k: int) -> dict[str, float | None]:
+    """Refuse categories (m,) of the images of a table by which a training has collapsed; else, what was looked at."""
+    targets = table.targets
+    labelled = targets >= 0
+    classes = np.unique(targets[labelled])
+    frozen = material.rows[[material.row_of[path] for path in table.paths]]  # (m, P)
+    centres = torch.stack([frozen[targets == known].mean(0) for known in classes])
+    nearest = (frozen[labelled] @ F.normalize(centres, dim=1).T).argmax(1).numpy()
+    known_before = float((classes[nearest] == targets[labelled]).mean())
+    filled = len(np.unique(category)) / k
+    knows = float((category[labelled] == targets[labelled]).mean())
+    if filled < FEWEST_FILLED:
+        raise Collapsed(f"it collapsed: {1 - filled:.0%} of the categories are empty")
+    if knows < known_before - MARGIN:
+        raise Collapsed(f"it agrees with {knows:.0%} of the labels, frozen features with {known_before:.0%}")
+    return {"agreement": knows, "filled": filled}
+
+
+def table_of_split(table: Table, split: Resplit) -> Table:
+    """The labelled images of a table as a small benchmark of their own: what is trained on to be judged."""
+    labelled = table.rows(split.rows.tolist())
+    truth = [str(label) for label in labelled.labels]
+    names: dict[int, str] = dict(zip(split.truth.tolist(), truth, strict=True))
+    labels = [name if number >= 0 else None for name, number in zip(truth, split.labels, strict=True)]
+    known = [names[number] for number in range(split.known)]
+    caveat = "only its labelled images are taken, split again to choose settings"
+    return replace(labelled, labels=labels, known_first=known, categories=split.categories, truth=None, caveat=caveat)

@@ -1,0 +1,155 @@
+"""What `discover`, `tune` and `check` do before anything is compared: look at the images, embed each once, check them.
+
+Each stage takes a value and returns a value; none of them writes anything but the cache of class tokens."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .. import checks
+from ..console import say
+from ..data.table import Table
+from ..encoders.backbones import TINY, VECTORS, Backbone, build_backbone
+from ..encoders.encoder import frozen_encoder
+from ..errors import NewkindsError
+from ..runs.config import Config, resolve
+from ..text import duration
+from ..training.cache import TokenCache, cached_class_tokens, images_without_class_token
+from ..training.device import choose_device
+from ..training.embedding import Embedded, embed
+from .layers import Layers
+
+HOUR = 3600.0  # how long a search may take if nobody says
+SIZES = (112, 168, 224)  # px, of which the largest is taken whose pass over all images fits into its share of the time
+SHARE_OF_PASS = 0.15  # of the time, for one pass
+ENLARGED = 4  # an image is not shown to the backbone more than so many times larger than it is
+MEASURED = 8  # images, by which the time of a pass is measured
+
+
+@dataclass(frozen=True)
+class Looked:
+    """The images, and how they will be embedded."""
+
+    table: Table
+    layers: Layers  # what the user named
+    base: Mapping[str, Any]  # the backbone that was chosen, and its image size
+    config: Config  # of the backbone alone
+    device: torch.device
+    image_seconds: float  # of a pass over one image
+    uncached: int  # images that no earlier command has embedded
+
+    def config_of(self, settings: Mapping[str, Any], k: int | None = None) -> Config:
+        """The settings of a candidate; what the user named wins."""
+        config = resolve(self.base, settings, *self.layers)
+        return config if k is None else replace(config, k=k)
+
+
+@dataclass(frozen=True)
+class EmbeddedImages:
+    """Every image once, by the backbone alone."""
+
+    looked: Looked
+    backbone: Backbone
+    cache: TokenCache | None  # of class tokens; None of vectors, and where there is no room for it
+    embedded: Embedded
+    rows: Tensor  # (n, D) unit rows
+
+
+def require_time(looked: Looked, seconds: float) -> None:
+    """Refuse a time in which not even one pass over the images could be made."""
+    needs = looked.image_seconds * looked.uncached
+    if needs > 0.9 * seconds:
+        raise NewkindsError(
+            f"one pass over {looked.uncached:,} images takes about {duration(needs)} on this machine, and --time "
+            f"{duration(seconds)} is too little for it: give at least --time {duration(1.5 * needs)}, or a smaller "
+            "backbone."
+        )
+
+
+def look(table: Table, config: Config, layers: Layers, seconds: float) -> Looked:
+    """Choose the image size by the time that there is for it, and measure what a pass costs."""
+    device = choose_device(config.train.device)
+    size, image_seconds, uncached = _measure(config, table, device, seconds)
+    chosen = {name: config.backbone[name] for name in ("name", "width") if config.backbone[name] is not None}
+    base = {"backbone": {**chosen, "image_size": size}}
+    return Looked(table, layers, base, resolve(base, *layers), device, image_seconds, uncached)
+
+
+def embed_once(looked: Looked) -> EmbeddedImages:
+    """The features of all images, kept in the cache that the commands share."""
+    config = looked.config
+    encoder = frozen_encoder(**config.backbone)
+    about = describe_cache(config)
+    workers = config.train.workers
+    cache = cached_class_tokens(encoder.backbone, looked.table, about=about, device=looked.device, workers=workers)
+    embedded = embed(encoder, looked.table, looked.device, workers=workers, cache=cache)
+    if embedded.skipped:
+        raise NewkindsError(f"{embedded.skipped[0].path} can no longer be read: rerun the same command.")
+    return EmbeddedImages(looked, encoder.backbone, cache, embedded, F.normalize(embedded.features, dim=1))
+
+
+def check_images(images: EmbeddedImages) -> list[checks.CheckResult]:
+    """What may be wrong with the data, which is said."""
+    findings = checks.run_checks(images.looked.table, images.rows)
+    for finding in findings:
+        if finding.found.sentence:
+            say(f"{finding.check}: {finding.found.sentence}")
+    return findings
+
+
+def describe_cache(config: Config) -> str:
+    """What a cache holds, for `newkinds cache list`."""
+    return f"{config.data.get('path') or config.data['name']}, {config.backbone['name']}"
+
+
+# -- image size and time ---------------------------------------------------------------------------------------------
+
+
+def _measure(config: Config, table: Table, device: torch.device, seconds: float) -> tuple[int | None, float, int]:
+    """The image size (None: the backbone's own), the seconds of a pass over one image, the images not yet cached."""
+    asked = config.backbone["image_size"]
+    if config.backbone["name"] == VECTORS:
+        return asked, 0.0, 0
+    build = partial(build_backbone, **{**config.backbone, "train_blocks": 0})
+    backbone = build()
+    per_image = _seconds_per_image(backbone, device)
+    if asked or config.backbone["name"] == TINY:
+        return asked, per_image, images_without_class_token(backbone, table)
+    largest = backbone.preprocessing.size
+    sizes = _useful_sizes(backbone, table)
+    uncached = {size: images_without_class_token(build(image_size=size), table) for size in sizes}
+    costs = {size: per_image * (size / largest) ** 2 for size in sizes}
+    fitting = [size for size in sizes if costs[size] * uncached[size] <= SHARE_OF_PASS * seconds]
+    size = max(fitting, default=sizes[0])
+    return size, costs[size], uncached[size]
+
+
+def _useful_sizes(backbone: Backbone, table: Table) -> Sequence[int]:
+    """The image sizes that are considered, ascending: none much larger than the images are."""
+    largest = backbone.preprocessing.size
+    if not backbone.is_plain_vit:
+        return [largest]
+    patch = getattr(getattr(backbone.network, "patch_embed", None), "patch_size", (1,))[0]
+    facts = [seen.facts for seen in table.seen or [] if seen.facts is not None]
+    sides = [min(fact.width, fact.height) for fact in facts] or [largest]
+    useful = max(SIZES[0], ENLARGED * float(np.median(sides)))
+    return [size - size % patch for size in SIZES if size <= min(largest, useful)] or [largest]
+
+
+def _seconds_per_image(backbone: Backbone, device: torch.device) -> float:
+    """Of one pass, measured by a few images of noise."""
+    size = backbone.preprocessing.size
+    images = torch.randn(MEASURED, 3, size, size, device=device, generator=torch.Generator(device).manual_seed(0))
+    backbone.to(device)
+    with torch.inference_mode():
+        backbone(images, patches=False)  # the first time memory is allotted
+        started = time.perf_counter()
+        backbone(images, patches=False).cls.cpu()
+    return (time.perf_counter() - started) / MEASURED

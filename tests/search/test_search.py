@@ -1,0 +1,245 @@
+"""A search: candidates are judged on the same splits, what was judged stays, and the rule chooses."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from newkinds.assigners.nearest_images import NearestImage
+from newkinds.assigners.resplit import Resplit, resplits
+from newkinds.cluster.metrics import Accuracy
+from newkinds.data import load_table
+from newkinds.errors import NewkindsError
+from newkinds.runs.records import CandidateScore
+from newkinds.search import ways
+from newkinds.search.clock import Clock, seconds_of
+from newkinds.search.frozen import FrozenFeatures, frozen_ways
+from newkinds.search.search import JUDGED, Search, choose, judged
+from newkinds.search.trainings import TRAININGS, table_of_split, training_called
+from newkinds.search.ways import Features, Judge, Way, judge_of
+
+HOUR = 3600.0
+
+
+def rows_of(targets: np.ndarray, noise: float = 0.1) -> torch.Tensor:
+    torch.manual_seed(0)
+    rows = torch.eye(int(targets.max()) + 1)[targets] + noise * torch.rand(len(targets), int(targets.max()) + 1)
+    return torch.nn.functional.normalize(rows, dim=1)
+
+
+class Pretended:
+    """A training that gives what it is told to give."""
+
+    def __init__(self, rows: torch.Tensor, needs: float = 1.0, error: str = "") -> None:
+        self.name = self.training = "pretended"
+        self.settings: Mapping[str, Any] = {"method": {"name": "simgcd"}}
+        self.most_splits: int | None = 2
+        self.images = len(rows)
+        self.rows, self.seconds, self.error, self.asked = rows, needs, error, 0
+
+    def unfit(self) -> str:
+        return ""
+
+    def needs(self) -> float:
+        return self.seconds
+
+    def features(self, split: Resplit, number: int) -> Features:
+        self.asked += 1
+        if self.error:
+            raise NewkindsError(self.error)
+        return Features(self.rows[split.rows], split.truth)
+
+
+TARGETS = np.repeat(np.arange(6), 8)
+NOISY = rows_of(TARGETS, noise=3.0)
+
+
+def test_candidates_are_judged_on_every_split_and_named_by_source_and_way() -> None:
+    search = Search(judge_of(TARGETS, seed=0), Clock(HOUR))
+    search.compare(FrozenFeatures(rows_of(TARGETS)), frozen_ways())
+    assert [score.name for score in search.scores][:2] == [
+        "frozen features, balanced",
+        "frozen features, balanced, whitened",
+    ]
+    assert {score.state for score in search.scores} == {JUDGED}
+    assert {len(score.scores) for score in search.scores} == {6}
+    assert {score.training for score in search.scores} == {""}
+    assert search.choose().candidate.score == 1.0
+
+
+def test_a_source_that_trains_is_on_every_candidate_of_it() -> None:
+    search = Search(judge_of(TARGETS, seed=0), Clock(HOUR))
+    search.compare(FrozenFeatures(NOISY), [Way("balanced")])
+    search.compare(Pretended(NOISY), [Way("own"), Way("balanced")])
+    trained = [score for score in search.scores if score.trains]
+    assert [(score.name, score.training) for score in trained] == [
+        ("pretended, own prototypes", "pretended"),
+        ("pretended, balanced", "pretended"),
+    ]
+    assert search.choose().candidate.name == "pretended, own prototypes", "its categories are the truth"
+
+
+def test_what_was_judged_is_not_judged_again_and_every_score_is_kept() -> None:
+    kept: list[int] = []
+    search = Search(judge_of(TARGETS, seed=0), Clock(HOUR))
+    search.keep_by(lambda: kept.append(len(search.scores)))
+    search.compare(FrozenFeatures(NOISY), [Way("balanced")])
+    again, source = Search(search.judge, Clock(HOUR), search.scores), Pretended(NOISY)
+    again.compare(FrozenFeatures(NOISY), [Way("balanced"), Way("sskmeans")])
+    assert kept == [1]
+    assert again.scores[0] is search.scores[0]
+    again.compare(source, [Way("own")])
+    again.compare(source, [Way("own")])
+    assert source.asked == 2, "on two splits, once"
+
+
+def test_nothing_is_trained_that_cannot_change_the_result() -> None:
+    source = Pretended(NOISY)
+    search = Search(judge_of(TARGETS, seed=0), Clock(HOUR))
+    search.compare(FrozenFeatures(rows_of(TARGETS)), [Way("balanced")])
+    search.compare(source, [Way("own"), Way("balanced")])
+    assert source.asked == 0
+    assert search.scores[-1].name == "pretended"
+    assert search.scores[-1].state == "not tried: frozen features are right on every split already"
+
+
+def test_without_time_a_training_is_not_begun_and_with_more_it_is() -> None:
+    source = Pretended(NOISY, needs=100.0)
+    search = Search(judge_of(TARGETS, seed=0), Clock(50.0))
+    search.compare(FrozenFeatures(NOISY), [Way("balanced")])
+    search.compare(source, [Way("own")])
+    assert search.state_of("pretended").startswith("not tried: needs about 2 min, ")
+    later = Search(search.judge, Clock(HOUR), search.scores)
+    later.compare(source, [Way("own")])
+    assert later.state_of("pretended") == ""
+    assert later.state_of("pretended, own prototypes") == JUDGED
+
+
+def test_an_error_ends_a_training_and_the_search_goes_on() -> None:
+    search = Search(judge_of(TARGETS, seed=0), Clock(HOUR))
+    search.compare(FrozenFeatures(NOISY), [Way("balanced")])
+    search.compare(Pretended(NOISY, error="it diverged."), [Way("own")])
+    assert search.state_of("pretended, own prototypes") == "stopped: it diverged."
+    assert search.choose().candidate.name == "frozen features, balanced"
+
+
+def test_an_error_of_one_way_ends_that_way_alone() -> None:
+    def score(way: Way, features: Features, split: Resplit) -> Accuracy:
+        if way.assigner == "ward":
+            raise NewkindsError("too odd.")
+        return Accuracy(0.5, 0.5, 0.5)
+
+    search = Search(Judge(judge_of(TARGETS, 0).splits, score), Clock(HOUR))
+    search.compare(FrozenFeatures(NOISY), [Way("ward"), Way("balanced")])
+    assert [score.state for score in search.scores] == ["stopped: too odd.", JUDGED]
+
+
+def test_with_few_classes_the_first_is_the_default() -> None:
+    search = Search(judge_of(np.array([0, 0, 1, 1, -1, -1]), seed=0), Clock(HOUR))
+    search.compare(FrozenFeatures(NOISY[:6]), frozen_ways())
+    choice = search.choose()
+    assert choice.candidate.name == "frozen features, balanced"
+    assert choice.why == "the default: fewer than 4 labelled classes leave nothing to judge by"
+
+
+def test_names_are_judged_and_not_only_groups() -> None:
+    """Two known classes that are taken for each other are wrong, although a match over all images would not see it."""
+    [split] = resplits(TARGETS, 1, np.random.RandomState(0))
+    swapped = np.where(split.truth == 0, 1, np.where(split.truth == 1, 0, split.truth))
+    found = ways.hidden_accuracy(split, swapped)
+    assert found.new == 1.0
+    assert found.old == pytest.approx(np.mean(split.truth[split.hidden][split.truth[split.hidden] < split.known] > 1))
+    assert ways.hidden_accuracy(split, split.truth).all == 1.0
+
+
+def score_of(name: str, scores: list[float], trains: bool) -> CandidateScore:
+    return judged(CandidateScore(name, trains=trains), [Accuracy(score, score, score) for score in scores], 1.0)
+
+
+def test_training_must_win_by_more_than_its_standard_error() -> None:
+    frozen = [score_of("a", [0.7, 0.8, 0.9], False), score_of("b", [0.6, 0.7, 0.8], False)]
+    assert choose(frozen).candidate.name == "a"
+    assert choose([*frozen, score_of("c", [0.75, 0.86, 0.94], True)]).candidate.name == "c"
+    assert choose([*frozen, score_of("c", [0.90, 0.78, 0.75], True)]).candidate.name == "a", "+0.01 ± 0.09"
+    stopped = replace(score_of("c", [1.0, 1.0, 1.0], True), state="stopped: it collapsed")
+    assert choose([*frozen, stopped]).candidate.name == "a"
+
+
+def test_a_split_as_a_table_hides_what_the_split_hides() -> None:
+    table = load_table({"name": "creatures", "categories": 10, "per_category": 8, "seed": 0})
+    [split] = resplits(table.targets, 1, np.random.RandomState(0))
+    small = table_of_split(table, split)
+    assert small.truth is None
+    assert small.targets.tolist() == split.labels.tolist()
+    assert all(table.labels[row] is not None for row in split.rows)
+    assert small.categories == 5
+
+
+def test_steps_count_and_not_epochs() -> None:
+    training = replace(TRAININGS[0], steps=1000)
+    assert training.epochs(12800) == 10
+    assert training.epochs(1280) == 40, "of 25 steps at least"
+    assert training.settings_for(1280)["train"]["epoch_size"] == 3200
+
+
+@pytest.mark.parametrize("method", ["simgcd", "selex", "cms", "gcd", "infosieve"])
+def test_any_method_may_be_trained(method: str) -> None:
+    """A setting that SimGCD's family alone has ended the whole plan."""
+    from newkinds.runs.config import resolve
+
+    training = replace(TRAININGS[0], settings={"method": {"name": method}})
+    config = resolve({"data": {"name": "creatures"}}, training.settings_for(1280))
+    assert config.method["name"] == method
+
+
+def test_a_training_is_known_by_its_name() -> None:
+    assert len({training.name for training in TRAININGS}) == len(TRAININGS)
+    assert all(training_called(training.name) is training for training in TRAININGS)
+    with pytest.raises(NewkindsError, match="there is no training 'magic'"):
+        training_called("magic")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("10m", 600), ("2h", 7200), ("1.5h", 5400), (None, 3600), (5.0, 5), (90, 90)]
+)
+def test_times(text: Any, seconds: float) -> None:
+    assert seconds_of(text, HOUR) == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "10 days", "-5m", "0s", "", 0, -3.0, float("inf")])
+def test_what_is_no_time(text: Any) -> None:
+    with pytest.raises(NewkindsError, match="is not a time"):
+        seconds_of(text, HOUR)
+
+
+def test_a_number_without_a_unit_is_refused() -> None:
+    """It was minutes on the command line and seconds in Python."""
+    with pytest.raises(NewkindsError, match=r"--time 90 has no unit: write 90s, 90m or 90h"):
+        seconds_of("90", HOUR)
+
+
+def test_of_very_many_labels_some_are_judged_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = np.arange(3000) % 10 - 2  # 300 of each of 8 classes
+    targets[targets < 0] = -1
+    assert {len(split.rows) for split in judge_of(targets, seed=0).splits} == {2400}
+    monkeypatch.setattr(ways, "MOST_LABELS", 500)
+    some = judge_of(targets, seed=0).splits
+    assert {len(split.rows) for split in some} == {500}
+    for split in some:
+        assert (targets[split.rows] >= 0).all()
+        assert len(np.unique(targets[split.rows])) == 8
+    monkeypatch.setattr(ways, "LABELS_PER_CLASS", 100)
+    assert len(judge_of(targets, seed=0).splits[0].rows) == 800
+
+
+def test_assigners_that_compare_all_pairs_are_not_tried_on_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NearestImage, "most_images", 47)
+    search = Search(judge_of(TARGETS, seed=0), Clock(HOUR))
+    search.compare(FrozenFeatures(NOISY), frozen_ways(whitenings=("none",)))
+    states = {Way.of(score.settings).assigner: score.state for score in search.scores}
+    assert states["balanced"] == states["sskmeans"] == JUDGED
+    assert states["ward"] == states["meanshift"]
+    assert states["ward"] == "not tried: it compares all pairs, too many of more than 47 images"
