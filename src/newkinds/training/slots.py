@@ -23,7 +23,10 @@ class SlotStore:
         views = [np.full(len(rows), number) for number in range(self.random_views + 1)]
         every = np.stack([np.tile(rows, len(views)), np.concatenate(views)])  # (2, views · n)
         chunks = [every[:, start : start + BATCH] for start in range(0, every.shape[1], BATCH)]
-        computed = [self._compute(encoder, *chunk) for chunk in track(chunks, "computing slots", total=len(chunks))]
+        computed = [
+            self._compute(encoder, *chunk)
+            for chunk in track(chunks, "reading the primitives of all views", total=len(chunks))
+        ]
         self._slots = torch.cat(computed).unflatten(0, (len(views), len(rows)))  # (views, n, 1 + S, D)
 
     @torch.inference_mode()

@@ -165,7 +165,6 @@ def render(page: Page) -> str:
         percent=_percent,
         duration=_duration,
         how_sure=how_sure,
-        settings_text=_settings_text,
     )
     new = [row for row in page.categories if row.is_new]
     kinds = {"new": new, "known": [row for row in page.categories if not row.is_new]}
@@ -227,10 +226,6 @@ def _percent(fraction: float | None, decimals: int = 0) -> str:
 
 def _duration(seconds: float | None) -> str:
     return "–" if seconds is None else duration(seconds)
-
-
-def _settings_text(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in flat(settings).items())
 
 
 def _writable(html: str) -> str:
