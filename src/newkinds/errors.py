@@ -45,9 +45,7 @@ def reason_of(error: BaseException) -> str:
         named = f"{_shortened(str(error.filename))}: " if error.filename is not None else ""
         return f"{named}{error.strerror}."
     if is_out_of_memory(error) and isinstance(error, ImportError):
-        return (
-            "there is not enough memory to load the libraries that this needs: close other programs, or allow it more."
-        )
+        return "there is not enough memory to load the libraries that this needs: close other programs, or allow more."
     if is_out_of_memory(error):
         return "there is not enough memory: take smaller batches (train.batch_size), images or fewer categories."
     return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"

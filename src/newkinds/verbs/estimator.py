@@ -43,9 +43,9 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
 
     `X`: features (n, D), in which rows are compared by their direction; or images: a list of paths or of Pillow's
     pictures, or an array (n, height, width, 3) uint8, which a frozen backbone embeds. `y`: the class of each row; none
-    is -1, NaN, None or "". How categories are found is chosen by cross-validation on these labels, as `newkinds.discover` does it for what
-    trains nothing: four assigners, with and without whitening, judged on the labelled rows alone. (What trains, and
-    so takes minutes, is the business of `newkinds.discover`.)
+    is -1, NaN, None or "". How categories are found is chosen by cross-validation on these labels, as
+    `newkinds.discover` does it for what trains nothing: four assigners, with and without whitening, judged on the
+    labelled rows alone. (What trains, and so takes minutes, is the business of `newkinds.discover`.)
 
     Parameters
     ----------

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -20,7 +19,6 @@ from PIL import Image
 from ...category_count import Count, how_sure
 from ...comparison import Comparison
 from ...runs.records import Finding, PlanRecord, Reliability
-from ...settings import flat
 from ...text import duration
 from ..figures.field_maps import FieldOverlays
 from ..marks import Mark
