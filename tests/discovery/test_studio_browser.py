@@ -177,6 +177,26 @@ def test_the_keyboard_is_enough(opened: Screen) -> None:
     screen.until(lambda: screen.browser.current_url.endswith("#/map"))
 
 
+def test_a_toast_undoes_what_it_names_and_one_act_has_one_toast(opened: Screen) -> None:
+    screen = opened
+    screen.go("#/c/9")
+    screen.until(lambda: screen.tiles())
+    first, second = screen.tiles()[:2]
+    screen.browser.execute_script("document.querySelector('.tile').focus()")
+    screen.press("x")
+    screen.said("Junked")
+    screen.press("x")
+    screen.until(lambda: [m.path for m in screen.found().members if m.status == "junk"] == sorted([first, second]))
+    older = next(toast for toast in screen.all(".toast") if first in toast.text)
+    older.find_element("css selector", "button").click()
+    screen.until(lambda: [m.path for m in screen.found().members if m.status == "junk"] == [second])
+
+    screen.browser.execute_script("document.getElementById('toasts').replaceChildren()")
+    screen.button("Junk", ".head")
+    screen.until(lambda: screen.browser.current_url.endswith("#/"))
+    screen.until(lambda: len(screen.all(".toast")) == 1 and "Junked" in screen.all(".toast")[0].text)
+
+
 def test_drag_and_drop(opened: Screen) -> None:
     screen = opened
     screen.go("#/c/9")

@@ -19,8 +19,8 @@ const chosen = { order: "unsure" };
 /** The bar that says how many images are selected, and what can be done with them.
  *
  * `leave(rows)`: these are no longer here, before the server has said so: the next key is about the next image;
- * `back()`: they are, for it has refused. */
-export function selectionBar(grid, { junk = false, leave = () => {}, back = () => {} } = {}) {
+ * `accept(rows)`: these go to the end, if the least certain come first; `back()`: they are as before, for it has refused. */
+export function selectionBar(grid, { junk = false, leave = () => {}, accept = () => {}, back = () => {} } = {}) {
   const count = h("b");
   const act = (make) => async () => {
     const rows = grid.targets();
@@ -29,7 +29,7 @@ export function selectionBar(grid, { junk = false, leave = () => {}, back = () =
   const gone = (rows) => { grid.select([]); leave(rows); };
   const actions = {
     m: act((rows) => askMove(rows, { leave: gone })),
-    a: act((rows) => { grid.select([]); return edit({ edit: "accept", rows }); }),
+    a: act((rows) => { grid.select([]); accept(rows); return edit({ edit: "accept", rows }); }),
     x: act((rows) => { gone(rows); return edit({ edit: "junk", rows }); }),
     l: () => { const [row] = grid.targets(); if (row !== undefined) location.hash = `#/like/${row}`; },
   };
@@ -70,11 +70,17 @@ export function category(id) {
   });
   const bar = selectionBar(grid, {
     junk: isJunk,
-    leave: (rows) => { images = images.filter((image) => !rows.includes(image.row)); sort(); },
+    leave,
+    accept: (rows) => { if (chosen.order === "unsure") leave(rows); }, // and come back, at the end, with the answer
     back: () => { shownAt = null; refresh(); },
   });
   const tools = h("div", { class: "tools" }, order, h("button", { class: "quiet", onclick: selectAll }, icon("select"), "Select all"));
   const node = h("section", { class: "category" }, head, h("div", { class: "columns" }, h("div", { class: "members" }, tools, grid.node), !isJunk && beside), bar.node);
+
+  function leave(rows) {
+    images = images.filter((image) => !rows.includes(image.row));
+    sort();
+  }
 
   function selectAll() {
     grid.touchSelects = true;

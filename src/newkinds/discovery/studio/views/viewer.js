@@ -68,7 +68,7 @@ export function openViewer(grid, start) {
       if (!(await wanted)) return;
       await grid.busy; // it asks for its images again
       const still = grid.images.findIndex((image) => image.row === row);
-      index = still >= 0 ? still : Math.min(index, grid.images.length - 1);
+      if (still !== index) index = Math.min(index, grid.images.length - 1); // gone, or accepted and at the end: the next one
       show();
     }
 
