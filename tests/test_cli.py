@@ -71,7 +71,7 @@ def test_train_eval_discover_predict(run_cli: Cli, tmp_path: Path) -> None:
     status, out, err = run_cli("discover", "creatures", "--out", run, "--organizer", "cpf", "--epochs", 1, *TINY)
     assert status == 0
     assert "32 images assigned" in out
-    assert "trained already" in err
+    assert "finished already" in err
     save_image(tmp_path / "a.png")
     status, out, _ = run_cli("predict", run, tmp_path / "a.png")
     assert status == 0

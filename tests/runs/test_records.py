@@ -33,7 +33,7 @@ from newkinds.runs.typed_json import Unfit, value_of
 SCORES = [0.25, 0.5, 0.625]
 JUDGED = CandidateScore("adapter", "adapter", {"train": {"lr": 0.1}}, True, SCORES, 0.5, None, 3.5, "judged")
 PLAN = PlanRecord(
-    "adapter", "it is better", "the best wins", 3, 600.0, 20.5, 0.03, {"k": "7"}, True,
+    "adapter", "it is better", "the best wins", 3, 600.0, 20.5, "0a1b", {"k": "7"}, True,
     [CandidateScore("frozen", state="not tried: why"), replace(JUDGED, name="worse", scores=[0.2]), JUDGED],
     [Stage("embed", 1.5, 2.5)],
 )  # fmt: skip

@@ -88,7 +88,7 @@ def test_k_auto_is_counted_once_and_kept(run_cli: Cli, tmp_path: Path, monkeypat
     assert Run(run).config().k == answer
     assert newkinds.load(run).model.k == answer
     assert "estimated" in (run / "README.md").read_text()
-    monkeypatch.setattr("newkinds.verbs.train.backbone_features", lambda *_: pytest.fail("it was counted before"))
+    monkeypatch.setattr("newkinds.verbs.count.estimate_number", lambda *_: pytest.fail("it was counted before"))
     assert run_cli(*command)[0] == 0
 
 
@@ -128,13 +128,15 @@ def test_photos_without_truth_cannot_be_counted_as_published(photos: Path, run_c
     assert "--truth" in err
 
 
-def test_one_known_class_cannot_judge(photos: Path, run_cli: Cli, tmp_path: Path) -> None:
+def test_with_one_known_class_the_shape_of_the_features_says_how_many(
+    photos: Path, run_cli: Cli, tmp_path: Path
+) -> None:
     for image in (photos / "green").iterdir():
         image.unlink()
     status, _, err = run_cli("discover", photos, "--out", tmp_path / "run", "--k", "auto")
-    assert status == 1
-    assert "one class" in err
-    assert not (tmp_path / "run").exists()
+    assert status == 0, err
+    assert "only one known class" in err
+    assert (tmp_path / "run/k_auto.json").is_file()
 
 
 def test_a_damaged_estimate_is_named(run_cli: Cli, tmp_path: Path) -> None:
