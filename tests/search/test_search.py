@@ -16,7 +16,7 @@ from newkinds.errors import NewkindsError
 from newkinds.runs.records import CandidateScore
 from newkinds.search import ways
 from newkinds.search.clock import Clock, seconds_of
-from newkinds.search.frozen import FrozenFeatures, frozen_ways
+from newkinds.search.frozen_features import FrozenFeatures, frozen_ways
 from newkinds.search.search import JUDGED, Search, choose, judged
 from newkinds.search.trainings import TRAININGS, table_of_split, training_called
 from newkinds.search.ways import Features, Judge, Way, judge_of

@@ -255,7 +255,7 @@ def all_troubles(folder: Path) -> dict[str, str]:
         config = train.resolve_layers(
             train.layers_of("creatures", {"settings": [SMALL, {"train": {"eval_every": 1}}]}), run
         )
-        table = train.images_of(config, run)
+        table = train.load_images(config, run)
         train.train_on(table, train.with_k(config, table, run)[0], run, watch=look_away)
 
     def share_too_little() -> None:

@@ -180,7 +180,7 @@ def test_an_interruption_leaves_the_first_answer_and_the_same_command_continues(
     assert not PlanRecord.read(Run(tmp_path / "run")).finished
     again: list[str] = []
     monkeypatch.setattr(trainings, "TRAININGS", trainings.TRAININGS[1:])
-    monkeypatch.setattr("newkinds.search.frozen.FrozenFeatures.features", lambda *_: again.append("frozen"))
+    monkeypatch.setattr("newkinds.search.frozen_features.FrozenFeatures.features", lambda *_: again.append("frozen"))
     continued = planned(tmp_path / "run")
     assert again == [], "what was judged is not judged again"
     assert [(s.name, s.scores) for s in continued.candidates] == [(s.name, s.scores) for s in at_once.candidates]
@@ -333,7 +333,7 @@ def test_tune_goes_on_from_what_it_has_judged(tmp_path: Path, monkeypatch: pytes
             newkinds.tune("creatures", tmp_path / "tuned", settings=DATA)
     kept = PlanRecord.read(Run(tmp_path / "tuned")).candidates
     assert {score.state for score in kept} == {JUDGED}
-    monkeypatch.setattr("newkinds.search.frozen.FrozenFeatures.features", killed)  # would it be judged again?
+    monkeypatch.setattr("newkinds.search.frozen_features.FrozenFeatures.features", killed)  # would it be judged again?
     monkeypatch.setattr(trainings, "TRAININGS", ())
     assert newkinds.tune("creatures", tmp_path / "tuned", settings=DATA).candidates == kept
 

@@ -22,7 +22,7 @@ S_contra = TypeVar("S_contra", contravariant=True)
 S = TypeVar("S")
 
 
-class Source(Protocol[S_contra]):
+class FeatureSource(Protocol[S_contra]):
     """Where features come from: the backbone, or a training on what a split leaves labelled."""
 
     name: str  # the first part of the names of its candidates
@@ -71,7 +71,7 @@ class Search(Generic[S]):
         """From now on, call this with every new score."""
         self._keep = keep
 
-    def compare(self, source: Source[S], ways: Sequence[Way]) -> None:
+    def compare(self, source: FeatureSource[S], ways: Sequence[Way]) -> None:
         """Judge every way in the features of a source, unless that is done already or cannot be."""
         wanted = {f"{source.name}, {way}": way for way in ways}
         missing = {name: way for name, way in wanted.items() if self.state_of(name) != JUDGED}
@@ -89,14 +89,14 @@ class Search(Generic[S]):
         for score in self._judge(source, missing):
             self._note(score)
 
-    def _why_not(self, source: Source[S]) -> str:
+    def _why_not(self, source: FeatureSource[S]) -> str:
         if not self.judge.splits:
             return self.judge.silent_because
         if source.training and (best := self.best(trains=False)) is not None and min(best.scores) >= 1.0:
             return "frozen features are right on every split already"
         return source.unfit() or self.clock.lack(source.needs())
 
-    def _judge(self, source: Source[S], ways: Mapping[str, Way]) -> list[CandidateScore]:
+    def _judge(self, source: FeatureSource[S], ways: Mapping[str, Way]) -> list[CandidateScore]:
         """Each way on every split. What fails ends a way, or all of them if there are no features."""
         found: dict[str, list[Accuracy]] = {name: [] for name in ways}
         state: dict[str, str] = {}
@@ -128,7 +128,7 @@ class Search(Generic[S]):
             for name, way in ways.items()
         ]
 
-    def _begin(self, source: Source[S], name: str, way: Way) -> CandidateScore:
+    def _begin(self, source: FeatureSource[S], name: str, way: Way) -> CandidateScore:
         settings = {**source.settings, **way.settings}
         return CandidateScore(name, source.training, settings, trains=bool(source.training))
 

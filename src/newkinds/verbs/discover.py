@@ -30,7 +30,7 @@ from .layers import Layers, resolve_layers
 from .plan import Plan, PlannedSearch, settings_of_choice
 from .results import Correct, put_result
 from .stages import HOUR, Looked, check_images, embed_once, look, require_time
-from .train import images_of, train_on, with_k
+from .train import load_images, train_on, with_k
 
 # settings that say how to train: whoever names one has chosen the training
 OF_TRAINING = ("method", "tuning", "organizer", "train")
@@ -64,7 +64,7 @@ def discover(
 def _discover_as_told(layers: Layers, run: Run, page: bool) -> Discovery:
     """The method, the recipe or the training was named."""
     config = resolve_layers(layers, run)
-    table = images_of(config, run)
+    table = load_images(config, run)
     changed = _what_changed(run, table)
     if config.k is None and table.categories is None:
         config = replace(config, k="auto")
@@ -88,7 +88,7 @@ def _discover_by_search(layers: Layers, run: Run, seconds: float) -> Discovery:
     plan = Plan(run, layers, seconds)
     with plan.clock.stage("look at the data"):
         config = resolve_layers(plan.layers, run)
-        table = images_of(config, run)
+        table = load_images(config, run)
         _what_changed(run, table)
         if plan.is_finished(table) and run.is_answered:
             say(f"{run.folder} is finished already: {plan.earlier.chosen if plan.earlier else ''}")

@@ -26,7 +26,7 @@ from ..encoders.encoder import Encoder, frozen_encoder
 from ..errors import InvalidValue
 from ..methods import METHODS
 from ..search.clock import Clock
-from ..search.frozen import WHITENINGS, FrozenFeatures, frozen_ways
+from ..search.frozen_features import WHITENINGS, FrozenFeatures, frozen_ways
 from ..search.search import Search
 from ..search.ways import Way, judge_of
 from ..training.device import choose_device

@@ -14,7 +14,7 @@ from ..runs.records import CandidateScore, PlanRecord
 from ..runs.run import Run
 from ..search import trainings
 from ..search.clock import LACK, Clock
-from ..search.frozen import WHITENINGS, FrozenFeatures, frozen_ways
+from ..search.frozen_features import WHITENINGS, FrozenFeatures, frozen_ways
 from ..search.search import Choice, Search
 from ..search.trainings import Material, TrainedFeatures, Training
 from ..search.ways import Way, judge_of

@@ -30,7 +30,7 @@ from ..runs.seen_images import earlier_images
 from ..search.clock import Clock, seconds_of
 from ..search.continuation import CONTINUED, Continuation, ContinuedFeatures
 from ..search.folds import Fold, Lessons
-from ..search.frozen import WHITENINGS, FrozenFeatures
+from ..search.frozen_features import WHITENINGS, FrozenFeatures
 from ..search.search import Choice, Search
 from ..search.ways import Way
 from ..training.device import choose_device

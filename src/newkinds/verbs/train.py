@@ -52,12 +52,12 @@ def train(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) 
     run = Run(out)
     run.refuse_other_contents()
     config = resolve_layers(layers_of(data, choices), run)
-    table = images_of(config, run)
+    table = load_images(config, run)
     config, estimate = with_k(config, table, run)
     return train_on(table, config, run, estimate).loaded
 
 
-def images_of(config: Config, run: Run) -> Table:
+def load_images(config: Config, run: Run) -> Table:
     """The images of a run, all of which can be read; files that cannot are skipped."""
     run.refuse_other_contents()
     table = readable(load_table(config.data), contents=True, earlier=earlier_images(run))

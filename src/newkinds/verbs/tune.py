@@ -17,7 +17,7 @@ from .discover import announce, default_out, names_training, prepare_search
 from .layers import resolve_layers
 from .plan import Plan, PlannedSearch, settings_of_choice
 from .stages import HOUR, look, require_time
-from .train import images_of
+from .train import load_images
 
 RECIPE = "recipe.yaml"
 
@@ -41,7 +41,7 @@ def tune(
     plan = Plan(run, layers, seconds_of(time, HOUR))
     with plan.clock.stage("look at the data"):
         config = resolve_layers(plan.layers)
-        table = images_of(config, run)
+        table = load_images(config, run)
         if plan.is_finished(table) and plan.earlier is not None and run.path(RECIPE).is_file():
             say(f"{run.folder} is finished already")
             return plan.earlier
