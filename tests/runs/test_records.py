@@ -14,15 +14,20 @@ from newkinds.errors import NewkindsError
 from newkinds.runs.directory import RunDirectory
 from newkinds.runs.records import (
     CandidateScore,
+    CategoryChange,
+    CategoryCounts,
     Evaluation,
     EvaluationState,
     Finding,
     Findings,
     HeldOutEvaluation,
+    ImageChange,
+    LabelCounts,
     OutsidePart,
     PlanRecord,
     Protocol,
     Record,
+    RefinedRecord,
     Reliability,
     ReliabilityBin,
     Stage,
@@ -45,10 +50,17 @@ PROTOCOL = Protocol(
     30, 10, 2, None, "split", None, "list", {"backbone": 3}, ["head, lr 0.1"], "tiny", None,
     {"method": OutsidePart("mine", "mine.py", "0a1b")}, "newkinds 0.2.0", "CPU", "2026-11-18",
 )  # fmt: skip
+REFINED = RefinedRecord(
+    "runs/photos", 3, LabelCounts(4, 9), {"moved": 2}, CategoryCounts(5, 4, 2, 2), {"0": 0, "7": None},
+    [CategoryChange(0, None, "cat", False, 4, 8, 9, 7)], 1, [ImageChange("a.png", "new-1", "cat", 0.75)],
+    ["70.0 % of labels"], "features of the run", 12.5, "2026-11-18", True,
+)  # fmt: skip
 RELIABILITY = Reliability([ReliabilityBin(0.8, 0.9, 12, 0.85, 0.75)], 12, "by temperature", 0.1)
 
 
-@pytest.mark.parametrize("record", [PLAN, RELIABILITY, EVALUATION, PROTOCOL, Timing(1.5, 3)], ids=lambda one: one.FILE)
+@pytest.mark.parametrize(
+    "record", [PLAN, RELIABILITY, EVALUATION, PROTOCOL, REFINED, Timing(1.5, 3)], ids=lambda one: one.FILE
+)
 def test_what_is_written_is_read_back(record: Record, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     assert type(record).find(run) is None

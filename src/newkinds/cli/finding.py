@@ -145,10 +145,11 @@ def _refine(run: str, **chosen: Any) -> None:
     from ..discovery.lessons import changes_text
     from ..discovery.summary import discovery_text
     from ..runs.directory import RunDirectory
-    from ..verbs.refine import RECORD, refine
+    from ..runs.records import RefinedRecord
+    from ..verbs.refine import refine
 
     found = refine(run, **chosen)
-    show(f"{changes_text(RunDirectory(found.run).read_json(RECORD))}\n\n{discovery_text(found)}")
+    show(f"{changes_text(RefinedRecord.read(RunDirectory(found.run)))}\n\n{discovery_text(found)}")
 
 
 @verb(

@@ -3,13 +3,13 @@ became of it: their decisions are kept, and it is said what changed."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..data.corrections import NOWHERE, Correction
 from ..errors import NewkindsError
+from ..runs.records import CategoryChange, CategoryCounts, ImageChange, LabelCounts, RefinedRecord
 from ..text import text_table
 from .categories import Discovery
 from .edits import JUNK
@@ -94,7 +94,7 @@ def keep_decisions(found: Discovery, said: Iterable[Correction]) -> None:
 
 def changes(
     before: Discovery, after: Discovery, said: Sequence[Correction], new_id: Mapping[int, int]
-) -> dict[str, Any]:
+) -> RefinedRecord:
     """What refining changed, as a record: labels, categories, sizes, images that are elsewhere now."""
     state = before.corrections()
     was = {c.path: c for c in said}
@@ -106,48 +106,44 @@ def changes(
     labels = Counter(c.label for c in said if c.label is not None)
     old_id = {new: old for old, new in new_id.items()}
     every_id = sorted({*(c.id for c in before.found_categories), *state.names, *state.became})
-    return {
-        "from": str(before.run.resolve()),
-        "edits": len(state.in_force),
-        "labels": {"before": sum(m.given_label is not None for m in before.members), "after": sum(labels.values())},
-        "decided": {status: statuses[status] for status in ("accepted", "moved", "junk")},
-        "categories": {
-            "before": len(before.found_categories), "after": len(after.found_categories),
-            "known_before": sum(not c.is_new for c in before.found_categories), "known_after": len(after.known),
-        },
-        "ids": {str(old): new_id.get(state.now(old)) for old in every_id},  # in the run → here; null: gone
-        "sizes": [
-            {
-                "id": c.id, "was": old_id.get(c.id), "name": c.name, "is_new": c.is_new, "labels": labels[c.name],
-                "before": sizes[c.id], "after": c.size, "kept": kept[c.id],
-            }
+    return RefinedRecord(
+        source=str(before.run.resolve()),
+        edits=len(state.in_force),
+        labels=LabelCounts(sum(m.given_label is not None for m in before.members), sum(labels.values())),
+        decided={status: statuses[status] for status in ("accepted", "moved", "junk")},
+        categories=CategoryCounts(
+            before=len(before.found_categories),
+            after=len(after.found_categories),
+            known_before=sum(not c.is_new for c in before.found_categories),
+            known_after=len(after.known),
+        ),
+        ids={str(old): new_id.get(state.now(old)) for old in every_id},
+        sizes=[
+            CategoryChange(c.id, old_id.get(c.id), c.name, c.is_new, labels[c.name], sizes[c.id], c.size, kept[c.id])
             for c in after.categories
         ],
-        "changed": len(moved),
-        "surest_changes": [
-            {"path": m.path, "from": c.category, "to": m.category, "confidence": m.confidence}
-            for c, m in moved[:SHOWN]
-        ],
-    }  # fmt: skip
+        changed=len(moved),
+        surest_changes=[ImageChange(m.path, c.category, m.category, m.confidence) for c, m in moved[:SHOWN]],
+    )
 
 
-def changes_text(record: Mapping[str, Any]) -> str:
+def changes_text(record: RefinedRecord) -> str:
     """What `refined.json` says, for the terminal."""
-    labels, decided, categories = record["labels"], record["decided"], record["categories"]
-    counts = ("labels", "before", "after", "kept")
-    rows = [[c["name"], "new" if c["is_new"] else "known", *(f"{c[n]}" for n in counts)] for c in record["sizes"]]
+    labels, decided, categories = record.labels, record.decided, record.categories
+    rows = [
+        [c.name, "new" if c.is_new else "known", *map(str, (c.labels, c.before, c.after, c.kept))] for c in record.sizes
+    ]
     by_hand = f"{decided['accepted']} accepted, {decided['moved']} moved, {decided['junk']} junk"
     lines = [
         text_table(["category", "kind", "labels", "before", "after", "in both"], rows),
         "",
-        f"labels      {labels['before']} → {labels['after']} ({by_hand})",
-        f"categories  {categories['before']} → {categories['after']}, known ones {categories['known_before']} → "
-        f"{categories['known_after']}",
-        f"images      {record['changed']} of {sum(c['after'] for c in record['sizes'])} changed their category",
-        *(f"            {c['path']}: {c['from']} → {c['to']} ({c['confidence']:.2f})"
-          for c in record["surest_changes"][:5]),
-        *[f"learnt      {sentence}" for sentence in record["learnt"]],
-    ]  # fmt: skip
-    if drifted := [c["name"] for c in record["sizes"] if 2 * c["kept"] < c["before"]]:
+        f"labels      {labels.before} → {labels.after} ({by_hand})",
+        f"categories  {categories.before} → {categories.after}, known ones {categories.known_before} → "
+        f"{categories.known_after}",
+        f"images      {record.changed} of {sum(c.after for c in record.sizes)} changed their category",
+        *(f"            {c.path}: {c.was} → {c.now} ({c.confidence:.2f})" for c in record.surest_changes[:5]),
+        *[f"learnt      {sentence}" for sentence in record.learnt],
+    ]
+    if drifted := [c.name for c in record.sizes if 2 * c.kept < c.before]:
         lines.append(f"look at     {', '.join(drifted)}: fewer than half of the images are still there")
     return "\n".join(lines)

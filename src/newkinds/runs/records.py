@@ -316,3 +316,71 @@ class Evaluation(Record):
             if missing:
                 raise Unfit(f"it does not say '{name}.{missing[0]}'")
         return record
+
+
+# -- refined.json -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """How many images have a label."""
+
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class CategoryCounts:
+    """How many categories there are, and how many of them are known classes."""
+
+    before: int
+    after: int
+    known_before: int
+    known_after: int
+
+
+@dataclass(frozen=True)
+class CategoryChange:
+    """One category of the refined run."""
+
+    id: int
+    was: int | None  # its id in the run that was refined; None: it was not there
+    name: str
+    is_new: bool
+    labels: int
+    before: int  # images
+    after: int
+    kept: int  # images that were there before and are now
+
+
+@dataclass(frozen=True)
+class ImageChange:
+    """An image that is in another category now."""
+
+    path: str
+    was: str
+    now: str
+    confidence: float
+
+
+@dataclass(frozen=True)
+class RefinedRecord(Record):
+    """What refining changed; a run in which it is not finished is refined on by the same command."""
+
+    FILE: ClassVar[str] = "refined.json"
+    ADVICE: ClassVar[str] = "delete it, and refine again (newkinds refine)"
+
+    source: str  # the run that was refined
+    edits: int  # in force
+    labels: LabelCounts
+    decided: dict[str, int]  # images, by what people said about them
+    categories: CategoryCounts
+    ids: dict[str, int | None]  # in that run → here; None: gone
+    sizes: list[CategoryChange]
+    changed: int  # images
+    surest_changes: list[ImageChange]
+    learnt: list[str] = field(default_factory=list)  # how well it can be trusted, in sentences
+    chosen: str = ""
+    seconds: float = 0.0
+    date: str = ""
+    finished: bool = False

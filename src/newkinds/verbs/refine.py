@@ -1,6 +1,6 @@
 """The verb that lets a run learn from what people corrected, in a new run directory."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from hashlib import sha256
@@ -24,7 +24,7 @@ from ..files import make_folder, remove_leftovers
 from ..runs.config import Config, resolve
 from ..runs.directory import CORRECTIONS, TRAINING
 from ..runs.protocol import record_refined
-from ..runs.records import PlanRecord, Reliability
+from ..runs.records import PlanRecord, RefinedRecord, Reliability
 from ..runs.run import Run
 from ..runs.seen_images import earlier_images
 from ..search.clock import Clock, seconds_of
@@ -40,7 +40,6 @@ from ..training.start import take_weights
 from .results import Correct, put_result
 from .train import train_further, train_on
 
-RECORD = "refined.json"  # written last: what it is in is finished
 TEN_MINUTES = 600.0
 OF_THE_RUN = "features of the run"
 
@@ -62,7 +61,7 @@ def refine(
     seconds = seconds_of(time, TEN_MINUTES)
     source = read_corrected(Run(run), device)
     target = _target_of(source, None if out is None else Path(out))
-    if target.path(RECORD).is_file() and target.read_json(RECORD)["finished"]:
+    if (record := RefinedRecord.find(target)) is not None and record.finished:
         say(f"{target.folder} has learnt these corrections already")
         target.drop_next()  # killed, it may not have come to that
         return Discovery.read(target.folder)
@@ -351,17 +350,14 @@ def _record(learner: Learner, found: Discovery, choice: Choice, clock: Clock, fi
     """What was learnt, for the terminal and the page."""
     source = learner.source
     why = [choice.why] if finished and (choice.candidate.training or "training" in choice.why) else []
-    learner.target.write_json(
-        RECORD,
-        {
-            **changes(source.before, found, source.said, source.new_id),
-            "learnt": [*_sentences(learner, choice), *why],
-            "chosen": choice.candidate.name,
-            "seconds": round(clock.spent, 1),
-            "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-            "finished": finished,
-        },
-    )
+    replace(
+        changes(source.before, found, source.said, source.new_id),
+        learnt=[*_sentences(learner, choice), *why],
+        chosen=choice.candidate.name,
+        seconds=round(clock.spent, 1),
+        date=datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        finished=finished,
+    ).write(learner.target)
 
 
 def _sentences(learner: Learner, choice: Choice) -> list[str]:
