@@ -19,7 +19,7 @@ from newkinds.errors import NewkindsError
 from newkinds.methods import METHODS
 from newkinds.runs.config import Config, resolve
 from newkinds.runs.run import Run
-from newkinds.training.model import Model, build_model
+from newkinds.training.model import AFTER_TRAINING, Model, build_model
 from newkinds.training.start import require_first_stage, start_from
 
 SMALL_HEAD = {"method": {"projection_hidden": 32, "projection_dim": 16}}
@@ -60,7 +60,7 @@ def test_a_second_stage_begins_with_all_that_fits(first: Path, capfd: pytest.Cap
     said = " ".join(capfd.readouterr().err.split())
     assert f"starting from {first}: 19 of 21 trained tensors; without a start there: encoder.backbone.tuning" in said
     here = model.state_dict()
-    shared = {name for name in here if name in there and not name.startswith("calibration.")}
+    shared = {name for name in here if name in there and not name.startswith(AFTER_TRAINING)}
     assert {"method.classifier.prototypes", "method.projection.0.weight"} <= shared
     assert all(torch.equal(here[name], there[name]) for name in shared)
     assert not torch.equal(here["method.projection.0.weight"], fresh.state_dict()["method.projection.0.weight"])
