@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import filelock  # noqa: F401  (before the children that are killed: importing it takes as long as some edits)
 import pytest
 from killing import LONG, Acknowledge, Count, Work, content, killed, undisturbed
 
