@@ -1,5 +1,6 @@
 """A search: candidates are judged on the same splits, what was judged stays, and the rule chooses."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from newkinds.runs.records import CandidateScore
 from newkinds.search import ways
 from newkinds.search.clock import Clock, seconds_of
 from newkinds.search.frozen_features import FrozenFeatures, frozen_ways
-from newkinds.search.search import JUDGED, Search, choose, judged
+from newkinds.search.search import JUDGED, Search, choose, judged, table_of_scores
 from newkinds.search.trainings import TRAININGS, table_of_split, training_called
 from newkinds.search.ways import Features, Judge, Way, judge_of
 
@@ -243,3 +244,29 @@ def test_assigners_that_compare_all_pairs_are_not_tried_on_very_many(monkeypatch
     assert states["balanced"] == states["sskmeans"] == JUDGED
     assert states["ward"] == states["meanshift"]
     assert states["ward"] == "not tried: it compares all pairs, too many of more than 47 images"
+
+
+def test_the_table_has_the_best_first_marks_what_was_chosen_and_says_what_was_not_tried() -> None:
+    scores = [
+        CandidateScore("second", "", {}, False, [0.5, 0.7], 0.4, 0.6, 3.0, JUDGED),
+        CandidateScore("never", "t", {}, True, [], None, None, 0.0, "not tried: no time"),
+        CandidateScore("best", "t", {}, True, [0.8], 0.9, 0.7, 41.6, JUDGED),
+    ]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table_of_scores(scores, "second").splitlines()]
+    assert rows[2:] == [
+        ["", "best", "80.0", "90.0", "70.0", "42", ""],
+        ["*", "second", "60.0 ± 10.0", "40.0", "60.0", "3", ""],
+        ["", "never", "–", "–", "–", "0", "not tried: no time"],
+    ]
+
+
+def test_the_seconds_of_a_candidate_are_those_of_its_features_and_of_its_way() -> None:
+    class Slow(Pretended):
+        def features(self, split: Resplit, number: int) -> Features:
+            time.sleep(0.02)
+            return super().features(split, number)
+
+    search = Search(judge_of(TARGETS, seed=0), Clock(HOUR))
+    search.compare(FrozenFeatures(NOISY), [Way("balanced")])
+    search.compare(Slow(rows_of(TARGETS)), [Way("balanced"), Way("ward")])
+    assert all(score.seconds >= 2 * 0.02 for score in search.scores if score.trains)
