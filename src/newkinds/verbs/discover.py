@@ -86,11 +86,12 @@ def _discover_as_told(layers: Layers, run: Run, page: bool) -> Discovery:
 def _discover_by_search(layers: Layers, run: Run, seconds: float) -> Discovery:
     """The shipped candidates are compared, and the best gives the result."""
     plan = Plan(run, layers, seconds)
+    config = resolve_layers(plan.layers, run)
+    table = load_images(config, run)
+    _what_changed(run, table)
+    plan.take_images(table)
     with plan.clock.stage("look at the data"):
-        config = resolve_layers(plan.layers, run)
-        table = load_images(config, run)
-        _what_changed(run, table)
-        if plan.is_finished(table) and run.is_answered:
+        if plan.is_finished() and run.is_answered:
             say(f"{run.folder} is finished already: {plan.earlier.chosen if plan.earlier else ''}")
             return Discovery.read(run.folder)
         looked = look(table, config, plan.layers, plan.clock.seconds)
@@ -138,8 +139,7 @@ def prepare_search(plan: Plan, looked: Looked) -> tuple[list[checks.CheckResult]
 def _first_answer(planned: PlannedSearch, number: Number, findings: list[checks.CheckResult]) -> Discovery:
     """A complete run from frozen features, unless an earlier command has left one of these images."""
     run, looked = planned.plan.run, planned.looked
-    earlier = planned.plan.earlier
-    if run.is_answered and earlier is not None and earlier.images == planned.record().images:
+    if run.is_answered and planned.plan.earlier is not None:
         planned.keep()
         return Discovery.read(run.folder)
     with planned.clock.stage("first answer"):

@@ -34,9 +34,9 @@ class Plan:
         self.layers = [drop_setting(layer, "embedding", "whiten", "auto") for layer in layers]
         self.run = run
         self.earlier = self._read()
-        before = self.earlier
-        spent, stages = (0.0, []) if before is None else (before.spent_seconds, before.stages)
-        self.clock = Clock(seconds, spent, stages)
+        self.clock = Clock(seconds)
+        if self.earlier is not None:
+            self.clock = Clock(seconds, self.earlier.spent_seconds, self.earlier.stages)
 
     def _read(self) -> PlanRecord | None:
         """What an earlier command has judged already, if it asked for the same."""
@@ -58,24 +58,29 @@ class Plan:
         named = {name: value for layer in self.layers for name, value in flat(layer).items()}
         return {name: str(value) for name, value in named.items() if name not in ANYTIME}
 
-    def is_finished(self, table: Table) -> bool:
+    def take_images(self, table: Table) -> None:
+        """Begin again, with all of the time, if an earlier command has planned for other images."""
+        if self.earlier is not None and self.earlier.images != digest_of(table):
+            say(f"the images or labels changed since the plan in {self.run.folder} was made: it begins again")
+            self.earlier = None
+            self.clock = Clock(self.clock.seconds)
+
+    def is_finished(self) -> bool:
         """Whether there is nothing left to do: all was compared, and more time would not change that."""
         before = self.earlier
-        if before is None or not before.finished or before.images != digest_of(table):
+        if before is None or not before.finished:
             return False
         more_time = before.budget_seconds is not None and self.clock.seconds > before.budget_seconds
         return not (more_time and any(LACK in score.state for score in before.candidates))
 
     def begin(self, images: EmbeddedImages) -> "PlannedSearch":
         """The search, with what is known from an earlier command about the same images."""
-        digest = digest_of(images.looked.table)
-        same = self.earlier is not None and self.earlier.images == digest
         if self.earlier is not None:
             with self.run.claimed():
                 remove_leftovers(self.run.folder)
-            say(f"continuing the plan in {self.run.folder}" if same else _begins_again(self.run))
-        scores = self.earlier.candidates if self.earlier is not None and same else []
-        return PlannedSearch(self, images, digest, scores)
+            say(f"continuing the plan in {self.run.folder}")
+        scores = [] if self.earlier is None else self.earlier.candidates
+        return PlannedSearch(self, images, digest_of(images.looked.table), scores)
 
 
 class PlannedSearch:
@@ -89,7 +94,7 @@ class PlannedSearch:
         self.search = Search(judge, self.clock, scores, self._write)
         self._digest = digest
         self._choice: Choice | None = None
-        self._keeps = plan.earlier is not None  # before the first answer, nothing is written
+        self._keeps = plan.earlier is not None  # else nothing is written before the first answer
         self._finished = False
 
     @property
@@ -198,10 +203,6 @@ def digest_of(table: Table) -> str:
     """Changes with the images of a table, their pixels and their labels."""
     pixels = "\n".join(table.contents or [])
     return sha256(f"{split_checksum(table)}\n{pixels}".encode()).hexdigest()[:32]
-
-
-def _begins_again(run: Run) -> str:
-    return f"the images or labels changed since the plan in {run.folder} was made: it begins again with all of them"
 
 
 def _other_settings(run: Run, name: str, there: str | None, here: str | None) -> str:

@@ -39,10 +39,11 @@ def tune(
     if names_training(layers):
         raise NewkindsError("tune chooses how to train: leave out the method, organizer and training settings.")
     plan = Plan(run, layers, seconds_of(time, HOUR))
+    config = resolve_layers(plan.layers)
+    table = load_images(config, run)
+    plan.take_images(table)
     with plan.clock.stage("look at the data"):
-        config = resolve_layers(plan.layers)
-        table = load_images(config, run)
-        if plan.is_finished(table) and plan.earlier is not None and run.path(RECIPE).is_file():
+        if plan.is_finished() and plan.earlier is not None and run.path(RECIPE).is_file():
             say(f"{run.folder} is finished already")
             return plan.earlier
         looked = look(table, config, plan.layers, plan.clock.seconds)
