@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import replace
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -173,8 +173,12 @@ def test_averaged_copies_and_queues_survive_a_kill(
     assert [name for name, value in uninterrupted.items() if not torch.equal(value, resumed[name])] == []
 
 
-@methods
-@pytest.mark.parametrize("backbone", ["test_vit.r160_in1k", "test_resnet.r160_in1k"])
+BACKBONES = ("test_vit.r160_in1k", "test_resnet.r160_in1k")
+ON_BACKBONES = [*zip(TRAINED, cycle(BACKBONES), strict=False)]  # in turns
+ON_BACKBONES += [(name, backbone) for name in TRAINED if METHODS[name].reads_prompts for backbone in BACKBONES]
+
+
+@pytest.mark.parametrize(("method", "backbone"), some_of(product(TRAINED, BACKBONES), ON_BACKBONES))
 def test_every_method_runs_on_other_backbones(method: str, backbone: str, tmp_path: Path) -> None:
     weights = tmp_path / "weights.safetensors"
     torch.manual_seed(0)
