@@ -43,14 +43,14 @@ def test_baselines_stand_above_the_hosts_and_are_compared_with_nothing(runs: Pat
     collected = bench("plugin", runs, data=["creatures"], only_collect=True)
     assert collected.text == printed, "what is there is collected"
     csv = bench("plugin", runs, data=["creatures"], only_collect=True, style="csv").text.splitlines()
-    assert sum(line.startswith("plugin,creatures,unlabelled,frozen,none,sskmeans-whitened,") for line in csv) == 7
+    assert sum(line.startswith("plugin,creatures,unlabelled,frozen,none,sskmeans-whitened,") for line in csv) == 9
 
 
 def test_images_are_embedded_once_for_all_baselines(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object, **options: object) -> None:
         raise AssertionError("images were embedded again")
 
-    for module in ("discovery.finished", "evaluation.judge", "training.loop", "verbs.count"):
+    for module in ("discovery.finished", "evaluation.judge", "training.loop", "verbs.stages"):
         monkeypatch.setattr(f"newkinds.{module}.embed", refuse)
     one_more = [*NAMES, "ward-whitened"]
     options = {"methods": ["simgcd"], "organizers": ["none"], "seeds": [0, 1]}

@@ -13,7 +13,7 @@ from newkinds.experiments.run_grid import VARIANTS, Cell, run_all
 from newkinds.runs.run import Run
 
 CREATURES = {"data": {"name": "creatures"}}
-EMBEDDERS = ("discovery.finished.embed", "evaluation.judge.embed", "verbs.count.embed", "training.loop.embed")
+EMBEDDERS = ("discovery.finished.embed", "evaluation.judge.embed", "verbs.stages.embed", "training.loop.embed")
 
 
 def test_a_grid_runs_goes_on_and_tells_of_what_failed(

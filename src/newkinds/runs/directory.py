@@ -61,9 +61,6 @@ MODEL = ("calibration.json", "model.safetensors", "config.yaml")
 LINKED = (".safetensors", ".pt")
 
 
-_CLAIMED: set[Path] = set()  # folders in which this process itself is training
-
-
 class RunDirectory:
     """Where a run keeps its files.
 
@@ -75,6 +72,7 @@ class RunDirectory:
         self.model_file, self.state_file = self.path("model.safetensors"), self.path("train_state.pt")
         self._intact: dict[str, tuple[int, int, int]] = {}  # files whose checksum was right, as they were then
         self.own = OwnFiles(self.folder, CHECKSUMS)
+        self._is_claimed = False
         self._finish_replacing()
 
     def path(self, name: str) -> Path:
@@ -273,11 +271,13 @@ class RunDirectory:
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """One process at a time trains in a folder, which is made for it; a killed one leaves it free."""
+        """One process at a time trains in a folder, which is made for it; a killed one leaves it free.
+
+        Whoever has claimed it may hand this very object on to others that claim it too.
+        """
         from filelock import FileLock, Timeout  # slow to import, and a reader needs no lock
 
-        folder = self.folder.resolve()
-        if folder in _CLAIMED:
+        if self._is_claimed:
             yield
             return
         lock = FileLock(require_lock(make_folder(self.folder) / LOCK))
@@ -290,11 +290,11 @@ class RunDirectory:
         except OSError as error:
             raise NewkindsError(f"cannot write in {self.folder}: {error.strerror or error}.") from error
         with held:
-            _CLAIMED.add(folder)
+            self._is_claimed = True
             try:
                 yield
             finally:
-                _CLAIMED.discard(folder)
+                self._is_claimed = False
 
     def write_table(self, name: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
         self.write(name, csv_text(columns, rows))

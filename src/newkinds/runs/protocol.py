@@ -135,8 +135,9 @@ def image_changes(run: Run, table: Table) -> ImageChanges:
         return ImageChanges([], [], [], run.protocol().split != split_checksum(table))
     added = [path for path in table.paths if path not in earlier]
     removed = [path for path in earlier if path not in here]
-    moved = bool(added or removed)
-    return ImageChanges(added, removed, changed, not moved and run.protocol().split != split_checksum(table))
+    record = Protocol.find(run)  # it is written after the list of images: a killed command may not have come to it
+    other_labels = record is not None and record.split != split_checksum(table)
+    return ImageChanges(added, removed, changed, other_labels and not added and not removed)
 
 
 def require_same_images(run: Run, table: Table) -> None:
