@@ -161,7 +161,7 @@ def test_hostile_names_and_images_that_have_gone(chromium: Browser, tmp_path: Pa
     screen.browser.refresh()
     screen.until(lambda: "plain.png" in [tile.text.strip() for tile in screen.all(".tile .gone")])
     screen.browser.refresh()
-    screen.until(lambda: "1 of 30 images are not where they were" in screen.text("#banner"))
+    screen.until(lambda: "1 of 30 images cannot be found" in screen.text("#banner"))
     shutil.move(tmp_path / "photos", tmp_path / "elsewhere")
     screen.served.end()
     gone = Screen(chromium, made)
