@@ -136,7 +136,8 @@ def test_any_other_assignment_keeps_what_was_decided_about_each_image(tmp_path: 
         for category in range(2, k):  # not a known class: that corresponds by its name
             of_it = Counter(was[p].category_id for p in native if found_in[p] == category)
             if 2 * of_it[merged] > of_it.total() and of_it.total():
-                inside |= {now[p].category_id for p in native if found_in[p] == category and p not in put}
+                own = [p for p in native if found_in[p] == category and was[p].category_id == merged]
+                inside |= {now[p].category_id for p in own if p not in put}
         assert len(inside) <= 1
     gone = [path for path, member in was.items() if member.status and path not in now]
     assert any("not there any more" in sentence for sentence in sentences) == bool(gone)
@@ -237,3 +238,16 @@ def test_images_with_another_name_are_found_by_their_content(tmp_path: Path) -> 
     later = assignment(tmp_path / "later", of, ["cat", "dog"], 6)
     assert carry_over(found, later, was={"blurred.jpg": "unlabeled/new-4-5.jpg"}) == []
     assert [m.path for m in later.members if m.status == "junk"] == ["blurred.jpg"]
+
+
+def test_what_was_merged_into_a_known_class_stays_in_it_by_image(tmp_path: Path) -> None:
+    before = Discovery.read(discovered(tmp_path / "run"))
+    merged = [member.path for member in before.members if member.category == "new-1"]
+    before.merge(["new-1", "cat"])
+    assert before.category("cat").size > len(merged) > 2
+    scattered = {m.path: m.category_id for m in before.found_members}
+    scattered |= {path: 1 + place % 4 for place, path in enumerate(merged)}  # among dogs and new categories
+    after = assignment(tmp_path / "later", scattered, ["cat", "dog"], 6)
+    assert carry_over(before, after) == []
+    category = {member.path: member.category for member in after.members}
+    assert {category[path] for path in merged} == {"cat"}

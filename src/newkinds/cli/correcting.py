@@ -206,6 +206,8 @@ def _log(run: str, as_json: bool = False) -> None:
     newkinds log runs/photos                          what was corrected, and what was undone
     newkinds log runs/photos --json > edits.json
     """
+    from ..runs.directory import RunDirectory
+
     history = _read(run).log()
     if as_json:
         show(json_text([{**edit, "in_force": in_force} for edit, in_force in history], "the log", indent=1))
@@ -215,3 +217,6 @@ def _log(run: str, as_json: bool = False) -> None:
         for edit, in_force in history:
             says = escaped(str(edit.get("says", edit["edit"])))
             show(f"{edit['n']:>4}  {edit.get('at', '')}  {says}{'' if in_force else '  (undone)'}")
+    earlier = RunDirectory(run).earlier_results()
+    if earlier and not as_json:
+        show(f"of the result before this one, from which decisions were carried over: newkinds log {earlier[-1]}")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..console import warn
 from ..errors import NewkindsError, nearest
 from . import folder, published, vectors  # noqa: F401  (registers the data sets)
 from .corrections import SETTINGS as CORRECTED
@@ -30,6 +31,8 @@ def source_of(data: str | Path) -> dict[str, Any]:
     path = Path(data)
     own = [name for name in DATASETS if name not in OF_FILES]
     if isinstance(data, str) and data in own:
+        if path.exists():
+            warn(f"'{data}' is the data set of that name; the folder or file {path} that is here is ./{data}.")
         return {"name": data}
     if path.is_dir():
         return {"name": "folder", "path": str(path.resolve())}

@@ -30,7 +30,7 @@ def carry_over(
     - Junk stays junk, and what was moved or accepted is where its category is now. If nothing corresponds to that
       category, one is made for these images.
     - Images that a split has put apart are apart.
-    - Categories whose images lie mostly in a merged one are merged.
+    - Categories whose images lie mostly in a merged one are merged; what was merged and lies elsewhere is moved there.
     - A name goes to the category that holds most of its images; known classes correspond by the name of their class.
 
     `was`: path now → path before, of images that were renamed. `embedding` gives (n, P) of the members of `after`, in
@@ -71,6 +71,9 @@ class CarriedDecisions:
     shown: dict[str, int]  # image → its category, as people see it
     status: dict[str, str]  # image → "moved", "accepted" or "junk"
     native: set[str]  # images that no edit has put anywhere: they are where the model found them, seen through merges
+    by_merge: set[
+        str
+    ]  # images of a category that was merged into another, and about which nobody has said anything since
     by_split: set[str]  # images that a split put where they are, and about which nobody has said anything since
     junk_with_category: set[str]  # images that became junk together with their whole category
     names: dict[int, str]
@@ -112,6 +115,13 @@ def decisions_of(found: Discovery) -> CarriedDecisions:
         shown={member.path: member.category_id for member in found.members},
         status=status,
         native={member.path for member in found.members if member.path not in state.place},
+        by_merge={
+            member.path
+            for member in found.found_members
+            if member.path not in state.place
+            and member.path not in status
+            and state.now(member.category_id) not in (member.category_id, JUNK)
+        },
         by_split=by_split,
         junk_with_category={path for path in junk_with_category if status.get(path) == "junk"},
         names=dict(state.names),
@@ -344,17 +354,20 @@ class _Carrying:
         return is_known and self.after.found_categories[category].name not in self.decisions.classes
 
     def _place(self, stranded: Mapping[int, list[str]]) -> None:
-        """Put images that a person decided about where their category is now."""
+        """Put images that a person decided about, or that came into their category by merging, where that is now."""
         right: list[str] = []
         wrong: dict[int, list[str]] = {}  # by old category
         state = self.after.corrections()
         for path, before in self.old_path.items():
+            old = self.decisions.shown[before]
+            is_at_home = self.home.get(old) == state.category_of(path)
             if self.decisions.status.get(before) in DECIDED:
-                old = self.decisions.shown[before]
-                if self.home.get(old) == state.category_of(path):
+                if is_at_home:
                     right.append(path)
                 else:
                     wrong.setdefault(old, []).append(path)
+            elif before in self.decisions.by_merge and old in self.home and not is_at_home:
+                wrong.setdefault(old, []).append(path)  # whoever merged said what these images are
         for old, paths in stranded.items():
             wrong.setdefault(old, []).extend(paths)
         if right:

@@ -23,9 +23,12 @@ def discovery_text(discovery: Discovery) -> str:
         about_names += f"and {len(notes) - MOST_NOTES} more such notes in the report\n"
     edits = len(discovery.corrections().in_force)
     corrected = f"with {edits} correction{'' if edits == 1 else 's'} by hand (newkinds log {discovery.run})\n"
+    tables = f"tables in {discovery.run / 'assignments.csv'}"
+    if edits:
+        tables += f", as found; with corrections: newkinds export {discovery.run} --to csv --out FILE"
     return (
         f"{table}\n\n{len(discovery.members)} images assigned ({len(discovery.known)} known categories, "
         f"{len(discovery.new)} new), {len(discovery.skipped)} skipped\n"
         f"{about_names}{doubts if doubtful else ''}{unlike if unlike_count else ''}{corrected if edits else ''}"
-        f"look at {discovery.run / 'report.html'}; tables in {discovery.run / 'assignments.csv'}"
+        f"look at {discovery.run / 'report.html'}; {tables}"
     )

@@ -191,6 +191,13 @@ class RunDirectory:
         except (KeyError, TypeError) as error:
             raise NewkindsError(f"{self.path(JOURNAL)} is damaged ({error}): restore the run from a copy.") from None
 
+    def earlier_results(self) -> list[Path]:
+        """The results that others have replaced, the oldest first; each is a run directory."""
+        folder = self.path(EARLIER)
+        inside = folder.iterdir() if folder.is_dir() else ()
+        numbered = [entry for entry in inside if entry.name.isascii() and entry.name.isdecimal()]
+        return sorted(numbered, key=lambda entry: int(entry.name))
+
     def archive(self) -> Path:
         """Keep the present result as a run directory of its own, in `earlier/1`, `earlier/2` …; where that is.
 
@@ -199,7 +206,7 @@ class RunDirectory:
         if not self.is_answered:
             raise NewkindsError(f"{self.folder} has no result yet that could be kept.")
         earlier = make_folder(self.path(EARLIER))
-        numbers = [int(entry.name) for entry in earlier.iterdir() if entry.name.isascii() and entry.name.isdecimal()]
+        numbers = [int(folder.name) for folder in self.earlier_results()]
         target = earlier / str(max(numbers, default=0) + 1)
         building = temporary_of(target)
         try:

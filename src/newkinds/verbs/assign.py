@@ -15,7 +15,8 @@ from ..discovery.finished import LoadedRun, images_of, read_features
 from ..discovery.kinds import category_names
 from ..errors import NewkindsError
 from ..runs.config import OWN, Config, resolve
-from ..runs.records import Reliability
+from ..runs.directory import BEGINNING
+from ..runs.records import Findings, Reliability
 from ..runs.run import Run
 from ..training.device import choose_device
 from ..training.embedding import Embedded
@@ -87,7 +88,7 @@ def _write(
     source: Run, config: Config, model: Model, table: Table, embedded: Embedded, target: Run, correct: Correct
 ) -> Discovery:
     """A whole run with this model."""
-    target.copy_from(source)
+    target.copy_from(source, (*BEGINNING, Findings.FILE))
     Reliability.of_json(model.calibration.record).write(target)
     target.write("model.safetensors", model.as_safetensors())
     target.write("config.yaml", config.as_yaml())

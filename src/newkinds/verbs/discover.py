@@ -90,10 +90,10 @@ def _discover_by_search(layers: Layers, run: Run, seconds: float) -> Discovery:
     table = load_images(config, run)
     _what_changed(run, table)
     plan.take_images(table)
+    if plan.is_finished() and run.is_answered:
+        say(f"{run.folder} is finished already: {plan.earlier.chosen if plan.earlier else ''}")
+        return Discovery.read(run.folder)
     with plan.clock.stage("look at the data"):
-        if plan.is_finished() and run.is_answered:
-            say(f"{run.folder} is finished already: {plan.earlier.chosen if plan.earlier else ''}")
-            return Discovery.read(run.folder)
         looked = look(table, config, plan.layers, plan.clock.seconds)
         require_time(looked, plan.clock.left)
     announce(looked, plan)
@@ -195,7 +195,7 @@ def announce(looked: Looked, plan: Plan) -> None:
         f"  1. {first}\n"
         f"  2. a first complete answer from these features\n"
         f"  3. trainings, judged on labelled images alone, as long as time is left and they pay\n"
-        f"Ctrl-C leaves the best answer so far in {plan.run.folder}; to continue, rerun the same command."
+        f"From 2. on, Ctrl-C leaves the best answer so far in {plan.run.folder}; to continue, rerun the same command."
     )
 
 
@@ -206,10 +206,7 @@ def leave_answer(run: Run) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if run.is_answered:
-            say(
-                f"stopped. The best answer so far is in {run.folder} (newkinds report {run.folder}); to continue, "
-                "rerun the same command."
-            )
+            say(f"the best answer so far is in {run.folder} (newkinds report {run.folder})")
         raise
 
 

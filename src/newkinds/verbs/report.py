@@ -19,7 +19,7 @@ def report(run: str | Path, out: str | Path | None = None, images: str | Path | 
     >>> newkinds.report("runs/photos", out="photos.html")
     """
     from ..discovery.report import render
-    from ..discovery.report.build import PAGE, page_of, write_card
+    from ..discovery.report.build import PAGE, page_of, put_page, write_card
 
     directory = RunDirectory(run)
     file = directory.path(PAGE) if out is None else Path(out)
@@ -33,12 +33,12 @@ def report(run: str | Path, out: str | Path | None = None, images: str | Path | 
         make_folder(file.parent)  # before the work, not after it
     else:
         directory.own.require(PAGE)
-    html = render(page_of(directory, images))
+    page = page_of(directory, images)
     if not inside:
-        write_output(file, html)
+        write_output(file, render(page))
         return file
     try:
-        directory.write(PAGE, html)
+        put_page(directory, page)
         write_card(directory)
     except NewkindsError as error:
         raise NewkindsError(f"{error} To write the page elsewhere, name a file by --out.") from None

@@ -42,10 +42,10 @@ def tune(
     config = resolve_layers(plan.layers)
     table = load_images(config, run)
     plan.take_images(table)
+    if plan.is_finished() and plan.earlier is not None and run.path(RECIPE).is_file():
+        say(f"{run.folder} is finished already")
+        return plan.earlier
     with plan.clock.stage("look at the data"):
-        if plan.is_finished() and plan.earlier is not None and run.path(RECIPE).is_file():
-            say(f"{run.folder} is finished already")
-            return plan.earlier
         looked = look(table, config, plan.layers, plan.clock.seconds)
         require_time(looked, plan.clock.left)
     announce(looked, plan)

@@ -37,9 +37,22 @@ from .page_images import MOST_WANTED, PageImages
 PAGE, CARD = "report.html", "README.md"
 
 
+NO_PICTURES = "The page has no pictures"
+LAST_PICTURES = "report-with-pictures.html"
+
+
 def write_page(run: RunDirectory, images: str | Path | None = None) -> None:
     """Render `report.html` again; `images`: where the images are now, if they have moved."""
-    run.write(PAGE, render(page_of(run, images)))
+    put_page(run, page_of(run, images))
+
+
+def put_page(run: RunDirectory, page: Page) -> None:
+    """Write `report.html`. If the images have gone, the last page that has pictures is kept beside it."""
+    with_pictures = run.path(LAST_PICTURES)
+    if page.notice.startswith(NO_PICTURES) and run.path(PAGE).is_file() and not with_pictures.is_file():
+        run.write(LAST_PICTURES, run.path(PAGE).read_bytes())
+        warn(f"the last page with pictures is kept as {with_pictures}.")
+    run.write(PAGE, render(page))
 
 
 def write_card(run: RunDirectory) -> None:
@@ -121,7 +134,7 @@ def _images(run: RunDirectory, members: Sequence[Member], folder: str | Path | N
         if folder is not None:
             raise
         warn(f"{error} The page is made without pictures.")
-        gone = f"The page has no pictures: {error}"
+        gone = f"{NO_PICTURES}: {error}"
     paths, labels = [member.path for member in members], [member.given_label for member in members]
     return Table(paths, labels, _open_nothing), gone
 
