@@ -50,8 +50,13 @@ def _with_others(verb: Verb, given: dict[str, Any]) -> int:
             from ..training import loop  # noqa: F401 (what they will be called for, while the first looks at the data)
 
             help_first()
-            return 0
-        return verb.run(**given) or 0
+            status = 0
+        else:
+            status = verb.run(**given) or 0
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # at once: threads of torch that still wait for processes which have ended would abort this one while it is taken down
+    os._exit(status)
 
 
 def _end_interrupted(verb: str | None, interrupts: process.Interrupts) -> int:
