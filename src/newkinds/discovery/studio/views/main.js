@@ -72,20 +72,23 @@ function route() {
 
 const search = h("input", { type: "search", placeholder: "Search files and categories", "aria-label": "Search names of files and categories", autocomplete: "off", spellcheck: "false" });
 let typing = 0;
+function find() {
+  clearTimeout(typing);
+  const text = search.value.trim();
+  const to = text ? `#/find/${encodeURIComponent(text)}` : "#/";
+  if (location.hash === to) return;
+  if (location.hash.startsWith("#/find/")) {
+    history.replaceState(null, "", to);
+    route();
+  } else location.hash = to;
+}
 search.addEventListener("input", () => {
   clearTimeout(typing);
-  typing = setTimeout(() => {
-    const text = search.value.trim();
-    const to = text ? `#/find/${encodeURIComponent(text)}` : "#/";
-    if (location.hash === to) return;
-    if (location.hash.startsWith("#/find/")) {
-      history.replaceState(null, "", to);
-      route();
-    } else location.hash = to;
-  }, SEARCH_AFTER);
+  typing = setTimeout(find, SEARCH_AFTER);
 });
 search.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") { search.value = ""; search.dispatchEvent(new Event("input")); search.blur(); event.stopPropagation(); }
+  // at once: while it waited, whatever fills the bar again would take the words from the address
+  if (event.key === "Escape") { search.value = ""; find(); search.blur(); event.stopPropagation(); }
   if (event.key === "Enter" || event.key === "ArrowDown") { main.querySelector(".card, .tile")?.focus(); event.preventDefault(); }
 });
 
