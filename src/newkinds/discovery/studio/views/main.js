@@ -72,7 +72,7 @@ function route() {
 
 const search = h("input", { type: "search", placeholder: "Search files and categories", "aria-label": "Search names of files and categories", autocomplete: "off", spellcheck: "false" });
 let typing = 0;
-function find() {
+function showSearch() {
   clearTimeout(typing);
   const text = search.value.trim();
   const to = text ? `#/find/${encodeURIComponent(text)}` : "#/";
@@ -84,11 +84,11 @@ function find() {
 }
 search.addEventListener("input", () => {
   clearTimeout(typing);
-  typing = setTimeout(find, SEARCH_AFTER);
+  typing = setTimeout(showSearch, SEARCH_AFTER);
 });
 search.addEventListener("keydown", (event) => {
   // at once: while it waited, whatever fills the bar again would take the words from the address
-  if (event.key === "Escape") { search.value = ""; find(); search.blur(); event.stopPropagation(); }
+  if (event.key === "Escape") { search.value = ""; showSearch(); search.blur(); event.stopPropagation(); }
   if (event.key === "Enter" || event.key === "ArrowDown") { main.querySelector(".card, .tile")?.focus(); event.preventDefault(); }
 });
 
