@@ -53,7 +53,9 @@ def test_any_names_and_numbers_of_categories_are_drawn(
         for drawn in (confusion_figure(confusion, "note"), map_figure([scattered, scattered], "note")):
             assert max(size_of(drawn.png)) < 4000
             assert drawn.svg.startswith(b"<?xml")
-    assert not recwarn.list  # such as: glyph missing from font
+    # such as: glyph missing from font; not what other tests left open, or what other libraries are going to change
+    elsewhere = (ResourceWarning, DeprecationWarning)
+    assert not [warning.message for warning in recwarn.list if not issubclass(warning.category, elsewhere)]
     assert not caplog.records
 
 
