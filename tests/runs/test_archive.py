@@ -13,7 +13,9 @@ import pytest
 from conftest import Killed
 from newkinds.discovery.categories import Discovery
 from newkinds.errors import NewkindsError
-from newkinds.runs.directory import BEGINNING, JOURNAL, MODEL, NEXT, RunDirectory
+from newkinds.runs.directory import BEGINNING, JOURNAL, NEXT, RunDirectory
+
+MODEL = ("calibration.json", "model.safetensors", "config.yaml")
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def _with_others(verb: Verb, given: dict[str, Any]) -> int:
             status = verb.run(**given) or 0
     sys.stdout.flush()
     sys.stderr.flush()
-    # at once: threads of torch that still wait for processes which have ended would abort this one while it is taken down
+    # at once: threads of torch that wait for processes which have ended would abort this one while it is taken down
     os._exit(status)
 
 

@@ -42,21 +42,11 @@ CORRECTIONS = "corrections.csv"  # of a refined run: every image as people saw i
 K_AUTO = "k_auto"  # .json and .png: the estimate behind `--k auto`
 
 OUTLIVE = (CHECKSUMS, JOURNAL, "plan.json", "recipe.yaml")  # what belongs to a run whatever its result is
-# what is about one assignment of the images, and of no use after another; without the first there is no answer
-ANSWER = (
-    "assignments.csv",
-    "evaluation.json",
-    "count.json",
-    "count.png",
-    "count_published.json",
-    "count_published.png",
-)
+ASSIGNMENTS = "assignments.csv"  # without it there is no answer
 # how a run was trained and embedded
 TRAINING = ("metrics.jsonl", "timing.json")
 # what stays true of a run, whatever becomes of its answer
 BEGINNING = (IMAGES, CORRECTIONS, "protocol.json", *TRAINING, "skipped.csv", f"{K_AUTO}.json", f"{K_AUTO}.png")
-# what a model is: the last file names the settings that it fits
-MODEL = ("calibration.json", "model.safetensors", "config.yaml")
 # files that are only ever replaced whole, and large: an earlier result shares them by links
 LINKED = (".safetensors", ".pt")
 
@@ -137,7 +127,7 @@ class RunDirectory:
     @property
     def is_answered(self) -> bool:
         """Whether the images have been assigned."""
-        return self.path(ANSWER[0]).is_file()
+        return self.path(ASSIGNMENTS).is_file()
 
     def copy_from(self, other: "RunDirectory", names: Iterable[str] = BEGINNING) -> None:
         """Copy those of the files that the other run has; each is verified before."""

@@ -12,7 +12,7 @@ import numpy as np
 from ..cluster.metrics import Accuracy
 from ..console import say
 from ..errors import NewkindsError
-from ..runs.records import CandidateScore, standard_error
+from ..runs.records import CandidateScore, PlanRecord, standard_error
 from ..text import duration, percent, text_table
 from .clock import Clock
 from .ways import Features, Judge, Way
@@ -160,6 +160,24 @@ class Search(Generic[S]):
     def choose(self) -> Choice:
         """The best by the rule, or the first if nothing could be judged."""
         return choose(self.scores)
+
+    def record(
+        self, choice: Choice | None, images: str, finished: bool, asked: Mapping[str, str] | None = None
+    ) -> PlanRecord:
+        """What is written down of it: what was compared and chosen for `images` (a digest), if that was `asked`."""
+        return PlanRecord(
+            chosen="" if choice is None else choice.candidate.name,
+            why="" if choice is None else choice.why,
+            rule=self.judge.rule,
+            splits=len(self.judge.splits),
+            budget_seconds=self.clock.seconds,
+            spent_seconds=round(self.clock.spent, 1),
+            images=images,
+            asked=dict(asked or {}),
+            finished=finished,
+            candidates=self.scores,
+            stages=self.clock.stages,
+        )
 
 
 def judged(candidate: CandidateScore, accuracies: Sequence[Accuracy], seconds: float) -> CandidateScore:

@@ -168,20 +168,7 @@ class PlannedSearch:
         return self.record()
 
     def record(self) -> PlanRecord:
-        choice = self._choice
-        return PlanRecord(
-            chosen="" if choice is None else choice.candidate.name,
-            why="" if choice is None else choice.why,
-            rule=self.search.judge.rule,
-            splits=len(self.search.judge.splits),
-            budget_seconds=self.clock.seconds,
-            spent_seconds=round(self.clock.spent, 1),
-            images=self._digest,
-            asked=self.plan._asked(),
-            finished=self._finished,
-            candidates=self.search.scores,
-            stages=self.clock.stages,
-        )
+        return self.search.record(self._choice, self._digest, self._finished, self.plan._asked())
 
     def _write(self) -> None:
         if self._keeps:

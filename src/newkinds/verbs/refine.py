@@ -187,20 +187,7 @@ def _write_plan(
     target: Run, lessons: Lessons, search: Search[Fold], choice: Choice | None, finished: bool = False
 ) -> None:
     digest = sha256(lessons.labels.tobytes()).hexdigest()[:32]
-    chosen, why = ("", "") if choice is None else (choice.candidate.name, choice.why)
-    clock = search.clock
-    PlanRecord(
-        chosen=chosen,
-        why=why,
-        rule=search.judge.rule,
-        splits=len(search.judge.splits),
-        budget_seconds=clock.seconds,
-        spent_seconds=round(clock.spent, 1),
-        images=digest,
-        finished=finished,
-        candidates=search.scores,
-        stages=clock.stages,
-    ).write(target)
+    search.record(choice, digest, finished).write(target)
 
 
 def _ways(source: CorrectedRun) -> list[Way]:
