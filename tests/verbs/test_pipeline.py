@@ -305,3 +305,16 @@ def test_odd_images_are_assigned(photos: Path, tmp_path: Path) -> None:
     frames[0].save(photos / "moving.gif", save_all=True, append_images=frames[1:])
     found = newkinds.discover(photos, tmp_path / "run", k=3, settings=ONE_EPOCH)
     assert {"cmyk.jpg", "sixteen.png", "moving.gif"} <= {m.path for m in found.members}
+
+
+def test_a_finished_run_that_was_killed_before_its_page_gets_it(photos: Path, tmp_path: Path) -> None:
+    def discover() -> None:
+        newkinds.discover(photos, tmp_path / "out", k=3, settings=ONE_EPOCH)
+
+    discover()
+    shown = [tmp_path / "out" / name for name in ("report.html", "README.md")]
+    before = [file.read_bytes() for file in shown]
+    for file in shown:
+        file.unlink()
+    discover()
+    assert [file.read_bytes() for file in shown] == before

@@ -28,7 +28,7 @@ from .choices import Choices, layers_of
 from .count import Number, decide_k
 from .layers import Layers, resolve_layers
 from .plan import Plan, PlannedSearch, settings_of_choice
-from .results import Correct, put_result
+from .results import Correct, finished_result, put_result
 from .stages import HOUR, Looked, check_images, embed_once, look, require_time
 from .train import load_images, train_on, with_k
 
@@ -72,7 +72,7 @@ def _discover_as_told(layers: Layers, run: Run, page: bool) -> Discovery:
     if run.is_answered and not changed:
         run.refuse_other_settings(config)
         say(f"{run.folder} is finished already")
-        return Discovery.read(run.folder)
+        return finished_result(run, page)
     if not changed:
         run.refuse_other_settings(config)
 
@@ -92,7 +92,7 @@ def _discover_by_search(layers: Layers, run: Run, seconds: float) -> Discovery:
     plan.take_images(table)
     if plan.is_finished() and run.is_answered:
         say(f"{run.folder} is finished already: {plan.earlier.chosen if plan.earlier else ''}")
-        return Discovery.read(run.folder)
+        return finished_result(run)
     with plan.clock.stage("look at the data"):
         looked = look(table, config, plan.layers, plan.clock.seconds)
         require_time(looked, plan.clock.left)
@@ -141,7 +141,7 @@ def _first_answer(planned: PlannedSearch, number: Number, findings: list[checks.
     run, looked = planned.plan.run, planned.looked
     if run.is_answered and planned.plan.earlier is not None:
         planned.keep()
-        return Discovery.read(run.folder)
+        return finished_result(run)
     with planned.clock.stage("first answer"):
         planned.keep()  # first: what is in the folder is then known to be planned
         config = looked.config_of(planned.choice.candidate.settings, number.k)

@@ -6,7 +6,7 @@ from functools import partial
 from ..console import say, warn
 from ..discovery.carry import carry_over, match_renamed
 from ..discovery.categories import Discovery
-from ..discovery.report.build import write_card, write_page
+from ..discovery.report.build import CARD, PAGE, write_card, write_page
 from ..discovery.split import read_embedding
 from ..files import make_folder
 from ..runs.config import Config
@@ -35,10 +35,23 @@ def put_result(
         else:
             _write_with_decisions(run, decided_in, write)
         found = Discovery.read(run.folder)
-        if page:
-            write_page(run)
-        write_card(run)
+        write_views(run, page)
         return found
+
+
+def write_views(run: Run, page: bool = True) -> None:
+    """Show a result: the page, if it is wanted, and the card."""
+    if page:
+        write_page(run)
+    write_card(run)
+
+
+def finished_result(run: Run, page: bool = True) -> Discovery:
+    """A result that is there already; what shows it is written if the work was killed just before that."""
+    if (page and not run.path(PAGE).is_file()) or not run.path(CARD).is_file():
+        with run.claimed():
+            write_views(run, page)
+    return Discovery.read(run.folder)
 
 
 def _replace(run: Run, decided_in: Run | None, target: Run, write: Write, keep_earlier: bool) -> None:
