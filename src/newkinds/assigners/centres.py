@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..cluster import BalancedSemiSupervisedKMeans, KMeans, SemiSupervisedKMeans
@@ -38,10 +39,14 @@ class CentreClassifier(Assigner):
 def centres_of_classes(clustering: SemiSupervisedKMeans, embedding: Tensor, labels: Tensor) -> Tensor:
     """(K, P) the centres of a clustering that knows the labels, those of known classes under their numbers."""
     found = clustering.fit(embedding, labels)
-    # Clusters of classes come first. A known class of which no image has a label takes a new cluster.
+    return torch.from_numpy(found.cluster_centers_[np.argsort(numbers_of_clusters(found))])
+
+
+def numbers_of_clusters(found: SemiSupervisedKMeans) -> NDArray[np.int64]:
+    """(K,) the category of each cluster. Clusters of classes come first, and have the numbers of these; a known class
+    of which no image has a label takes a new cluster."""
     others = np.setdiff1d(np.arange(found.n_clusters), found.classes_)
-    cluster_of = np.argsort(np.concatenate([found.classes_, others]))  # (K,)
-    return torch.from_numpy(found.cluster_centers_[cluster_of])
+    return np.concatenate([found.classes_, others])
 
 
 @ASSIGNERS.register("kmeans")

@@ -2,6 +2,7 @@
 
 from ..shards import Shards
 from .balanced import BalancedSemiSupervisedKMeans
+from .em import SharedCovarianceEM
 from .kmeans import KMeans, SemiSupervisedKMeans
 from .neighbours import mean_shift_step, most_similar
 from .ward import Ward
@@ -11,6 +12,7 @@ __all__ = [
     "KMeans",
     "SemiSupervisedKMeans",
     "Shards",
+    "SharedCovarianceEM",
     "Ward",
     "mean_shift_step",
     "most_similar",

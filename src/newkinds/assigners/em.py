@@ -1,0 +1,96 @@
+"""EM: soft clusters that share a covariance, found from several starts that vote."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..cluster import BalancedSemiSupervisedKMeans
+from ..cluster.em import SharedCovarianceEM, align_shares
+from ..cluster.rows import HELD
+from ..errors import NewkindsError
+from ..precision import full_precision
+from ..settings import AtLeastOne, Positive, Share
+from .base import ASSIGNERS, Assigner, draw_seed
+from .centres import numbers_of_clusters
+from .whitening import apply_whitening, whitening_of
+
+START_SHRINKAGE = 0.5  # of the whitening by labels in which `balanced` finds a start
+
+
+@ASSIGNERS.register("em")
+class EM(Assigner):
+    """Soft clusters in a space that is whitened by the clusters themselves, see `SharedCovarianceEM`.
+
+    Each of the `restarts` begins with what `balanced` finds in rows that are whitened by the labelled ones. Their
+    answers are aligned and averaged, and from that vote a last run begins, which is kept: a single map and a direction
+    for each category. `evenness` is how even the sizes of the categories are believed to be: 0 not at all, 1 exactly.
+    """
+
+    mean: Tensor
+    map: Tensor
+    directions: Tensor
+    offsets: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        known: int,
+        categories: int,
+        /,
+        restarts: AtLeastOne = 8,
+        shrinkage: Share = 0.1,
+        evenness: Share = 0.0,
+        temperature: Positive = 0.05,
+    ) -> None:
+        super().__init__(dim, known, categories)
+        self.restarts = restarts
+        self.shrinkage = shrinkage
+        self.evenness = evenness
+        self.temperature = temperature
+        self.register_buffer("mean", torch.zeros(dim))  # (P,)
+        self.register_buffer("map", torch.zeros(dim, dim))  # (P, P)
+        self.register_buffer("directions", torch.zeros(categories, dim))  # (K, P); all zero: not found yet
+        self.register_buffer("offsets", torch.zeros(categories))  # (K,)
+
+    def fit(self, embedding: Tensor, labels: Tensor) -> None:
+        starts = self._starts(embedding, labels)
+        clustering = SharedCovarianceEM(
+            self.categories, shrinkage=self.shrinkage, evenness=self.evenness, temperature=self.temperature
+        )
+        start = starts[0]
+        if len(starts) > 1:
+            runs = [clustering.fit(embedding, labels, init=each).predict_proba(embedding, labels) for each in starts]
+            start = align_shares(runs).argmax(dim=1).cpu().numpy()
+        found = clustering.fit(embedding, labels, init=start)
+        self.mean.copy_(found.mean_)
+        self.map.copy_(found.whitening_)
+        self.directions.copy_(found.directions_)
+        self.offsets.copy_(found.offsets_)
+
+    def _starts(self, embedding: Tensor, labels: Tensor) -> list[NDArray[np.int64]]:
+        """Hard assignments (n,) to begin with. A vote holds the shares of all runs: of very many images one must do."""
+        shares = embedding.shape[0] * self.categories * embedding.dtype.itemsize
+        restarts = 1 if 2 * self.restarts * shares > HELD else self.restarts
+        return [balanced_start(embedding, labels, self.categories) for _ in range(restarts)]
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        self.require_fitted(bool(self.directions.any()))
+        return self.logits(embedding)
+
+    def logits(self, embedding: Tensor) -> Tensor:
+        """(n, K) cosines in the whitened space, and the offsets of the sizes."""
+        with full_precision(embedding) as x:
+            rows = F.normalize((x - self.mean.to(x)) @ self.map.to(x), dim=1)
+            return rows @ self.directions.to(x).T + self.temperature * self.offsets.to(x)
+
+
+def balanced_start(embedding: Tensor, labels: Tensor, categories: int) -> NDArray[np.int64]:
+    """(n,) the category that `balanced` gives unit rows (n, P), whitened by the labelled ones if these can tell how."""
+    try:
+        rows = apply_whitening(embedding, *whitening_of(embedding, labels, START_SHRINKAGE))
+    except NewkindsError:  # such as one label for each class
+        rows = embedding
+    found = BalancedSemiSupervisedKMeans(categories, 1, draw_seed()).fit(rows, labels)
+    return numbers_of_clusters(found)[found.labels_]
