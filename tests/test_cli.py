@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from conftest import save_image
@@ -27,6 +28,22 @@ def test_help_does_not_import_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0
     assert "examples:" in done.stdout
+
+
+def test_vectors_are_worked_on_without_what_only_networks_need(tmp_path: Path) -> None:
+    features, labels = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32), np.arange(40) % 4
+    np.save(tmp_path / "vectors.npy", features)
+    (tmp_path / "labels.csv").write_text("label\n" + "".join(f"{c if c < 2 else ''}\n" for c in labels))
+    code = (
+        "import sys, newkinds\n"
+        "newkinds.train, newkinds.evaluate, newkinds.predict, newkinds.check, newkinds.assign, newkinds.refine\n"
+        "newkinds.CategoryDiscovery(n_categories=4).fit([[float(i), float(i % 3)] for i in range(12)])\n"
+        "newkinds.discover('vectors.npy', 'out', labels='labels.csv', k=4, time='1s')\n"
+        "heavy = {'timm', 'torchvision', 'torch._dynamo', 'sympy', 'sklearn.cluster', 'matplotlib'}\n"
+        "sys.exit(' '.join(heavy & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

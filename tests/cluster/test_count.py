@@ -21,7 +21,6 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 
 from newkinds.cluster.count import COUNTERS, Count, binary, brent, brent_maximum, halving_maximum, plot, ward
-from newkinds.cluster.count import published as counting
 from newkinds.errors import NewkindsError
 
 DATA = Path(__file__).parents[1] / "numbers"
@@ -179,7 +178,7 @@ def test_kmeans_scores_are_the_best_match_and_each_k_is_tried_once(
             tried.append(self.n_clusters)
             return super().fit(X)
 
-    monkeypatch.setattr(counting, "KMeans", Counted)
+    monkeypatch.setattr("sklearn.cluster.KMeans", Counted)
     features, y = blobs(classes=5, known=3, each=8, noise=0.8)
     count = counter(features, y, largest=12, n_init=2, random_state=3)
     assert [k for k, _ in count.curve] == tried

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from ..errors import NewkindsError
 
@@ -126,6 +125,8 @@ def balanced_clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike, known: Kn
 
 def score_clustering(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> dict[str, float]:
     """Every metric by name: acc_*, acc_v1_* and acc_balanced_* of all, old and new; nmi and ari need no match."""
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score  # slow to import
+
     true, pred, old = _prepare(y_true, y_pred, known)
     scores: dict[str, float] = {}
     for name, score in (("acc", _accuracy), ("acc_v1", _accuracy_v1), ("acc_balanced", _balanced_accuracy)):

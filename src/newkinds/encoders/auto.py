@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import timm
 import torch
 from torch import Tensor
 
@@ -77,6 +76,8 @@ def warn_of_tiny(name: str, photographs: bool) -> None:
 
 def backbone_of(file: Path) -> str:
     """Which backbone a weight file is of, by the shapes of its tensors."""
+    import timm  # slow to import
+
     shapes = _traits(read_tensors(file))
     for name in (*SMALL, *LARGE, *OTHERS):
         with torch.device("meta"):  # shapes only
@@ -102,5 +103,7 @@ def _traits(state: Mapping[str, Tensor]) -> dict[str, Any] | None:
 
 
 def _hub_id(name: str) -> str | None:
+    import timm  # slow to import
+
     source = timm.get_pretrained_cfg(name)
     return source.hf_hub_id if source else None

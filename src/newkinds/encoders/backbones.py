@@ -6,13 +6,9 @@ from collections.abc import Mapping
 from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import timm
 import torch
-from timm.layers import HybridEmbed
-from timm.models.vision_transformer import VisionTransformer
-from timm.models.vision_transformer_hybrid import ConvStem
 from torch import Tensor, nn
 from typing_extensions import Self
 
@@ -25,6 +21,10 @@ from .hub import pretrained_file, size_of
 from .tokens import Tokens
 from .tunings import TUNINGS, Anatomy, LastBlocks, Tuning
 from .weights import load_weights as load_weight_file
+
+# timm is imported where it is used: it takes as long to import as torch, and what has features already needs no network
+if TYPE_CHECKING:
+    from timm.models.vision_transformer import VisionTransformer
 
 TINY = "tiny"
 VECTORS = "vectors"  # instead of a backbone: features that somebody else has made
@@ -62,6 +62,10 @@ class Backbone(nn.Module):
     @property
     def is_plain_vit(self) -> bool:
         """Whether its blocks can be computed one by one."""
+        if isinstance(self.network, ReadyMade):
+            return False
+        from timm.models.vision_transformer import VisionTransformer
+
         return type(self.network).forward_features is VisionTransformer.forward_features
 
     @property
@@ -252,13 +256,19 @@ def weights_file(name: str, weights: str | None = None) -> Path:
         return user_path(weights)
     if name == TINY:
         return Path(str(importlib.resources.files(__package__) / "bundled" / "tiny.safetensors"))
+    import timm
+
     published = _timm_description(name)
     build = partial(timm.create_model, name, num_classes=published.get("num_classes", 0))
     return pretrained_file(name, published.get("hf_hub_id"), published.get("url"), size=partial(size_of, build))
 
 
-def tiny_vit(image_size: int = TINY_SIZE) -> VisionTransformer:
+def tiny_vit(image_size: int = TINY_SIZE) -> "VisionTransformer":
     """The bundled ViT: four convolutions make patches of 8 px, which helps a network this small, then 4 blocks."""
+    from timm.layers import HybridEmbed
+    from timm.models.vision_transformer import VisionTransformer
+    from timm.models.vision_transformer_hybrid import ConvStem
+
     stem = ConvStem(depth=4, channels=(32, 64, 96, 96), stride=(2, 2, 2, 1), padding=1)
     embed = partial(HybridEmbed, backbone=stem, proj=False)
     layers: dict[str, Any] = {"norm_layer": partial(nn.LayerNorm, eps=1e-6), "embed_layer": embed}
@@ -319,6 +329,8 @@ def _tiny(image_size: int | None) -> tuple[nn.Module, Preprocessing]:
 
 
 def _from_timm(name: str, image_size: int | None) -> tuple[nn.Module, Preprocessing]:
+    import timm
+
     published = _timm_description(name)
     size = image_size or _default_size(name, published["input_size"][-1])
     # timm's own rule: networks with a fixed input size take it as an argument, the others take any image.
@@ -334,6 +346,8 @@ def _from_timm(name: str, image_size: int | None) -> tuple[nn.Module, Preprocess
 
 def _timm_description(name: str) -> dict[str, Any]:
     """What timm knows about the weights of a model: where they are, image size, mean and std."""
+    import timm
+
     try:
         if not timm.is_model(name):
             raise RuntimeError("no such architecture")
@@ -351,6 +365,8 @@ def _default_size(name: str, native: int) -> int:
     """The native size; 224 for plain ViTs that were finished at a larger one, such as DINOv2's 518."""
     if native <= USUAL_SIZE:
         return native
+    import timm
+
     with torch.device("meta"):  # shapes only: neither memory nor random numbers are used
         outline = timm.create_model(name)
     patch = _patch_size(outline)

@@ -2,11 +2,8 @@
 
 from typing import Any
 
-import timm.layers
 import torch
 import torch.nn.functional as F
-from timm.layers import Mlp
-from timm.models.vision_transformer import Attention, Block
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -51,19 +48,20 @@ def all_tokens(block: Any, tokens: Tensor) -> Tensor:
     return tokens + block.ls2(block.mlp(block.norm2(tokens)))
 
 
-NORMS = (nn.LayerNorm, timm.layers.LayerNorm)  # the same arithmetic
-
-
 def _is_plain_block(block: Any) -> bool:
     """timm's usual block of plain layers: anything else, such as an adapter around a linear map, must be called."""
+    from timm.layers import LayerNorm, Mlp  # slow to import; whoever has a block has it already
+    from timm.models.vision_transformer import Attention, Block
+
     if type(block) is not Block or type(block.attn) is not Attention or type(block.mlp) is not Mlp:
         return False
     attention = block.attn
     asked_as_they_are = isinstance(attention.q_norm, nn.Identity) and isinstance(attention.k_norm, nn.Identity)
     if not asked_as_they_are or getattr(attention, "gate", None) is not None or not hasattr(attention, "norm"):
         return False
+    plain_norms = (nn.LayerNorm, LayerNorm)  # the same arithmetic
     maps, norms = (attention.qkv, attention.proj, block.mlp.fc1, block.mlp.fc2), (block.norm1, block.norm2)
-    if any(type(layer) is not nn.Linear for layer in maps) or any(type(layer) not in NORMS for layer in norms):
+    if any(type(layer) is not nn.Linear for layer in maps) or any(type(layer) not in plain_norms for layer in norms):
         return False
     return not any(_is_watched(layer) for layer in block.modules())
 

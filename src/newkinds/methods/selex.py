@@ -9,7 +9,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 from torch import Tensor
 
 from ..precision import full_precision
@@ -63,6 +62,8 @@ class SelEx(BalancedMethod):
 
     def hierarchy(self, unit: Tensor, labels: NDArray, random: np.random.RandomState) -> list[Level]:
         """Levels of unit features (n, D) with labels (n,; -1: none), finest first. They are not nested."""
+        from sklearn.cluster import KMeans  # slow to import
+
         found = self.classifier.clustering(self.categories, 1, random).fit(unit, labels)
         known, new = len(found.classes_), self.categories - len(found.classes_)
         finest, known_centres = found.labels_, found.cluster_centers_[:known]

@@ -9,7 +9,6 @@ from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import timm
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -98,6 +97,8 @@ def _origin(
     backbone: Backbone, seed: int, precision: StoredAs, patches: bool, kinds: tuple[View, ...]
 ) -> dict[str, Any]:
     """All that the tokens depend on. A default that changes needs another FORMAT."""
+    import timm  # slow to import; whoever has tokens has it already
+
     # settings at their default are left out: one that is added later leaves old caches valid
     preprocessing = backbone.preprocessing
     settings = {field.name: (getattr(preprocessing, field.name), field.default) for field in fields(preprocessing)}

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.cluster.hierarchy import fcluster
 from scipy.optimize import minimize_scalar
-from sklearn.cluster import KMeans
 
 from ...errors import NewkindsError
 from .. import Ward
@@ -106,6 +105,8 @@ def halving_maximum(score: Score, smallest: int, largest: int) -> int:
 def _count_by_kmeans(
     method: str, search: Search, features: Features, y: Given, largest: int | None, n_init: int, random_state: int
 ) -> Count:
+    from sklearn.cluster import KMeans  # slow to import
+
     points, labels, known, differing = check_features(features, y)
     if largest is None:
         largest = min(max(PUBLISHED_LARGEST, 2 * known), max(len(points) // IMAGES_A_CATEGORY, known + 1), differing)

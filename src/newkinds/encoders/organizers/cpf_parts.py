@@ -14,7 +14,6 @@ from typing import Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
 from ...settings import AtLeastOne, Share, section_of
@@ -72,6 +71,8 @@ class CPFParts(PrimitiveField):
 
     @torch.no_grad()
     def start(self, tokens: Tokens) -> None:
+        from sklearn.cluster import KMeans  # slow to import
+
         every = self.prepare(tokens.patches).flatten(0, 1)  # (B·N, D)
         some = every[torch.randperm(len(every))[:TOKENS_AT_START].to(every.device)].float().cpu().numpy()
         clusters = min(len(self.base), len(np.unique(some, axis=0)))
