@@ -83,6 +83,10 @@ def judge(
         "error before": expected_calibration_error(raw, correct),
         "confidence": float(sure.mean()),
         "error": expected_calibration_error(sure, correct),
+        "below 10 % sure": float((sure < 0.1).mean()),
+        "right of these": float(correct[sure < 0.1].mean()) if (sure < 0.1).any() else np.nan,
+        "above 90 % sure": float((sure > 0.9).mean()),
+        "right of those": float(correct[sure > 0.9].mean()) if (sure > 0.9).any() else np.nan,
         "confidence of far before": float(assigned(far).confidence.mean()),
         "confidence of far": float(calibration(far, assigned(far), whitening).confidence.mean()),
         **{
@@ -122,7 +126,7 @@ def main() -> None:
         far = torch.cat([features for other, (features, _) in data.items() if other != source])
         for name in given.assigners:
             found = [judge(*data[source], int(classes), far, name, given.whiten, seed) for seed in given.seeds]
-            means = np.mean([list(one.values()) for one in found], axis=0)
+            means = np.nanmean([list(one.values()) for one in found], axis=0)
             lines.append([f"{Path(source).name}, {classes} classes, {name}", *(f"{100 * mean:.1f}" for mean in means)])
             print(*lines[-1], flush=True)
     print(f"\nIn %, means of {len(given.seeds)} draws ({machine()}):\n\n{text_table(['', *found[0]], lines)}")

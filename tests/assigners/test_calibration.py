@@ -9,14 +9,12 @@ from torch import Tensor
 from newkinds.assigners import ASSIGNERS, Assigner, Assignment
 from newkinds.assigners.calibration import (
     BINS,
-    FADE,
-    OFFSET,
-    SLOPE,
     Calibration,
+    Curve,
     HeldOutImages,
     choose_threshold,
     distance,
-    fit_logistic,
+    fit_curve,
     reliability,
     silhouette_of_rows,
 )  # fmt: skip
@@ -54,12 +52,15 @@ def test_silhouette_distance_and_confidence_by_hand() -> None:
     calibration, _, found = calibrated(rows, labels)
     assert found.unlike is not None
     x, category = rows.double().numpy(), found.category.numpy()
-    for i in range(0, len(x), 29):
+    farthest = found.unlike.argmax().item()
+    assert found.unlike[farthest] > 1
+    for i in [farthest, *range(0, len(x), 29)]:
         away = [1 - x[i] @ (m := x[category == c].mean(axis=0)) / np.linalg.norm(m) for c in range(12)]
         own, other = away[category[i]], min(a for c, a in enumerate(away) if c != category[i])
         unlike = own / calibration.threshold.item()
         odds = calibration.offset.item() + calibration.slope.item() * (other - own) / max(own, other)
-        expected = 1 / (1 + np.exp(-odds)) / (1 + np.exp((unlike - 1) / FADE))
+        odds -= calibration.fall.item() * max(unlike - 1, 0)
+        expected = 1 / (1 + np.exp(-odds))
         assert found.unlike[i].item() == pytest.approx(unlike, abs=1e-5)
         assert found.confidence[i].item() == pytest.approx(expected, abs=1e-4)
 
@@ -99,7 +100,7 @@ def test_a_far_image_is_none_of_these_and_not_sure() -> None:
     stranger = calibration(far, Assignment.of_logits(assigner(far), 0.01))
     assert stranger.unlike is not None
     assert stranger.unlike.item() > 1
-    assert stranger.confidence.item() < 0.01
+    assert stranger.confidence.item() < 0.05
     assert "if their own is taken away" in calibration.note
 
 
@@ -142,7 +143,8 @@ def test_few_labels_leave_the_default_and_say_so(labelled: int) -> None:
     labels = torch.full_like(truth, -1)
     labels[:labelled] = truth[:labelled]  # one image each
     calibration, _, found = calibrated(rows, labels)
-    assert (calibration.offset.item(), calibration.slope.item()) == pytest.approx((OFFSET, SLOPE))
+    fitted = (calibration.offset.item(), calibration.slope.item(), calibration.fall.item())
+    assert fitted == pytest.approx(Curve())
     assert "not calibrated" in calibration.note
     assert "comes from all images" in calibration.note
     assert calibration.record == {"bins": [], "error": None, "images": 0, "note": calibration.note}
@@ -159,17 +161,83 @@ def test_one_image_per_class_is_too_little_to_split() -> None:
     assert found.confidence.isfinite().all()
 
 
-def test_few_pairs_change_the_default_little_and_many_find_the_truth() -> None:
+def test_few_images_change_the_curve_little_and_many_find_the_truth() -> None:
     random = np.random.default_rng(0)
 
     def drawn(n: int) -> HeldOutImages:
-        x = random.uniform(-0.5, 1, n)
-        return HeldOutImages(x, random.random(n) < 1 / (1 + np.exp(-(0.5 + 2 * x))), np.zeros(n))
+        x, unlike = random.uniform(-0.5, 1, n), random.uniform(0.5, 2, n)
+        odds = 0.5 + 2 * x - 3 * np.maximum(unlike - 1, 0)
+        return HeldOutImages(x, random.random(n) < 1 / (1 + np.exp(-odds)), unlike)
 
-    offset, slope = fit_logistic([drawn(5000), drawn(5000)])
-    assert (offset, slope) == pytest.approx((0.5, 2), abs=0.15)
-    assert fit_logistic([drawn(1)]) == pytest.approx((OFFSET, SLOPE), abs=1)
-    assert fit_logistic([HeldOutImages(np.ones(50), np.ones(50, bool), np.zeros(50))])[1] > 0  # never a wrong one
+    assert fit_curve([drawn(5000), drawn(5000)]) == pytest.approx((0.5, 2, 3), abs=0.2)
+    offset, slope, fall = fit_curve([drawn(1)])
+    assert (offset, slope, np.log(fall)) == pytest.approx((Curve().offset, Curve().slope, np.log(Curve().fall)), abs=1)
+    always = fit_curve([HeldOutImages(np.ones(50), np.ones(50, bool), np.full(50, 1.5))])  # never a wrong one
+    assert always.slope > 0
+    assert always.fall > 0
+
+
+def test_a_right_image_a_bit_beyond_the_threshold_is_not_called_0_percent_sure() -> None:
+    """Not by the default curve, less so where images there were right, and never the other way round."""
+    random = np.random.default_rng(0)
+    silhouette, unlike = random.uniform(0.2, 0.6, 400), np.where(np.arange(400) < 20, 1.2, 0.6)
+    right = silhouette + random.normal(0, 0.2, 400) > 0.1
+    curves = {"default": Curve(), "right beyond": fit_curve([HeldOutImages(silhouette, right, unlike)])}
+    wrong_there = HeldOutImages(silhouette, right & (unlike < 1), unlike)
+    curves["wrong beyond"] = fit_curve([wrong_there])
+    image = torch.tensor([0.7], dtype=torch.float64)
+    at = {name: [curve.at(image, torch.tensor([u])).item() for u in (0.9, 1.0, 1.2)] for name, curve in curves.items()}
+    assert at["default"][2] > 0.5
+    assert at["right beyond"][2] > 0.85 > at["default"][2] > at["wrong beyond"][2]
+    for inside, edge, beyond in at.values():
+        assert inside == edge  # nothing is taken off before the threshold
+        assert edge > beyond
+
+
+def test_the_share_of_an_image_in_its_centre_is_that_among_all_images() -> None:
+    rows, labels, _ = blobs(noise=0.5)
+    [split] = resplits(labels.numpy(), 1, np.random.RandomState(0))
+    points = rows[torch.from_numpy(split.rows)]
+    category = split.truth.copy()
+    category[split.hidden[:3]] = (category[split.hidden[:3]] + 1) % split.categories
+    x = points.double().numpy()
+    found = HeldOutImages.of(points, torch.from_numpy(category), split, growth=3.0)
+    centres = np.stack([x[category == c].mean(axis=0) for c in range(split.categories)])
+    threshold, _ = choose_threshold(
+        points, torch.from_numpy(split.labels), torch.from_numpy(category), torch.from_numpy(centres).float()
+    )
+    for place, i in enumerate(split.hidden):
+        members = np.flatnonzero(category == category[i])
+        others = x[members[members != i]].mean(axis=0)
+        share = 1 / (3 * len(members))
+        away = [1 - x[i] @ m / np.linalg.norm(m) for m in centres]
+        mixed = (1 - share) * others + share * x[i]
+        own = 1 - x[i] @ mixed / np.linalg.norm(mixed)
+        other = min(a for c, a in enumerate(away) if c != category[i])
+        assert found.silhouette[place] == pytest.approx((other - own) / max(own, other), abs=1e-5)
+        assert found.unlike[place] == pytest.approx(own / threshold, abs=1e-5)
+
+
+def test_an_image_alone_in_its_category_is_no_evidence() -> None:
+    rows, labels, _ = blobs()
+    [split] = resplits(labels.numpy(), 1, np.random.RandomState(0))
+    points = rows[torch.from_numpy(split.rows)]
+    everyone_else = torch.zeros(len(points), dtype=torch.int64)
+    everyone_else[split.hidden[0]] = split.categories + 1  # an assigner that finds how many there are
+    assert len(HeldOutImages.of(points, everyone_else, split).correct) == len(split.hidden) - 1
+    calibration, assigner = Calibration(), ASSIGNERS["prototypes"](DIM, 6, 12)
+    nothing = HeldOutImages(np.zeros(0), np.zeros(0, bool), np.zeros(0))
+    calibration.fit(rows, labels, assigner(rows).argmax(dim=1), assigner, evidence=[nothing, nothing])
+    assert "not calibrated" in calibration.note
+
+
+def test_a_run_of_an_earlier_version_can_be_read() -> None:
+    rows, labels, _ = blobs()
+    calibration, _, _ = calibrated(rows, labels)
+    state = {name: value for name, value in calibration.state_dict().items() if name != "fall"}
+    loaded = Calibration()
+    loaded.load_state_dict(state)
+    assert loaded.fall.item() == Curve().fall
 
 
 def test_bins_come_from_splits_that_the_fit_has_not_seen() -> None:
@@ -179,11 +247,11 @@ def test_bins_come_from_splits_that_the_fit_has_not_seen() -> None:
         HeldOutImages(x[0], x[0] > 0.2, np.full(400, 0.5)),
         HeldOutImages(x[1], random.random(400) < 0.5, np.full(400, 0.5)),
     ]
-    found = reliability(parts, 1.0)
+    found = reliability(parts)
     confidence = []
     for own, other in ((0, 1), (1, 0)):
-        offset, slope = fit_logistic([parts[other]])
-        confidence.append(1 / (1 + np.exp(-offset - slope * x[own])) / (1 + np.exp(-0.5 / FADE)))
+        offset, slope, _ = fit_curve([parts[other]])
+        confidence.append(1 / (1 + np.exp(-offset - slope * x[own])))
     p, right = np.concatenate(confidence), np.concatenate([part.correct for part in parts])
     error = 0.0
     for i in range(BINS):
@@ -191,7 +259,7 @@ def test_bins_come_from_splits_that_the_fit_has_not_seen() -> None:
         error += abs(p[inside].sum() - right[inside].sum()) / 800
     assert found["error"] == pytest.approx(error, abs=1e-4)
     assert sum(b["images"] for b in found["bins"]) == 800
-    assert reliability(parts[:1], 1.0) == {"bins": [], "error": None}
+    assert reliability(parts[:1]) == {"bins": [], "error": None}
 
 
 def test_evidence_from_outside_takes_the_place_of_splitting_again() -> None:

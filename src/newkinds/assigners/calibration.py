@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,9 +24,23 @@ SPLITS = 4  # of the labelled images, by which confidence is calibrated
 MOST_IMAGES, IMAGES_PER_CLASS = 2500, 10  # labelled ones that are taken: whichever of the two allows more
 FALSE_ALARMS = 0.02  # share of labelled images that may be farther from their category than the threshold
 FEWEST_DISTANCES = 20  # by which a threshold can be chosen
-FADE = 0.05  # confidence is halved at the threshold, and gone a few times this above it
-OFFSET, SLOPE = -1.3, 5.5  # of the log-odds over the silhouette, without evidence: the median on real data
 BINS = 10
+
+
+class Curve(NamedTuple):
+    """The probability that an assignment is right: a logistic function of two figures of an image.
+
+    Its log-odds rise with the silhouette, and fall with what `unlike` has above 1. The defaults are what is believed
+    without evidence: the median of what real data gave.
+    """
+
+    offset: float = -1.3
+    slope: float = 5.5  # of the log-odds over the silhouette
+    fall: float = 10.0  # of the log-odds for each 1 that `unlike` is above 1
+
+    def at(self, silhouette: Tensor, unlike: Tensor) -> Tensor:
+        """(n,) of silhouettes (n,) and `unlike` (n,)."""
+        return probability(silhouette, unlike, *(silhouette.new_tensor(value) for value in self))
 
 
 @dataclass(frozen=True)
@@ -35,16 +49,31 @@ class HeldOutImages:
 
     silhouette: NDArray[np.float64]  # (h,)
     correct: NDArray[np.bool_]  # (h,)
-    distance: NDArray[np.float64]  # (h,) to the centre of its category
+    unlike: NDArray[np.float64]  # (h,) by the threshold of the split: features that were trained on it have their own
 
     @classmethod
-    def of(cls, rows: Tensor, category: Tensor, split: Resplit, whitening: Whitening | None = None) -> "HeldOutImages":
-        """From the rows (m, P) of a split, not whitened, all of which were assigned: what became of the hidden ones."""
-        centres, hidden = centres_of(rows, category, split.categories), torch.from_numpy(split.hidden)
-        rows, category = rows[hidden], category[hidden]
-        correct = is_correct(split.truth[split.hidden], category.cpu().numpy())
-        fits, away = silhouette_of_rows(rows, category, centres, whitening), distance(rows, category, centres)
-        return cls(fits.cpu().double().numpy(), correct, away.cpu().double().numpy())
+    def of(
+        cls, rows: Tensor, category: Tensor, split: Resplit, whitening: Whitening | None = None, growth: float = 1.0
+    ) -> "HeldOutImages":
+        """From the rows (m, P) of a split, not whitened, all of which were assigned: what became of the hidden ones.
+
+        `growth`: how many times as many images a category has among all images. An image is part of the centre that it
+        is compared with, and the fewer images there are, the more it is compared with itself. So here its share in that
+        centre is the one it would have there. Images that are alone in their category are left out: nothing is known
+        of the others there.
+        """
+        labels = torch.from_numpy(split.labels).to(category.device)
+        categories = max(split.categories, int(category.max()) + 1)  # some find how many there are
+        centres, sizes = centres_of(rows, category, categories), category.bincount(minlength=categories)
+        threshold, _ = choose_threshold(rows, labels, category, centres)
+        hidden = torch.from_numpy(split.hidden).to(category.device)
+        correct = is_correct(split.truth[split.hidden], category[hidden].cpu().numpy())
+        told = sizes[category[hidden]] > 1
+        rows, category = rows[hidden[told]], category[hidden[told]]
+        own = centres_with_share(rows, centres[category], sizes[category], growth)
+        fits = silhouette_of_rows(rows, category, centres, whitening, own)
+        unlike = half_square(rows, own) / threshold
+        return cls(fits.cpu().double().numpy(), correct[told.cpu().numpy()], unlike.cpu().double().numpy())
 
 
 class Calibration(SizedByState):
@@ -53,7 +82,8 @@ class Calibration(SizedByState):
     `unlike` is the distance 1 - cosine to the centre of its category, before any whitening, in multiples of a
     threshold which few labelled images exceed: above 1, an image is like none of the categories. One threshold serves
     all categories: those of each alone separate worse, because the widest of them take strange images in.
-    Confidence is a logistic function of the silhouette, times a factor that fades beyond the threshold.
+    Confidence is a logistic function of the silhouette and of what `unlike` has above 1, fitted to labelled images
+    that were held out: it is low beyond the threshold only as far as these were wrong there.
 
     >>> calibration = Calibration()
     >>> calibration.fit(rows, labels, assignment.category, assigner)
@@ -64,6 +94,7 @@ class Calibration(SizedByState):
     threshold: Tensor
     offset: Tensor
     slope: Tensor
+    fall: Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,8 +102,12 @@ class Calibration(SizedByState):
         self.record: dict[str, Any] = {}  # reliability of held-out images, for the report
         self.register_buffer("centres", torch.empty(0, 0))  # (K, P); empty: not calibrated
         self.register_buffer("threshold", torch.tensor(1.0))
-        self.register_buffer("offset", torch.tensor(OFFSET))
-        self.register_buffer("slope", torch.tensor(SLOPE))
+        for name, value in Curve()._asdict().items():
+            self.register_buffer(name, torch.tensor(value))
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        state.setdefault(prefix + "fall", torch.tensor(Curve().fall))  # runs of earlier versions have none
+        super()._load_from_state_dict(state, prefix, *rest)
 
     @property
     def fitted(self) -> bool:
@@ -99,10 +134,10 @@ class Calibration(SizedByState):
         threshold, about_threshold = choose_threshold(rows, labels, category, self.centres)
         seen_in_training = assigner.learnt and evidence is None
         if evidence is None:
-            evidence = hold_out(rows, labels, assigner, whitening, seed)
-        offset, slope = fit_logistic(evidence)
-        self.threshold, self.offset, self.slope = (
-            torch.tensor(value).to(self.threshold) for value in (threshold, offset, slope)
+            evidence = hold_out(rows, labels, assigner, whitening, seed, categories or assigner.categories)
+        evidence = [one for one in evidence if len(one.correct)]
+        self.threshold, self.offset, self.slope, self.fall = (
+            torch.tensor(value).to(self.threshold) for value in (threshold, *fit_curve(evidence))
         )
         images = sum(len(one.correct) for one in evidence)
         if not evidence:
@@ -112,7 +147,7 @@ class Calibration(SizedByState):
             if seen_in_training:
                 about += " These were seen in training, so it is somewhat too high."
         self.note = f"{about} {about_threshold}"
-        self.record = reliability(evidence, threshold) | {"images": images, "note": self.note}
+        self.record = reliability(evidence) | {"images": images, "note": self.note}
 
     def forward(self, rows: Tensor, assignment: Assignment, whitening: Whitening | None = None) -> Assignment:
         """The assignment of unit rows (n, P), before whitening, with calibrated confidence and `unlike`."""
@@ -120,7 +155,7 @@ class Calibration(SizedByState):
             centres = self.centres.to(x.dtype)
             unlike = distance(x, assignment.category, centres) / self.threshold
             fits = silhouette_of_rows(x, assignment.category, centres, whitening)
-            confidence = probability(fits, unlike, self.offset, self.slope)
+            confidence = probability(fits, unlike, self.offset, self.slope, self.fall)
         return replace(assignment, confidence=confidence, unlike=unlike)
 
 
@@ -135,33 +170,53 @@ def distance(rows: Tensor, category: Tensor, centres: Tensor) -> Tensor:
 
     It is taken as half the squared difference of both: of images that are much alike, 1 - cosine would be rounding.
     """
-    half = (rows - F.normalize(centres, dim=1)[category]).square().sum(dim=1) / 2
-    return half.where(centres.any(dim=1)[category], 1.0)
+    return half_square(rows, centres[category]).where(centres.any(dim=1)[category], 1.0)
 
 
-def silhouette_of_rows(rows: Tensor, category: Tensor, centres: Tensor, whitening: Whitening | None = None) -> Tensor:
+def half_square(rows: Tensor, centres: Tensor) -> Tensor:
+    """(n,) half the squared difference of unit rows (n, P) and the directions of as many centres."""
+    return (rows - F.normalize(centres, dim=1)).square().sum(dim=1) / 2
+
+
+def centres_with_share(rows: Tensor, centres: Tensor, sizes: Tensor, growth: float) -> Tensor:
+    """(n, P) the centre of each row's category (n, P), if that had `growth` times its size (n,), each at least 2: the
+    row's own share in it is smaller then."""
+    others = (centres * sizes[:, None] - rows) / (sizes - 1)[:, None]
+    return torch.lerp(others, rows, (1 / (growth * sizes).clamp(min=1))[:, None].to(rows))
+
+
+def silhouette_of_rows(
+    rows: Tensor,
+    category: Tensor,
+    centres: Tensor,
+    whitening: Whitening | None = None,
+    own_centres: Tensor | None = None,
+) -> Tensor:
     """(n,) in [-1, 1]: (b - a) / max(a, b) of the distances to the own centre, a, and to the nearest other one, b.
 
-    Distances are 1 - cosine after whitening. Where there is no other category it is 1.
+    Distances are 1 - cosine after whitening. Where there is no other category it is 1. `own_centres` (n, P): of each
+    row's category, if that is to be another one.
     """
     filled = centres.any(dim=1)
     if whitening is not None:
         rows, centres = whitening(rows), whitening(centres)
+        own_centres = None if own_centres is None else whitening(own_centres)
+    nearer = None if own_centres is None else half_square(rows, own_centres)
     unit = F.normalize(centres, dim=1).where(filled[:, None], 0.0)
     middle = unit.sum(dim=0) / filled.sum().clamp(min=1)  # from there, squared differences lose no digits
     rows, unit = rows - middle, unit - middle
     squares = rows.square().sum(dim=1)[:, None] + unit.square().sum(dim=1)  # (n, K)
     away = (squares / 2 - rows @ unit.T).clamp(min=0)  # (n, K)
-    own = away.gather(1, category[:, None])[:, 0]
+    own = away.gather(1, category[:, None])[:, 0] if nearer is None else nearer
     away = away.where(filled, torch.inf).scatter(1, category[:, None], torch.inf)
     other = away.amin(dim=1)
     between = (other - own) / torch.maximum(own, other).clamp(min=1e-12)
     return between.where(other.isfinite(), 1.0)
 
 
-def probability(silhouette: Tensor, unlike: Tensor, offset: Tensor, slope: Tensor) -> Tensor:
-    """(n,) that an assignment is right."""
-    return (offset + slope * silhouette).sigmoid() * ((1 - unlike) / FADE).sigmoid()
+def probability(silhouette: Tensor, unlike: Tensor, offset: Tensor, slope: Tensor, fall: Tensor) -> Tensor:
+    """(n,) that an assignment is right, see `Curve`."""
+    return (offset + slope * silhouette - fall * (unlike - 1).clamp(min=0)).sigmoid()
 
 
 def choose_threshold(rows: Tensor, labels: Tensor, category: Tensor, centres: Tensor) -> tuple[float, str]:
@@ -196,7 +251,7 @@ def distance_from_others(rows: Tensor, category: Tensor, categories: int) -> tup
 
 
 def hold_out(
-    rows: Tensor, labels: Tensor, assigner: Assigner, whitening: Whitening | None, seed: int
+    rows: Tensor, labels: Tensor, assigner: Assigner, whitening: Whitening | None, seed: int, categories: int
 ) -> list[HeldOutImages]:
     """Labelled images alone, split again: what the assigner makes of those that were hidden from it."""
     random = np.random.RandomState(seed % 2**32)
@@ -216,31 +271,41 @@ def hold_out(
                 category = Assignment.of_logits(trial(embedding)).category
         except NewkindsError:  # such as one image per class
             return []
-        found.append(HeldOutImages.of(points, category, split, whitened))
+        growth = growth_of(split, len(rows), categories)
+        found.append(HeldOutImages.of(points, category, split, whitened, growth))
     return found
 
 
-def fit_logistic(evidence: Sequence[HeldOutImages]) -> tuple[float, float]:
-    """Offset and slope of the log-odds over the silhouette, most likely given the evidence.
+def growth_of(split: Resplit, images: int, categories: int) -> float:
+    """How many times as many images a category has, on average, if there are so many in all as in a split."""
+    return (images / categories) / (len(split.rows) / split.categories)
 
-    Both have a prior (a normal distribution around OFFSET and log SLOPE) that counts as much as a few images, so that
-    few images change little. The slope is positive, so that confidence rises with the silhouette.
+
+def fit_curve(evidence: Sequence[HeldOutImages]) -> Curve:
+    """The curve that is most likely given the evidence.
+
+    Each of its numbers has a prior (a normal distribution of width 1 around the default offset, and around the
+    logarithms of the others) that counts as much as a few images, so that few images change little. Slope and fall
+    are positive, so that confidence rises with the silhouette and falls with `unlike`.
     """
+    believed = Curve()
     if not evidence:
-        return OFFSET, SLOPE
-    x = np.concatenate([one.silhouette for one in evidence])
+        return believed
+    silhouette = np.concatenate([one.silhouette for one in evidence])
+    beyond = np.maximum(np.concatenate([one.unlike for one in evidence]) - 1, 0)
     sign = np.where(np.concatenate([one.correct for one in evidence]), 1.0, -1.0)
+    begin = np.array([believed.offset, np.log(believed.slope), np.log(believed.fall)])
 
     def loss(parameters: NDArray[np.float64]) -> float:
-        offset, log_slope = parameters
-        prior = (offset - OFFSET) ** 2 / 2 + (log_slope - np.log(SLOPE)) ** 2 / 2
-        return float(np.logaddexp(0, -sign * (offset + np.exp(log_slope) * x)).sum() + prior)
+        offset, slope, fall = parameters[0], *np.exp(parameters[1:])
+        prior = np.square(parameters - begin).sum() / 2
+        return float(np.logaddexp(0, -sign * (offset + slope * silhouette - fall * beyond)).sum() + prior)
 
-    offset, log_slope = minimize(loss, (OFFSET, np.log(SLOPE)), method="L-BFGS-B", bounds=[(-20, 20), (-5, 5)]).x
-    return float(offset), float(np.exp(log_slope))
+    offset, *logarithms = minimize(loss, begin, method="L-BFGS-B", bounds=[(-20, 20), (-5, 5), (-5, 5)]).x
+    return Curve(float(offset), *map(float, np.exp(logarithms)))
 
 
-def reliability(evidence: Sequence[HeldOutImages], threshold: float) -> dict[str, Any]:
+def reliability(evidence: Sequence[HeldOutImages]) -> dict[str, Any]:
     """Confidence against correctness of held-out images, each split judged by a fit to the others.
 
     Bins are of equal width; the error is the mean difference of both, weighted by images (expected calibration error).
@@ -249,13 +314,8 @@ def reliability(evidence: Sequence[HeldOutImages], threshold: float) -> dict[str
         return {"bins": [], "error": None}
     judged = []
     for i, one in enumerate(evidence):
-        fitted = fit_logistic([other for j, other in enumerate(evidence) if j != i])
-        values = (
-            torch.from_numpy(one.silhouette),
-            torch.from_numpy(one.distance / threshold),
-            *map(torch.tensor, fitted),
-        )
-        judged.append(probability(*values).numpy())
+        curve = fit_curve([other for j, other in enumerate(evidence) if j != i])
+        judged.append(curve.at(torch.from_numpy(one.silhouette), torch.from_numpy(one.unlike)).numpy())
     confidence, correct = np.concatenate(judged), np.concatenate([one.correct for one in evidence])
     place = np.minimum((confidence * BINS).astype(int), BINS - 1)
     images, sums, right = (
