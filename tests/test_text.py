@@ -10,7 +10,7 @@ import os
 import pytest
 
 from newkinds.files import csv_text
-from newkinds.text import escaped, unescaped, visible
+from newkinds.text import duration, escaped, unescaped, visible
 
 CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, 0x202E)]
 
@@ -55,3 +55,8 @@ def test_lines_and_tabs_stay_visible() -> None:
     assert visible("a\n\tb\\x0d") == "a\n\tb\\x0d"
     for control in set(CONTROLS) - {"\n", "\t"}:
         assert control not in visible(f"a{control}b")
+
+
+def test_times_are_said_as_they_were_given() -> None:
+    said = [duration(seconds) for seconds in (45, 90, 119, 120, 600, 3600, 4800)]
+    assert said == ["45 s", "90 s", "119 s", "2 min", "10 min", "1 h", "1 h 20 min"]

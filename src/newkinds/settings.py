@@ -18,6 +18,7 @@ from .errors import NewkindsError, nearest
 from .registry import Registry
 
 RECIPES = Path(__file__).with_name("recipes")  # METHOD/DATASET.yaml
+LARGEST_RECIPE = 1 << 20  # bytes
 SECTIONS = ("data", "backbone", "tuning", "organizer", "method", "embedding", "assigner", "train")
 
 
@@ -104,7 +105,11 @@ def find_recipe(recipe: str | Path) -> Path:
 def read_recipe(path: str | Path) -> dict[str, Any]:
     """A recipe or config file: YAML with the sections data, backbone, organizer, method, train, and k."""
     try:
-        content = yaml.load(Path(path).read_text(encoding="utf-8"), PlainLoader)
+        with open(path, "rb") as file:
+            text = file.read(LARGEST_RECIPE + 1)  # a device such as /dev/zero never ends
+        if len(text) > LARGEST_RECIPE:
+            raise NewkindsError(f"{path} has more than {LARGEST_RECIPE:,} bytes: it holds no settings. Name a recipe.")
+        content = yaml.load(text.decode("utf-8"), PlainLoader)
     except OSError as error:
         raise NewkindsError(f"cannot read {path}: {error.strerror}.") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, or thousands of digits

@@ -87,8 +87,8 @@ def protocol_lines(protocol: Sequence[tuple[str, str]]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As people say it: 45 s, 7 min, 1 h 20 min."""
-    if seconds < 90:
+    """As people say it: 45 s, 90 s, 7 min, 1 h 20 min."""
+    if seconds < 120:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h" + (f" {minutes % 60} min" if minutes % 60 else "")

@@ -132,6 +132,14 @@ def test_recipes_that_are_none(tmp_path: Path, text: str) -> None:
         read_recipe(tmp_path / "r.yaml")
 
 
+def test_a_recipe_that_never_ends(tmp_path: Path) -> None:
+    with pytest.raises(NewkindsError, match=r"/dev/zero has more than 1,048,576 bytes"):
+        read_recipe("/dev/zero")
+    (tmp_path / "r.yaml").write_bytes(b"# " + b"x" * 2**20)
+    with pytest.raises(NewkindsError, match=r"r\.yaml has more than"):
+        read_recipe(tmp_path / "r.yaml")
+
+
 def test_missing_recipe(tmp_path: Path) -> None:
     with pytest.raises(NewkindsError, match="cannot read"):
         read_recipe(tmp_path / "none.yaml")

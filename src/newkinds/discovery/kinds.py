@@ -1,5 +1,6 @@
 """A category, and an image in one."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -60,6 +61,11 @@ def category_names(known: Sequence[str], k: int) -> list[str]:
         word = f"discovered-{word}"
     width = len(str(k - len(known)))
     return [*known, *(f"{word}-{i:0{width}d}" for i in range(1, k - len(known) + 1))]
+
+
+def is_numbered(name: str) -> bool:
+    """Whether a category is called as `category_names` calls those that nobody has named."""
+    return re.fullmatch(r"(discovered-)*new-\d+", name) is not None
 
 
 def with_more_names(names: Sequence[str], k: int) -> list[str]:

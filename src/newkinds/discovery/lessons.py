@@ -13,7 +13,7 @@ from ..runs.records import CategoryChange, CategoryCounts, ImageChange, LabelCou
 from ..text import text_table
 from .categories import Discovery
 from .edits import JUNK
-from .kinds import Member
+from .kinds import Member, is_numbered
 from .lens import Lens
 
 SHOWN = 20  # images that changed their category and are named, the surest first
@@ -144,6 +144,11 @@ def changes_text(record: RefinedRecord) -> str:
         *(f"            {c.path}: {c.was} → {c.now} ({c.confidence:.2f})" for c in record.surest_changes[:5]),
         *[f"learnt      {sentence}" for sentence in record.learnt],
     ]
+    if unnamed := [c.name for c in record.sizes if not c.is_new and is_numbered(c.name)]:
+        lines.append(
+            f"to name     {', '.join(unnamed)}: labelled by you, and so known from here on, but without a name of "
+            f"their own (newkinds name RUN {unnamed[0]}=…)"
+        )
     if drifted := [c.name for c in record.sizes if 2 * c.kept < c.before]:
         lines.append(f"look at     {', '.join(drifted)}: fewer than half of the images are still there")
     return "\n".join(lines)
