@@ -26,6 +26,7 @@ class Count:
     sure: str = ""  # "sure", "fairly sure" or "unsure"; empty: not estimated
     votes: dict[str, int] = field(default_factory=dict)  # what each part of the estimate says alone
     caution: str = ""  # what makes the estimate uncertain, in a sentence
+    accepted: int = 0  # of `known`, those that are no classes of the data: people accepted images of a new category
 
     @property
     def new(self) -> int:
@@ -38,10 +39,16 @@ class Count:
         return dict(self.curve)[self.answer]
 
 
+def parts_text(count: Count) -> str:
+    """`3 known, 1 accepted and 4 new`"""
+    accepted = f", {count.accepted:,} accepted" if count.accepted else ""
+    return f"{count.known - count.accepted:,} known{accepted} and {count.new:,} new"
+
+
 def count_text(count: Count) -> str:
     """The answer, how sure it is, what each part says alone, and the curve: around the answer, or the best of it."""
     tried = f"({count.method}; {len(count.curve)} numbers tried)"
-    lines = [f"{count.answer} categories: {count.known} known and {count.new} new {tried}"]
+    lines = [f"{count.answer} categories: {parts_text(count)} {tried}"]
     if count.low is None or count.high is None:
         shown = sorted(count.curve, key=lambda point: (point[0] != count.answer, -point[1], point[0]))[:CURVE_SHOWN]
         heading = "best of them"
@@ -84,13 +91,14 @@ def plot(count: Count, path: str | Path | None = None) -> bytes:
     ink, blue, orange, pale = "#222222", "#0072b2", "#d55e00", "#999999"
     ks, scores = zip(*sorted(count.curve), strict=True)
     axes.plot(ks, scores, color=blue, linewidth=1.2, marker="o", markersize=3)
-    axes.axvline(count.known, color=pale, linewidth=1, linestyle=":", label=f"{count.known} known classes")
+    if count.known:
+        axes.axvline(count.known, color=pale, linewidth=1, linestyle=":", label=f"{count.known} labelled classes")
     answer = f"answer: {count.answer} categories, {count.new} of them new"
     axes.plot(count.answer, count.score, "o", markersize=9, color=orange, label=answer)
     if count.low is not None and count.high is not None and count.level is not None:
         within = f"{100 * count.level:.0f} % interval: {count.low} to {count.high}"
         axes.axvspan(count.low, count.high, color=orange, alpha=0.12, linewidth=0, label=within)
-    if ks[-1] > 20 * count.known:  # the peak would be squeezed into the left margin
+    if ks[-1] > 20 * max(count.known, 1):  # the peak would be squeezed into the left margin
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(ScalarFormatter())
     else:

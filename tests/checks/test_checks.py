@@ -182,8 +182,12 @@ def said(labels: list[str | None], check: str) -> str:
 
 
 def test_what_can_be_promised_with_so_few() -> None:
-    assert said(["a"] * 5 + ["b"] * 5 + [None] * 30, "few classes").startswith("2 labelled classes: with fewer than 4")
-    assert said(["a"] * 5 + ["b"] * 5 + ["c", "d"] + [None], "few classes") == ""
+    assert said(["a"] * 5 + ["b"] * 5 + [None] * 30, "few classes").startswith(
+        "2 classes have two labelled images or more: "
+    )
+    assert said([*"aabbccdd", None], "few classes") == ""
+    assert said(["a"] * 5 + ["b"] * 5 + ["c", "d"] + [None], "few classes").startswith("2 classes have two labelled")
+    assert said([None] * 30, "few classes") == ""
     assert "2 of 3 known classes have fewer than 5 labelled images (b (1), c (4))" in said(
         ["a"] * 5 + ["b"] + ["c"] * 4 + [None], "few labels"
     )
@@ -192,7 +196,7 @@ def test_what_can_be_promised_with_so_few() -> None:
     assert said(["a"] * 100 + ["b"] + [None], "imbalance").startswith("'a' has 100 labelled images, 'b' has 1")
     assert said(["a"] * 9 + ["b"] + [None], "imbalance") == ""
     assert "Nothing is left to discover" in said(["a"] * 3, "coverage")
-    assert said([None] * 3, "coverage").startswith("3 images: 0 labelled and 3 unlabelled. Put some images")
+    assert said([None] * 3, "coverage").startswith("3 images: 0 labelled and 3 unlabelled. Categories are found")
 
 
 def test_without_an_embedding_some_checks_are_left_out(clean: tuple[Table, torch.Tensor]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from conftest import save_image
 from newkinds.data import load_table, source_of
 from newkinds.data.folder import read_csv, read_folder
-from newkinds.data.table import Skipped, Table, readable, require_discoverable
+from newkinds.data.table import Skipped, Table, readable, require_discoverable, require_labels
 from newkinds.errors import NewkindsError
 
 
@@ -185,15 +185,16 @@ def test_nothing_to_learn_or_to_discover(photos: Path) -> None:
     unlabelled = table.rows([i for i, label in enumerate(table.labels) if not label])
     with pytest.raises(NewkindsError, match="nothing to discover"):
         require_discoverable(labelled)
-    with pytest.raises(NewkindsError, match="has a label"):
-        require_discoverable(unlabelled)
+    require_discoverable(unlabelled)  # without labels there is something to discover, but nothing to learn
+    with pytest.raises(NewkindsError, match="none of the 13 images has a label, and training learns from labels"):
+        require_labels(unlabelled)
     with pytest.raises(NewkindsError, match="no readable image"):
         require_discoverable(table.rows([]))
 
 
 def test_one_class_only_is_said(photos: Path, capfd: pytest.CaptureFixture[str]) -> None:
     table = read_folder(str(photos))
-    require_discoverable(table.rows([i for i, label in enumerate(table.labels) if label != "green"]))
+    require_labels(table.rows([i for i, label in enumerate(table.labels) if label != "green"]))
     assert "only one known class ('red')" in capfd.readouterr().err
 
 

@@ -113,7 +113,7 @@ def test_what_other_steps_left_is_shown(run: Path) -> None:
     (run / "check.csv").write_text(CHECK)
     text = " ".join(Document(render(page_in(run))).text.split())
     for said in (
-        "adapter: it is better", "the best wins", "adapter chosen", "70.0 %", "2 min",
+        "adapter: it is better", "the best wins", "adapter chosen", "70.0 %", "95 s",
         "not tried: no time", "2 h 1 min", "Judged on 3 splits", "Time allowed: 10 min.",
         "Between 3 and 6 with a probability of 90 %. The number is a fair guess", "gap 5",
         "by temperature", "12 labelled images", "differ by 10.0 %", "80 % to 90 %",

@@ -112,7 +112,7 @@ def test_without_time_a_training_is_not_begun_and_with_more_it_is() -> None:
     search = Search(judge_of(TARGETS, seed=0), Clock(50.0))
     search.compare(FrozenFeatures(NOISY), [Way("balanced")])
     search.compare(source, [Way("own")])
-    assert search.state_of("pretended").startswith("not tried: needs about 2 min, ")
+    assert search.state_of("pretended").startswith("not tried: needs about 100 s, ")
     later = Search(search.judge, Clock(HOUR), search.scores)
     later.compare(source, [Way("own")])
     assert later.state_of("pretended") == ""
@@ -143,7 +143,7 @@ def test_with_few_classes_the_first_is_the_default() -> None:
     search.compare(FrozenFeatures(NOISY[:6]), frozen_ways())
     choice = search.choose()
     assert choice.candidate.name == "frozen features, balanced"
-    assert choice.why == "the default: fewer than 4 labelled classes leave nothing to judge by"
+    assert choice.why == "the default: fewer than 4 classes with two labelled images leave nothing to judge by"
 
 
 def test_names_are_judged_and_not_only_groups() -> None:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ..data.splits import gcd_split
 
-FEWEST_CLASSES = 4  # with labels: two that stay known, two that act as new
+FEWEST_CLASSES = 4  # with two labels or more: two that stay known, two that act as new
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,12 @@ class Resplit:
         return int(self.truth.max()) + 1
 
 
+def can_judge(labels: NDArray[np.int64]) -> bool:
+    """Whether enough classes have two of the labels (n,; -1: none) to split them again."""
+    sizes = np.unique(labels[labels >= 0], return_counts=True)[1]
+    return int((sizes > 1).sum()) >= FEWEST_CLASSES
+
+
 def some_labels(
     labels: NDArray[np.int64], most: int, per_class: int, random: np.random.RandomState
 ) -> NDArray[np.int64]:
@@ -42,17 +48,17 @@ def some_labels(
 def resplits(labels: NDArray[np.int64], splits: int, random: np.random.RandomState) -> list[Resplit]:
     """Several random splits of the labelled images (`labels`, (n,); -1: none), as the benchmarks split theirs.
 
-    Half of the labelled classes stay known, and half of their images keep their label. Of fewer than
-    `FEWEST_CLASSES` classes there are none.
+    Half of the labelled classes stay known, and half of their images keep their label. There are none if fewer than
+    `FEWEST_CLASSES` classes have two labelled images: one that is alone in its class would be right anywhere.
 
     >>> [split] = resplits(np.array([0, 0, 1, 1, -1, 2, 2, 3, 3]), 1, np.random.RandomState(0))
     >>> split.labels, split.truth, split.known
     (array([-1, -1, -1, -1,  0, -1,  1, -1]), array([2, 2, 3, 3, 0, 0, 1, 1]), 2)
     """
+    if not can_judge(labels):
+        return []
     rows = np.flatnonzero(labels >= 0)
     names, classes = np.unique(labels[rows], return_inverse=True)
-    if len(names) < FEWEST_CLASSES:
-        return []
     found = []
     for _ in range(splits):
         known = np.sort(random.permutation(len(names))[: len(names) // 2])

@@ -6,7 +6,7 @@ from ..data.table import Table
 from ..text import plural
 from .base import CHECKS, Check, CheckInput, Verdict, some_of
 
-FEWEST_CLASSES = 4  # labelled ones: half of them stand in for new ones when settings are chosen
+FEWEST_CLASSES = 4  # with two labels: half of them stand in for new ones when settings are chosen
 FEWEST_LABELS = 5  # per class
 FEWEST_IMAGES = 10  # per category
 UNEVEN = 10  # times as many labelled images in the largest class as in the smallest
@@ -16,6 +16,13 @@ def labels_per_class(table: Table) -> dict[str, int]:
     """Known class → its labelled images, fewest first."""
     counts = np.bincount(table.targets[table.targets >= 0], minlength=len(table.known))
     return dict(sorted(zip(table.known, counts.tolist(), strict=True), key=lambda pair: pair[1]))
+
+
+def _spread(counts: list[int]) -> str:
+    """Of ascending numbers of images: `1 labelled image`, `4 labelled images` or `4 to 9 labelled images`."""
+    if counts[0] == counts[-1]:
+        return plural(counts[0], "labelled image")
+    return f"{counts[0]:,} to {counts[-1]:,} labelled images"
 
 
 @CHECKS.register("coverage")
@@ -29,9 +36,12 @@ class Coverage(Check):
         labelled = sum(counts)
         said = f"{plural(len(table), 'image')}: {labelled:,} labelled and {len(table) - labelled:,} unlabelled"
         if labelled:
-            said += f"; {plural(len(counts), 'known class')} with {counts[0]:,} to {counts[-1]:,} labelled images each"
+            said += f"; {plural(len(counts), 'known class')} with {_spread(counts)} each"
         if not labelled:
-            said += ". Put some images of each known class into a folder named after the class"
+            said += (
+                ". Categories are found, but without labels nothing can be judged, and none has a name. To name known "
+                "classes, put some images of each into a folder named after the class"
+            )
         elif labelled == len(table):
             said += ". Nothing is left to discover: put images without a label into a folder 'unlabeled'"
         return Verdict.about_all(table, f"{said}.")
@@ -39,18 +49,20 @@ class Coverage(Check):
 
 @CHECKS.register("few classes")
 class FewClasses(Check):
-    """Fewer than 4 labelled classes: nothing to choose settings by."""
+    """Fewer than 4 classes with two labelled images: nothing to choose settings by."""
 
     order = 20
 
     def look(self, evidence: CheckInput) -> Verdict:
-        classes = sum(count > 0 for count in labels_per_class(evidence.table).values())
+        counts = labels_per_class(evidence.table).values()
+        classes = sum(count > 1 for count in counts)
+        have = f"{plural(classes, 'class')} {'has' if classes == 1 else 'have'} two labelled images or more"
         said = (
-            f"{plural(classes, 'labelled class')}: with fewer than {FEWEST_CLASSES}, settings cannot be judged, as "
+            f"{have}: with fewer than {FEWEST_CLASSES}, settings cannot be judged, as "
             "half of the classes stand in for new ones. Defaults are used, and the number of categories is a guess. "
             "Label another kind, if only a few images of it."
         )
-        return Verdict.about_all(evidence.table, said if 0 < classes < FEWEST_CLASSES else "")
+        return Verdict.about_all(evidence.table, said if any(counts) and classes < FEWEST_CLASSES else "")
 
 
 @CHECKS.register("few labels")

@@ -190,20 +190,24 @@ def all_caveats(*caveats: str) -> str:
 
 
 def require_discoverable(table: Table) -> None:
-    """Refuse a table from which nothing can be learnt or discovered."""
-    labelled = sum(label is not None for label in table.labels)
+    """Refuse a table in which there is nothing to discover. It may be without any label."""
     if not len(table):
         raise NewkindsError("there is no readable image: nothing to do.")
-    if labelled == 0:
-        raise NewkindsError(
-            f"none of the {len(table)} images has a label: put some of each known class into a folder "
-            "named after the class (or fill in the label column of the CSV file; for vectors, name one by --labels)."
-        )
-    if labelled == len(table):
+    if all(label is not None for label in table.labels):
         raise NewkindsError(
             f"all {len(table)} images have a label, so there is nothing to discover: put the images without "
             "a label into a folder called 'unlabeled' (or leave their label empty in the CSV file), or hide the "
             "labels of some classes by --set data.known=0.5."
+        )
+
+
+def require_labels(table: Table) -> None:
+    """Refuse a table without any label for what learns from labels, and say if there is only one class of them."""
+    if all(label is None for label in table.labels):
+        raise NewkindsError(
+            f"none of the {len(table)} images has a label, and training learns from labels: put some of each known "
+            "class into a folder named after the class (or fill in the label column of the CSV file; for vectors, name "
+            "one by --labels). newkinds discover without a method, organizer or recipe needs no label."
         )
     if len(table.known) == 1:
         warn(
@@ -215,6 +219,7 @@ def require_discoverable(table: Table) -> None:
 def require_judgeable(table: Table) -> None:
     """Refuse a table on which a trained method could not be judged."""
     require_discoverable(table)
+    require_labels(table)
     truth = table.truth or [None] * len(table)
     unknown = sum(label is None and true is None for label, true in zip(table.labels, truth, strict=True))
     if unknown:

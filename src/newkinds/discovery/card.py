@@ -36,7 +36,7 @@ A model that sorts images into known and new categories, made by newkinds.
 |---|---|
 {_protocol(run, described, elsewhere)}
 
-Known classes: {", ".join(map(_cell, described.known))}.
+Known classes: {", ".join(map(_cell, described.known)) or "none, as no image has a label"}.
 
 {found}## Limits
 

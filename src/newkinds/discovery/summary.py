@@ -3,6 +3,7 @@
 from ..text import text_table
 from .categories import Discovery
 from .doubts import doubts_of, label_notes
+from .promise import promises_text
 
 MOST_NOTES = 5  # on names of categories
 
@@ -30,5 +31,6 @@ def discovery_text(discovery: Discovery) -> str:
         f"{table}\n\n{len(discovery.members)} images assigned ({len(discovery.known)} known categories, "
         f"{len(discovery.new)} new), {len(discovery.skipped)} skipped\n"
         f"{about_names}{doubts if doubtful else ''}{unlike if unlike_count else ''}{corrected if edits else ''}"
+        f"{promises_text(discovery)}\n"
         f"look at {discovery.run / 'report.html'}; {tables}"
     )

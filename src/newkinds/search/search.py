@@ -13,7 +13,7 @@ from ..cluster.metrics import Accuracy
 from ..console import say
 from ..errors import NewkindsError
 from ..runs.records import CandidateScore, PlanRecord, standard_error
-from ..text import duration, percent, text_table
+from ..text import duration, percent, plural, text_table
 from .clock import Clock
 from .ways import Features, Judge, Way
 
@@ -223,6 +223,9 @@ def _mean(score: CandidateScore) -> float:
 
 def table_of_scores(scores: Sequence[CandidateScore], chosen: str) -> str:
     """What was compared, for the terminal."""
+    states = {score.state for score in scores}
+    if len(states) == 1 and JUDGED not in states:  # a table would say the same in every row
+        return f"{plural(len(scores), 'candidate')}, all {states.pop()}"
     rows = []
     for score in sorted(scores, key=lambda one: -(one.score if one.score is not None else -1.0)):
         error = "" if score.error is None else f" ± {100 * score.error:.1f}"

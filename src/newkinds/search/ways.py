@@ -28,7 +28,7 @@ RULE = (
     "classes are matched with the new categories (All by name). The best mean over the splits wins; training must win "
     "by more than the standard error of its gain over the best frozen answer, or the frozen answer stays."
 )
-NOTHING_TO_JUDGE_BY = f"fewer than {FEWEST_CLASSES} labelled classes leave nothing to judge by"
+NOTHING_TO_JUDGE_BY = f"fewer than {FEWEST_CLASSES} classes with two labelled images leave nothing to judge by"
 
 S = TypeVar("S")  # a split of the labelled images
 

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ def count_categories(
     """How many categories there are, and the curve that says so.
 
     `source` is a finished run, whose trained features are counted (and `count.json` and `count.png` written
-    next to them), or data as in `train`, seen by the backbone alone. Only labelled images count.
+    next to them), or data as in `discover`, seen by the backbone alone. Only labelled images count; with labels of
+    fewer than two classes, "combined" can only look at the shape of the data, and says so.
     `by`: "combined" (default), "ward", "brent" or "binary" (`newkinds.count`); `largest`: the most categories a search
     tries. `published=True` counts by "ward" as the published CMS code does, which needs the true classes of all images.
     `plot_to`: a PNG file for the curve.
@@ -82,17 +83,20 @@ def count_categories(
         refuse_inputs(Path(plot_to), [*read, *(Path(file) for file in named if file is not None)])
         require_output(Path(plot_to))
     if run is not None:
-        features, paths, labels, y, learnt = _run_features(run)
+        features, paths, labels, y, known, learnt = _run_features(run)
         if learnt and "learnt" in takes:
             options["learnt"] = True
     else:
         table = readable(table, contents=True)
         require_discoverable(table)
         features = backbone_rows(config, table)
-        paths, labels, y = table.paths, table.labels, table.targets
+        paths, labels, y, known = table.paths, table.labels, table.targets, len(table.known)
     if with_truth is not None:
         options["published_truth"] = all_true(paths, labels, with_truth)
-    counted = counter(features, y, **options)
+    labelled = np.unique(y[y != UNLABELLED])
+    guessed = by == COUNT_BY and len(labelled) < 2  # nothing tells how well classes are separated
+    counted = by_shape(features, len(labelled)) if guessed else counter(features, y, **options)
+    counted = replace(counted, accepted=int((labelled >= known).sum()))
     if plot_to is not None:
         plot(counted, plot_to)
     if run is not None:
@@ -161,8 +165,9 @@ def require_possible(k: int | str | None, table: Table) -> int:
     return k
 
 
-def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], np.ndarray, bool]:
-    """What a run's method compares images by (n, P), paths, labels and classes (n,; -1: none); if labels trained it.
+def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], np.ndarray, int, bool]:
+    """What a run's method compares images by (n, P), paths, labels, classes (n,; -1: none), of which so many are known
+    classes and those beyond were accepted; and whether labels trained it.
 
     What people said counts: an image that they accepted or moved is labelled, junk is not there.
     """
@@ -179,7 +184,7 @@ def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], 
     classes = classes_said(found, model.known)
     labels = [members[row].given_label for row in kept]
     y = np.array([classes.get(members[row].path, UNLABELLED) for row in kept])
-    return embedding[kept], [members[row].path for row in kept], labels, y, model.method.trains
+    return embedding[kept], [members[row].path for row in kept], labels, y, len(model.known), model.method.trains
 
 
 def classes_said(found: Discovery, known: Sequence[str]) -> dict[str, int]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing_extensions import Unpack
 
 from .. import checks
+from ..assigners.resplit import can_judge
 from ..console import say, warn
-from ..data.table import Table
+from ..data.table import Table, require_labels
 from ..discovery.categories import Discovery
 from ..discovery.report.build import write_page
 from ..errors import NewkindsError
@@ -21,6 +22,7 @@ from ..runs.run import FREE_TO_CHANGE, Run
 from ..search.clock import seconds_of
 from ..search.search import table_of_scores
 from ..search.trainings import Collapsed, require_sound, training_called, watch_collapse, watched
+from ..search.ways import NOTHING_TO_JUDGE_BY
 from ..settings import flat
 from ..text import duration
 from ..training.loop import Diverged
@@ -65,6 +67,8 @@ def _discover_as_told(layers: Layers, run: Run, page: bool) -> Discovery:
     """The method, the recipe or the training was named."""
     config = resolve_layers(layers, run)
     table = load_images(config, run)
+    if config.train.epochs:
+        require_labels(table)
     changed = _what_changed(run, table)
     if config.k is None and table.categories is None:
         config = replace(config, k="auto")
@@ -194,9 +198,15 @@ def announce(looked: Looked, plan: Plan) -> None:
         f"plan for {n:,} {kind} in {duration(seconds)} (--time):\n"
         f"  1. {first}\n"
         f"  2. a first complete answer from these features\n"
-        f"  3. trainings, judged on labelled images alone, as long as time is left and they pay\n"
+        f"  3. {_announce_trainings(looked.table)}\n"
         f"From 2. on, Ctrl-C leaves the best answer so far in {plan.run.folder}; to continue, rerun the same command."
     )
+
+
+def _announce_trainings(table: Table) -> str:
+    if not can_judge(table.targets):
+        return f"no training: {NOTHING_TO_JUDGE_BY}"
+    return "trainings, judged on labelled images alone, as long as time is left and they pay"
 
 
 @contextmanager
@@ -216,9 +226,12 @@ def _what_changed(run: Run, table: Table, silent: bool = False) -> str:
         return ""
     differing = image_changes(run, table).sentence()
     if differing and not silent:
+        corrected = run.is_answered and Discovery.read(run.folder).revision > 0
+        carried = "names and corrections are carried over, and " if corrected else ""
+        kept = f"; {carried}the earlier result is kept" if run.is_answered else ""
         warn(
             f"since the result in {run.folder} was found, {differing}. Categories are looked for in all images as they "
-            "are now; names and corrections are carried over, and the earlier result is kept."
+            f"are now{kept}."
         )
     return differing
 

@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 from ..cluster.count import Count
 from ..console import say, warn
 from ..data import load_table
-from ..data.table import Table, readable, require_discoverable
+from ..data.table import Table, readable, require_discoverable, require_labels
 from ..discovery.assignment_tables import write_skipped
 from ..discovery.card import run_card
 from ..discovery.categories import Discovery
@@ -53,6 +53,8 @@ def train(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) 
     run.refuse_other_contents()
     config = resolve_layers(layers_of(data, choices), run)
     table = load_images(config, run)
+    if config.train.epochs:
+        require_labels(table)
     config, estimate = with_k(config, table, run)
     return train_on(table, config, run, estimate).loaded
 

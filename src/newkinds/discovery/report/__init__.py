@@ -16,12 +16,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from PIL import Image
 
-from ...category_count import Count, how_sure
+from ...category_count import Count, how_sure, parts_text
 from ...comparison import Comparison
 from ...runs.records import Finding, PlanRecord, Reliability
 from ...text import duration
 from ..figures.field_maps import FieldOverlays
 from ..marks import Mark
+from ..promise import Promises
 from .accuracy import AccuracyTable
 from .charts import CHART_HEIGHT, CHART_WIDTH, MAP_HEIGHT, MAP_WIDTH, Curve, Dots
 from .sheets import Sheet, Tile
@@ -126,6 +127,7 @@ class Page:
     version: str  # of newkinds
     run: str = "RUN"  # its folder, as a shell wants it
     notice: str = ""  # what is missing on the page, and why
+    promises: Promises = field(default_factory=list)  # what can be promised, and by which evidence
     sheets: list[Sheet] = field(default_factory=list)
     dot_width: float = 6.0  # on the map
     meanings: Mapping[Mark, str] = field(default_factory=dict)
@@ -163,6 +165,7 @@ def render(page: Page) -> str:
         percent=_percent,
         duration=_duration,
         how_sure=how_sure,
+        parts=parts_text,
     )
     new = [row for row in page.categories if row.is_new]
     kinds = {"new": new, "known": [row for row in page.categories if not row.is_new]}

@@ -26,6 +26,7 @@ from ..figures.field_maps import field_overlays
 from ..kinds import Member
 from ..marks import MEANINGS, marks_of
 from ..originals import originals, without_replaced
+from ..promise import promises_of
 from ..relations import relate
 from ..split import read_embedding
 from . import LIMITS, CategoryRow, FieldPictures, MaybeOne, Page, render
@@ -99,14 +100,15 @@ def page_of(run: RunDirectory, images: str | Path | None = None) -> Page:
     counted = read_number(run)
     recipe, out = shlex.quote(str(run.path("config.yaml"))), shlex.quote(str(run.folder))
     return Page(
-        title=f"{len(discovery.new):,} new {'category' if len(discovery.new) == 1 else 'categories'}",
-        subtitle=f"and {len(discovery.known):,} known ones, in {len(kept):,} images",
+        title=_title(discovery),
+        subtitle=_subtitle(discovery, len(kept)),
         summary=_summary(discovery, len(kept)),
         categories=rows,
         command=f"newkinds discover --recipe {recipe} --out {out}",
         version=__version__,
         run=out,
         notice=gone,
+        promises=promises_of(discovery),
         sheets=pictures.sheets,
         dot_width=dot_width,
         meanings=MEANINGS,
@@ -151,6 +153,17 @@ def _of_replaced(paths: Sequence[str]) -> str:
 
 def _open_nothing(row: int) -> Image.Image:
     raise BadImage("the images are gone")
+
+
+def _title(discovery: Discovery) -> str:
+    new = "new " if discovery.known else ""  # without any label nothing is known, and so nothing is new
+    return f"{len(discovery.new):,} {new}{'category' if len(discovery.new) == 1 else 'categories'}"
+
+
+def _subtitle(discovery: Discovery, images: int) -> str:
+    if not discovery.known:
+        return f"in {images:,} images, none of which has a label"
+    return f"and {len(discovery.known):,} known ones, in {images:,} images"
 
 
 def _summary(discovery: Discovery, assigned: int) -> list[tuple[str, str]]:
