@@ -228,7 +228,7 @@ def test_an_image_alone_in_its_category_is_no_evidence() -> None:
     calibration, assigner = Calibration(), ASSIGNERS["prototypes"](DIM, 6, 12)
     nothing = HeldOutImages(np.zeros(0), np.zeros(0, bool), np.zeros(0))
     calibration.fit(rows, labels, assigner(rows).argmax(dim=1), assigner, evidence=[nothing, nothing])
-    assert "not calibrated" in calibration.note
+    assert "seen in training" in calibration.note  # as if there were no evidence at all
 
 
 def test_a_run_of_an_earlier_version_can_be_read() -> None:

@@ -123,19 +123,21 @@ class Calibration(SizedByState):
         seed: int = 0,
         evidence: Sequence[HeldOutImages] | None = None,
         categories: int | None = None,
+        trained: bool = False,
     ) -> None:
         """Calibrate the categories (n,) of all training images: unit rows (n, P) before whitening, labels (-1: none).
 
         `categories`: how many there are, if not as many as the assigner has.
-        `evidence`: one per split, for an assigner that was learnt anew on each. Otherwise labelled images are split
+        `evidence`: one per split, for a model that was `trained` anew on each. Otherwise labelled images are split
         again here, and the assigner is fitted to each split; for one that is learnt semi-supervised k-means stands in.
         """
         self.centres = centres_of(rows, category, categories or assigner.categories)
         threshold, about_threshold = choose_threshold(rows, labels, category, self.centres)
-        seen_in_training = assigner.learnt and evidence is None
-        if evidence is None:
+        evidence = [one for one in evidence or () if len(one.correct)]
+        from_trials = bool(evidence)
+        if not from_trials:
             evidence = hold_out(rows, labels, assigner, whitening, seed, categories or assigner.categories)
-        evidence = [one for one in evidence if len(one.correct)]
+            evidence = [one for one in evidence if len(one.correct)]
         self.threshold, self.offset, self.slope, self.fall = (
             torch.tensor(value).to(self.threshold) for value in (threshold, *fit_curve(evidence))
         )
@@ -144,7 +146,9 @@ class Calibration(SizedByState):
             about = "Confidence is not calibrated: too few labelled classes or images to split again."
         else:
             about = f"Confidence is calibrated on labelled images, split again {len(evidence)} times."
-            if seen_in_training:
+            if from_trials:
+                about += " A model was trained on each split, without the labels that it was asked about."
+            elif trained or assigner.learnt:
                 about += " These were seen in training, so it is somewhat too high."
         self.note = f"{about} {about_threshold}"
         self.record = reliability(evidence) | {"images": images, "note": self.note}

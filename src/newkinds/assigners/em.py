@@ -64,8 +64,8 @@ class EM(Assigner):
             runs = [clustering.fit(embedding, labels, init=each).predict_proba(embedding, labels) for each in starts]
             start = align_shares(runs).argmax(dim=1).cpu().numpy()
         found = clustering.fit(embedding, labels, init=start)
-        self.mean.copy_(found.mean_)
-        self.map.copy_(found.whitening_)
+        # not copied: a trial has given them another size if there are as many categories as dimensions
+        self.mean, self.map = found.mean_.to(self.mean), found.whitening_.to(self.map)
         self.directions.copy_(found.directions_)
         self.offsets.copy_(found.offsets_)
 

@@ -39,9 +39,10 @@ NEXT = ".next"  # the folder of a result that is going to replace the present on
 JOURNAL = "replacing.json"  # which files that moves and removes, while it does
 IMAGES = "images.csv"  # what each image showed when the run started
 CORRECTIONS = "corrections.csv"  # of a refined run: every image as people saw it
+EVIDENCE = "evidence.csv"  # what the trials of a plan said about held-out images
 K_AUTO = "k_auto"  # .json and .png: the estimate behind `--k auto`
 
-OUTLIVE = (CHECKSUMS, JOURNAL, "plan.json", "recipe.yaml")  # what belongs to a run whatever its result is
+OUTLIVE = (CHECKSUMS, JOURNAL, "plan.json", EVIDENCE, "recipe.yaml")  # what belongs to a run whatever its result is
 ASSIGNMENTS = "assignments.csv"  # without it there is no answer
 # how a run was trained and embedded
 TRAINING = ("metrics.jsonl", "timing.json")

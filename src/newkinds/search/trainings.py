@@ -20,6 +20,7 @@ from ..training.cache import TokenCache
 from ..training.loop import Evaluator, Fitted, Pace
 from ..training.model import Model
 from .clock import Clock
+from .evidence import TrialEvidence
 from .ways import TRIALS, Features
 
 BATCH, FEWEST_STEPS = 128, 25  # images in a step, steps in an epoch
@@ -128,13 +129,16 @@ class Material:
 class TrainedFeatures:
     """The features of a training on what a split leaves labelled; trained in memory, and thrown away."""
 
-    def __init__(self, training: Training, material: Material, clock: Clock, train: Train, unfit: str = "") -> None:
+    def __init__(
+        self, training: Training, material: Material, clock: Clock, train: Train, unfit: str = "",
+        evidence: TrialEvidence | None = None,
+    ) -> None:  # fmt: skip
         self.name = self.training = training.name
         self.settings = training.settings
         self.most_splits: int | None = TRIALS
         self.images = len(material.table)
         self._training, self._material, self._clock, self._train = training, material, clock, train
-        self._unfit = unfit
+        self._unfit, self._evidence = unfit, evidence
 
     def unfit(self) -> str:
         return self._unfit
@@ -159,7 +163,9 @@ class TrainedFeatures:
         require_sound(self._material, table, own, model.k)
         with torch.inference_mode():
             rows = model.rows(embedded.features.to(model.device)).float().cpu()
-        return Features(rows, own)
+        if self._evidence is None:
+            return Features(rows, own)
+        return Features(rows, own, self._evidence.watch(self.name, rows, self.images, number))
 
     def _pace_on(self, number: int) -> Pace:
         """Whether the steps of a split are so slow that the rest would not be done in time."""

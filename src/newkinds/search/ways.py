@@ -39,6 +39,7 @@ class Features:
 
     rows: Tensor  # (m, P) unit rows, not whitened
     own: NDArray[np.int64] | None = None  # (m,) the categories that the trained method itself gives; None: none trained
+    watch: Callable[["Way", Resplit, Tensor], None] | None = None  # is told the categories (m,) that a way finds
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,8 @@ def judge_of(targets: NDArray[np.int64], seed: int) -> Judge[Resplit]:
 def score_split(way: Way, features: Features, split: Resplit) -> Accuracy:
     """All, Old and New by name of the images that a split hides."""
     category = way.find(features, split)
+    if features.watch is not None:
+        features.watch(way, split, torch.from_numpy(category))
     return hidden_accuracy(split, category)
 
 

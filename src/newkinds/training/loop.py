@@ -3,7 +3,7 @@
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ..assigners.calibration import HeldOutImages
 from ..console import console, progress_bar, say
 from ..data.batch import Batch
 from ..data.loader import ReadyVectors, StoredBatches, TrainingBatches, ViewStore, no_longer_readable, seed_for
@@ -62,6 +63,7 @@ def fit(
     cache: TokenCache | None = None,
     embedded: Embedded | None = None,
     pace: Pace | None = None,
+    evidence: Sequence[HeldOutImages] | None = None,
 ) -> Fitted:
     """Train `model` on `table`, epoch by epoch into `run`; continues where an earlier call stopped.
 
@@ -69,10 +71,10 @@ def fit(
     an epoch's randomness depends on the seed and the epoch's number alone. Several processes give it to rounding.
     Without a run nothing is written. `embedded`: the features of the images, if they are known already and nothing
     trains. `evaluate` looks at the model every `train.eval_every` epochs. `pace` is asked after a few steps whether
-    they are too slow, which ends the training (`TrainingTooSlow`).
+    they are too slow, which ends the training (`TrainingTooSlow`). `evidence` is for `Model.calibrate`.
     """
     store = train_epochs(model, table, config, run, cache, Unsent(evaluate), Unsent(pace))
-    return _finish(model, table, config, run, store, None if config.epochs else embedded)
+    return _finish(model, table, config, run, store, None if config.epochs else embedded, evidence)
 
 
 @shared
@@ -208,8 +210,9 @@ def _share_method(model: Model) -> None:
 
 
 def _finish(
-    model: Model, table: Table, config: TrainConfig, run: Run | None, store: ViewStore | None, embedded: Embedded | None
-) -> Fitted:
+    model: Model, table: Table, config: TrainConfig, run: Run | None, store: ViewStore | None,
+    embedded: Embedded | None, evidence: Sequence[HeldOutImages] | None,
+) -> Fitted:  # fmt: skip
     if model.teacher is not None and model.method.teacher_answers:
         model.teacher.change_places()
     model.teacher = None
@@ -217,7 +220,7 @@ def _finish(
         embedded = embed_training_images(model, table, config, store)
     labels = torch.from_numpy(table.targets)
     model.find_categories(embedded.features, labels, config.seed)
-    model.calibrate(embedded.features, labels, config.seed)
+    model.calibrate(embedded.features, labels, config.seed, evidence)
     if run is not None:
         for part, note in model.describe_found().items():
             say(f"{part}: {note}")

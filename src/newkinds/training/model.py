@@ -123,7 +123,10 @@ class Model(nn.Module):
     def calibrate(
         self, features: Tensor, labels: Tensor, seed: int, evidence: Sequence[HeldOutImages] | None = None
     ) -> None:
-        """After the categories were found: how sure their images are, see `Calibration.fit`."""
+        """After the categories were found: how sure their images are, see `Calibration.fit`.
+
+        `evidence`: of trainings like this one, each on a part of the labels.
+        """
         rows = self.rows(features.to(self.device))
         labels = labels.to(self.device)
         assigner = self.chosen_assigner
@@ -135,7 +138,7 @@ class Model(nn.Module):
         category = torch.where(alone, labels, category)
         seed = seed_for("calibration", seed)
         self.calibration.fit(
-            rows, labels, category, assigner, self.whitening, seed, evidence, categories=self.categories
+            rows, labels, category, assigner, self.whitening, seed, evidence, self.categories, trained=not self.frozen
         )
 
     def describe_found(self) -> dict[str, str]:

@@ -104,7 +104,7 @@ def _discover_by_search(layers: Layers, run: Run, seconds: float) -> Discovery:
     findings, number, planned = prepare_search(plan, looked)
     discovered = _first_answer(planned, number, findings)
     with plan.clock.stage("compare trainings"):
-        choice = planned.compare_trainings()
+        choice = planned.compare_trainings(number.k)
     say(table_of_scores(planned.search.scores, choice.candidate.name))
     say(f"{choice.candidate.name}: {choice.why}")
     candidate = choice.candidate
@@ -174,7 +174,8 @@ def _train_chosen(
     with planned.clock.stage("train what was chosen"):
 
         def write(target: Run, correct: Correct) -> Discovery:
-            trained = train_on(table, config, target, number.estimate, watch_collapse(material, table), cache)
+            watch, evidence = watch_collapse(material, table), planned.evidence.of(chosen.name)
+            trained = train_on(table, config, target, number.estimate, watch, cache, evidence=evidence)
             embedded = trained.embed(table)
             model = trained.loaded.model
             require_sound(material, table, model.assign(embedded.features).category.cpu().numpy(), model.k)

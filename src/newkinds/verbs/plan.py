@@ -14,6 +14,7 @@ from ..runs.records import CandidateScore, PlanRecord
 from ..runs.run import Run
 from ..search import trainings
 from ..search.clock import LACK, Clock
+from ..search.evidence import TrialEvidence
 from ..search.frozen_features import WHITENINGS, FrozenFeatures, frozen_ways
 from ..search.search import Choice, Search
 from ..search.trainings import Material, TrainedFeatures, Training
@@ -92,6 +93,7 @@ class PlannedSearch:
         self.clock = plan.clock
         judge = judge_of(self.looked.table.targets, self.looked.config.train.seed)
         self.search = Search(judge, self.clock, scores, self._write)
+        self.evidence = TrialEvidence() if plan.earlier is None else TrialEvidence.read(plan.run)
         self._digest = digest
         self._choice: Choice | None = None
         self._keeps = plan.earlier is not None  # else nothing is written before the first answer
@@ -110,12 +112,13 @@ class PlannedSearch:
         self._choice = Search(self.search.judge, self.clock, frozen).choose()
         return self._choice
 
-    def compare_trainings(self) -> Choice:
-        """Trainings, each judged in all ways that may be best after it."""
+    def compare_trainings(self, categories: int) -> Choice:
+        """Trainings, each judged in all ways that may be best after it, if there are so many categories."""
+        self.evidence.categories = categories
         best = Way.of(self.choice.candidate.settings)
         for training in trainings.TRAININGS:
             unfit = why_unfit(training, self.looked.table, self.images.backbone, self.images.cache is not None)
-            source = TrainedFeatures(training, self.material, self.clock, train_in_memory, unfit)
+            source = TrainedFeatures(training, self.material, self.clock, train_in_memory, unfit, self.evidence)
             self.search.compare(source, self._ways_after(best))
         self._choice = self.search.choose()
         return self._choice
@@ -172,6 +175,7 @@ class PlannedSearch:
 
     def _write(self) -> None:
         if self._keeps:
+            self.evidence.write(self.plan.run)  # first: what the plan calls judged has its evidence
             self.record().write(self.plan.run)
 
 

@@ -1,6 +1,6 @@
 """The verb that begins with data and ends with a trained run, and what the other verbs need of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from typing_extensions import Unpack
 
+from ..assigners.calibration import HeldOutImages
 from ..cluster.count import Count
 from ..console import say, warn
 from ..data import load_table
@@ -92,12 +93,14 @@ class TrainedRun(NamedTuple):
 def train_on(
     table: Table, config: Config, run: Run, estimate: Count | None = None, watch: Evaluator | None = None,
     cache: TokenCache | None = None, embedded: Embedded | None = None, model: Model | None = None,
+    evidence: Sequence[HeldOutImages] | None = None,
 ) -> TrainedRun:  # fmt: skip
     """Train into a run directory. All is checked before anything long begins.
 
     `watch` looks at the model every `train.eval_every` epochs; by default it judges by the truth, if that is known.
     `cache`, `embedded`: tokens and features that are there already; the latter are of use if nothing trains. `model`:
-    how it is before its first step, if it is not what the settings alone describe.
+    how it is before its first step, if it is not what the settings alone describe. `evidence`: what trials of the same
+    training, each on a part of the labels, said about images that they had not seen: by that, confidence is calibrated.
     """
     assert isinstance(config.k, int), "with_k"
     run.refuse_other_settings(config)
@@ -129,7 +132,7 @@ def train_on(
             embedded = None
         else:
             look = watch or partial(score_unlabelled, table=table)
-            embedded = fit(model, table, config.train, run, look, cache, embedded).embedded
+            embedded = fit(model, table, config.train, run, look, cache, embedded, evidence=evidence).embedded
         if not run.path("README.md").is_file():
             run.write("README.md", run_card(run, Described(model.known, describe_protocol(run)), None))
     return TrainedRun(LoadedRun(run, model), cache, embedded)

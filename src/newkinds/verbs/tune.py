@@ -52,7 +52,7 @@ def tune(
     _, number, planned = prepare_search(plan, looked)
     planned.keep()
     with plan.clock.stage("compare trainings"):
-        planned.compare_trainings()
+        planned.compare_trainings(number.k)
     recipe = recipe_of(planned, number.k)
     run.write(RECIPE, yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True))
     return planned.finish()
