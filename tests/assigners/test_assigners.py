@@ -28,7 +28,7 @@ def blobs(n: int = 100, noise: float = 0.2, seed: int = 0) -> tuple[Tensor, Tens
 
 
 def made(name: str) -> Assigner:
-    quick = {"pim": {"steps": 60, "search_steps": 20}}
+    quick = {"pim": {"steps": 60, "restarts": 3}}
     return ASSIGNERS[name](DIM, KNOWN, CATEGORIES, **quick.get(name, {}))
 
 

@@ -74,7 +74,7 @@ def test_scores_go_where_their_category_is() -> None:
 
 def found_by(assigner: str, embedding: torch.Tensor, labels: torch.Tensor, seed: int) -> Model:
     method = METHODS["frozen"]
-    quick = {"steps": 30, "search_steps": 5} if assigner == "pim" else {}
+    quick = {"steps": 30} if assigner == "pim" else {}
     quick |= {"restarts": 2} if assigner in ("kmeans", "sskmeans", "balanced", "pim") else {}
     names = [f"flower{c:03d}" for c in range(KNOWN)]
     encoder = frozen_encoder(name=VECTORS, width=DIM)

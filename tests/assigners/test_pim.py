@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from newkinds.assigners import pim as module
-from newkinds.assigners.pim import PIM, PUBLISHED_WEIGHTS, SCALE, maximise_information, objective
+from newkinds.assigners.base import draw_seed
+from newkinds.assigners.centres import centres_of_classes
+from newkinds.assigners.pim import PIM, PUBLISHED_WEIGHTS, SCALE, Objective, find_start, maximise_information
+from newkinds.cluster import KMeans, SemiSupervisedKMeans
+from newkinds.cluster.metrics import clustering_accuracy
 
 NUMBERS = Path(__file__).parents[1] / "numbers"
 EXPECTED = json.loads((NUMBERS / "pim.json").read_text())
@@ -33,41 +37,71 @@ def test_objective_and_steps_are_the_published_ones(published: dict[str, Tensor]
     rows, labels, start = (published[f"objective/{name}"] for name in ("features", "given", "W0"))
     for steps, expected in enumerate(EXPECTED["objective"][f"lam{weight}"]["loss_before_each_of_5_steps"]):
         weights = maximise_information(start, rows, labels, float(weight), steps)
-        assert objective(weights, rows, labels, float(weight)).item() == pytest.approx(expected, abs=1e-10)
+        assert by_loops(weights, rows, labels, float(weight)).item() == pytest.approx(expected, abs=1e-10)
     after = maximise_information(start, rows, labels, float(weight), 5)
     torch.testing.assert_close(after, published[f"objective/W_after5_lam{weight}"], rtol=0, atol=1e-10)
-    start = start.clone().requires_grad_()
-    objective(start, rows, labels, float(weight)).backward()
-    expected_gradient = published[f"objective/grad_at_W0_lam{weight}"]
-    torch.testing.assert_close(start.grad, expected_gradient, rtol=0, atol=1e-9)
+    gradient = Objective(rows, labels, float(weight)).gradient(start)
+    torch.testing.assert_close(gradient, published[f"objective/grad_at_W0_lam{weight}"], rtol=0, atol=1e-9)
 
 
-def by_loops(weights: Tensor, rows: Tensor, labels: Tensor, weight: float, learn_labels: bool) -> float:
+def entropy_by_loops(shares: list[Tensor], alpha: float) -> Tensor:
+    if alpha == 1:
+        return sum((-p * p.log() for p in shares), torch.zeros(()))
+    return (1 - sum((p**alpha for p in shares), torch.zeros(()))) / (alpha - 1)
+
+
+def by_loops(
+    weights: Tensor, rows: Tensor, labels: Tensor, weight: float, learn_labels: bool = True, alpha: float = 1.0
+) -> Tensor:
+    """The objective, image by image and category by category; autograd can follow it."""
     shares = []
-    for row in rows.tolist():
-        powers = [math.exp(SCALE * sum(a * b for a, b in zip(row, w, strict=True))) for w in weights.tolist()]
+    for row in rows:
+        powers = [(SCALE * (row * of_category).sum()).exp() for of_category in weights]
         shares.append([power / sum(powers) for power in powers])
-    loss = 0.0
+    loss = torch.zeros((), dtype=torch.float64)
     unlabelled = [p for p, label in zip(shares, labels.tolist(), strict=True) if label < 0]
-    if unlabelled:
-        loss += weight * sum(-sum(p * math.log(p) for p in row) for row in unlabelled) / len(unlabelled)
-    for k in range(len(weights)):
-        mean = sum(row[k] for row in shares) / len(shares)
-        loss += mean * math.log(mean)
+    for p in unlabelled:
+        loss = loss + weight * entropy_by_loops(p, alpha) / len(unlabelled)
+    mean = [sum(p[k] for p in shares) / len(shares) for k in range(len(weights))]
+    loss = loss - entropy_by_loops(mean, alpha)
     known = [(p, label) for p, label in zip(shares, labels.tolist(), strict=True) if label >= 0]
-    if known and learn_labels:
-        loss += sum(-math.log(p[label]) for p, label in known) / len(known)
+    for p, label in known:
+        loss = loss - learn_labels * p[label].log() / len(known)
     return loss
 
 
-@pytest.mark.parametrize("labels", [[0, 1, -1, -1, 1, -1], [-1] * 6, [0, 1, 2, 0, 1, 2]])
-@pytest.mark.parametrize("learn_labels", [True, False])
-def test_the_objective_by_loops(labels: list[int], learn_labels: bool) -> None:
+def few_rows() -> tuple[Tensor, Tensor]:
+    """Six unit rows and a classifier of three categories."""
     generator = torch.Generator().manual_seed(0)
     rows = F.normalize(torch.randn(6, 4, generator=generator, dtype=torch.float64), dim=1)
-    weights = 0.1 * torch.randn(3, 4, generator=generator, dtype=torch.float64)
-    found = objective(weights, rows, torch.tensor(labels), 0.3, learn_labels).item()
-    assert found == pytest.approx(by_loops(weights, rows, torch.tensor(labels), 0.3, learn_labels), abs=1e-12)
+    return rows, 0.1 * torch.randn(3, 4, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("labels", [[0, 1, -1, -1, 1, -1], [-1] * 6, [0, 1, 2, 0, 1, 2]])
+@pytest.mark.parametrize("learn_labels", [True, False])
+def test_the_gradient_is_that_of_the_objective_by_loops(alpha: float, labels: list[int], learn_labels: bool) -> None:
+    rows, weights = few_rows()
+    given = torch.tensor(labels)
+    weights.requires_grad_()
+    by_loops(weights, rows, given, 0.3, learn_labels, alpha).backward()
+    found = Objective(rows, given, 0.3, learn_labels, alpha).gradient(weights.detach())
+    torch.testing.assert_close(found, weights.grad, rtol=0, atol=1e-12)
+
+
+def test_an_alpha_next_to_one_is_shannon() -> None:
+    """In float32, where a difference of powers that is divided by alpha - 1 would be rounding."""
+    rows, weights = (tensor.float() for tensor in few_rows())
+    labels = torch.tensor([0, 1, -1, -1, 1, -1])
+    shannon, near = (Objective(rows, labels, 0.3, alpha=alpha).gradient(weights) for alpha in (1.0, 1 + 1e-6))
+    torch.testing.assert_close(near, shannon, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 2.0])
+def test_a_category_that_nothing_belongs_to_gives_numbers(alpha: float) -> None:
+    rows = F.normalize(torch.ones(4, 3) + torch.eye(4, 3), dim=1)
+    far = torch.tensor([[4.0, 4.0, 4.0], [-4.0, -4.0, -4.0]])  # its share underflows to 0
+    assert Objective(rows, torch.full((4,), -1), 0.1, alpha=alpha).gradient(far).isfinite().all()
 
 
 @pytest.mark.parametrize(
@@ -105,11 +139,81 @@ def test_the_first_weight_may_win_except_as_published(
     assert pim.choose(rows, torch.tensor([0] + [-1] * 7), rows[:2]) == pytest.approx(chosen)
 
 
-def test_the_weight_that_was_chosen_is_noted_and_a_given_one_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def some_rows() -> tuple[Tensor, Tensor]:
     rows = F.normalize(torch.randn(30, 3, generator=torch.Generator().manual_seed(0)), dim=1)
-    labels = torch.tensor([0, 1] * 5 + [-1] * 20)
-    pim = PIM(3, 2, 4, steps=2, search_steps=2)
+    return rows, torch.tensor([0, 1] * 5 + [-1] * 20)
+
+
+def test_the_weight_that_was_chosen_is_noted_and_a_given_one_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels = some_rows()
+    pim = PIM(3, 2, 4, entropy_weight="auto", steps=2, search_steps=2)
     pim.fit(rows, labels)
     assert "chosen on labelled images" in pim.note
     monkeypatch.setattr(PIM, "choose", lambda *_: pytest.fail("nothing is to be chosen"))
+    assert pim.trial(2, 4).entropy_weight == pim.chosen_weight
+    pim.trial(2, 4).fit(rows, labels)
     PIM(3, 2, 4, entropy_weight=0.2, steps=2).fit(rows, labels)
+    PIM(3, 2, 4, steps=2).fit(rows, labels)  # by default, too
+
+
+def test_as_published_the_weight_is_searched_from_semi_supervised_k_means() -> None:
+    rows, labels = some_rows()
+    assert PIM(3, 2, 4, as_published=True).steps == 1000
+    pim = PIM(3, 2, 4, steps=20, as_published=True)
+    torch.manual_seed(5)
+    pim.fit(rows, labels)
+    assert pim.chosen_weight in PUBLISHED_WEIGHTS[1:]
+    torch.manual_seed(5)
+    plain = torch.from_numpy(KMeans(4, 10, draw_seed()).fit(rows).cluster_centers_)
+    weight = pim.choose(rows, labels, plain)
+    start = centres_of_classes(SemiSupervisedKMeans(4, 10, draw_seed()), rows, labels)
+    assert weight == pim.chosen_weight
+    assert torch.equal(pim.weights, maximise_information(start, rows, labels, weight, 20))
+
+
+def stretched(seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Unit rows, labels and truth of ten classes, five of them known, that are wide where they do not differ."""
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.arange(240) % 10
+    centres = torch.cat([torch.randn(10, 8, generator=generator), torch.zeros(10, 16)], dim=1)
+    spread = torch.tensor([0.2] * 8 + [1.0] * 16)
+    rows = centres[truth] + spread * torch.randn(240, 24, generator=generator)
+    labels = torch.where((truth < 5) & (torch.arange(240) % 4 < 2), truth, -1)
+    return F.normalize(rows, dim=1), labels, truth
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_start_finds_classes_that_are_wide_where_they_do_not_differ(seed: int) -> None:
+    rows, labels, truth = stretched(seed)
+    hidden = labels < 0
+
+    def accuracy(weights: Tensor) -> float:
+        found = (rows @ weights.T).argmax(dim=1)
+        return clustering_accuracy(truth[hidden].numpy(), found[hidden].numpy(), known=range(5)).all
+
+    torch.manual_seed(seed)
+    pim = PIM(24, 5, 10, restarts=3)
+    pim.fit(rows, labels)
+    start = centres_of_classes(SemiSupervisedKMeans(10, 3, draw_seed()), rows, labels)
+    from_raw_rows = maximise_information(start, rows, labels, 0.1, pim.steps)
+    assert accuracy(pim.weights) > 0.9
+    assert accuracy(pim.weights) > accuracy(from_raw_rows) + 0.1
+
+
+@pytest.mark.parametrize("labels", [[0, 1] + [-1] * 28, [-1] * 30])
+def test_where_labels_cannot_whiten_the_start_is_found_in_the_rows_as_they_are(labels: list[int]) -> None:
+    truth = torch.arange(30) % 3
+    rows = F.normalize(
+        torch.eye(3, 8)[truth] + 0.1 * torch.randn(30, 8, generator=torch.Generator().manual_seed(0)), dim=1
+    )
+    start = find_start(rows, torch.tensor(labels), 2, 3, restarts=2)
+    assert clustering_accuracy(truth.numpy(), start.numpy(), known=range(2)).all == 1
+
+
+def test_many_copies_of_one_image_give_numbers() -> None:
+    rows = F.normalize(torch.cat([torch.eye(4), torch.ones(60, 4)]), dim=1)
+    labels = torch.tensor([0, 1] + [-1] * 62)
+    pim = PIM(4, 2, 6, steps=20, restarts=2)
+    with pytest.warns(ConvergenceWarning, match="clusters have points"):
+        pim.fit(rows, labels)
+    assert pim(rows).isfinite().all()

@@ -159,7 +159,7 @@ def test_what_cannot_be_changed_is_refused(run: Path) -> None:
 
 def test_the_command_line(run: Path, run_cli: Callable[..., tuple[int, str, str]]) -> None:
     status, out, err = run_cli("assign", run, "--assigner", "pim", "--seed", 3, "--set", "assigner.steps=5",
-                               "--set", "assigner.search_steps=2")  # fmt: skip
+                               "--set", "assigner.entropy_weight=auto", "--set", "assigner.search_steps=2")  # fmt: skip
     assert status == 0, err
     assert "images assigned" in out
     assert "chosen on labelled images, seed 3" in err
