@@ -26,6 +26,7 @@ from conftest import save_image
 from newkinds.assigners.calibration import probabilities
 from newkinds.cluster.count import by_shape
 from newkinds.errors import NewkindsError
+from newkinds.search.search import Search
 from newkinds.verbs.estimator import CategoryDiscovery, labels_of
 
 # Checks of scikit-learn that do not apply, and why; docs/estimator.md lists the same.
@@ -44,6 +45,31 @@ def data() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def fitted(data: tuple[np.ndarray, np.ndarray, np.ndarray]) -> CategoryDiscovery:
     X, _, y = data
     return CategoryDiscovery(random_state=0).fit(X, y)
+
+
+def test_few_rows_are_worked_on_in_one_thread_and_the_others_are_given_back(
+    data: tuple[np.ndarray, np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that wait for each other at each small product took ten times the processor time of one."""
+    threads = []
+
+    def note_and_stop(*_: Any) -> None:
+        threads.append(torch.get_num_threads())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Search, "compare", note_and_stop)
+    X, _, y = data
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for small in (X.size, X.size - 1):
+            monkeypatch.setattr("newkinds.threads.SMALL", small)
+            with pytest.raises(KeyboardInterrupt):
+                CategoryDiscovery(9).fit(X, y)
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert threads == [1, 2]
 
 
 # -- scikit-learn's rules --------------------------------------------------------------------------------------------

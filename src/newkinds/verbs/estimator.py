@@ -29,6 +29,7 @@ from ..search.clock import Clock
 from ..search.frozen_features import WHITENINGS, FrozenFeatures, frozen_ways
 from ..search.search import Search
 from ..search.ways import Way, judge_of
+from ..threads import threads_for
 from ..training.device import choose_device
 from ..training.embedding import embed
 from ..training.model import Model
@@ -105,6 +106,11 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         ways = self._ways()
         features = self._features(X, reset=True)
         classes, targets = labels_of(y, X)
+        with threads_for(features.numel()):
+            return self._fit(features, classes, targets, ways)
+
+    def _fit(self, features: Tensor, classes: NDArray[Any], targets: NDArray[np.int64], ways: list[Way]) -> Self:
+        """Find the categories of features (n, D), of the known classes (C,) and places (n,) among them, or -1."""
         seed = self._seed()
         rows = F.normalize(features, dim=1)
         k, self.count_ = self._count(rows, targets, len(classes))
