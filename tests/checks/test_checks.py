@@ -172,6 +172,13 @@ def test_images_far_from_all_others() -> None:
     rows[7] = F.normalize(torch.randn(32, generator=torch.Generator().manual_seed(3)), dim=0)
     table = table_of([scene(row) for row in range(80)], [*names])
     assert flagged(table, "outlier", rows) == ["7.png"]
+    found = CHECKS["outlier"]().look(CheckInput(table, rows))
+    cosines = rows @ rows.T - 2 * torch.eye(80)
+    angles = torch.arccos(cosines.topk(10, dim=1).values.clamp(-1, 1)).mean(1).double().numpy()
+    middle = np.median(angles)
+    limit = middle + 3.5 * 1.4826 * np.median(np.abs(angles - middle))
+    np.testing.assert_allclose(found.score, angles / limit, rtol=1e-3)  # on the scale of `unlike`: 1 is the limit
+    assert found.why[7] == f"{found.score[7]:.2f} × the limit of how far its nearest images may be"
     same = F.normalize(torch.ones(80, 32) + torch.randn(80, 32) * 1e-6, dim=1)  # rounding is no difference
     assert flagged(table, "outlier", same) == []
 

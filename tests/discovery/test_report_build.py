@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from newkinds.discovery.categories import Discovery
 from newkinds.discovery.report import Page, page_images, render
 from newkinds.discovery.report.accuracy import read_number
 from newkinds.discovery.report.build import page_of
+from newkinds.discovery.studio.state import Studio
+from newkinds.discovery.summary import discovery_text
 from newkinds.errors import NewkindsError
 from newkinds.runs.directory import RunDirectory
 from newkinds.runs.records import Findings, PlanRecord, Reliability
@@ -100,6 +103,25 @@ def test_images_unlike_every_category_come_first_the_strangest(run: Path) -> Non
     page = page_in(run)
     assert [(i.caption, i.unlike) for i in page.unlike] == [(paths[1], 3.5), (paths[3], 1.1)]
     assert "3.5" in Document(render(page)).text.partition("Unlike every category 2")[2]
+
+
+def test_page_summary_and_studio_call_the_same_images_unlike(run: Path) -> None:
+    """By one limit, with one figure; what a person has decided about is called so by none of them."""
+    unlike = {1: "3.5", 3: "1.1", 0: "1.0"}
+    rewrite(run, "assignments.csv", lambda number, _: {"unlike": unlike.get(number, "0.2")})
+    found = Discovery.read(run)
+    paths = [member.path for member in found.members]
+    for expected in ({paths[1]: 3.5, paths[3]: 1.1}, {paths[3]: 1.1}):
+        page, studio = page_in(run), Studio(run)
+        assert {image.caption: image.unlike for image in page.unlike} == expected
+        assert f"{len(expected)} image{'s are' if len(expected) > 1 else ' is'} unlike every" in discovery_text(found)
+        cards = studio.state()["categories"]
+        images = [image for card in cards for image in studio.members(card["id"])["images"]]
+        assert {image["path"]: image["unlike"] for image in images if "unlike" in image} == expected
+        assert sum(card["unlike"] for card in cards) == len(expected)
+        assert render(page).count("unlike every category (1.10)") > 0
+        assert ("unlike every category (3.50)" in render(page)) == (paths[1] in expected)
+        found.accept([paths[1]])
 
 
 def test_what_other_steps_left_is_shown(run: Path) -> None:

@@ -57,6 +57,11 @@ def class_agreement(rows: Tensor, target: Tensor, classes: int) -> np.ndarray:
 
 def robust_deviations(values: np.ndarray) -> np.ndarray:
     """How far each value lies above the median, in standard deviations that outliers do not change."""
-    away = values - np.median(values)
+    return (values - np.median(values)) / robust_deviation(values)
+
+
+def robust_deviation(values: np.ndarray) -> float:
+    """A standard deviation that outliers do not change."""
+    away = np.abs(values - np.median(values))
     # 1.4826: for normally distributed values it is the standard deviation; the floor keeps rounding errors small
-    return away / max(1.4826 * float(np.median(np.abs(away))), SMALLEST_DEVIATION)
+    return max(1.4826 * float(np.median(away)), SMALLEST_DEVIATION)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .base import CHECKS, NEIGHBOURS, Check, CheckInput, Verdict
-from .labels import robust_deviations
+from .labels import robust_deviation
 
 UNUSUAL = 3.5  # robust standard deviations; hardly a photograph of CUB is beyond
 FEWEST = 3 * NEIGHBOURS  # images; among fewer nobody can say what is usual
@@ -18,8 +18,9 @@ class Outlier(Check):
 
     def look(self, evidence: CheckInput) -> Verdict:
         distance = np.arccos(evidence.nearest.clip(-1, 1)).mean(1)  # angles: less skewed than cosines
-        away = robust_deviations(distance)
-        far = np.flatnonzero(away > UNUSUAL).tolist() if len(away) >= FEWEST else []
-        why = {row: f"its nearest images are {away[row]:.1f} deviations further away than usual" for row in far}
-        said = "far from all others: remove what does not belong; of a rare kind add more images."
-        return Verdict.images(distance, why, "is", said)
+        # on the scale of `unlike` in a run: multiples of a limit that few images exceed
+        unlike = distance / (np.median(distance) + UNUSUAL * robust_deviation(distance))
+        far = np.flatnonzero(unlike > 1).tolist() if len(unlike) >= FEWEST else []
+        why = {row: f"{unlike[row]:.2f} × the limit of how far its nearest images may be" for row in far}
+        said = "unlike all others: remove what does not belong; of a rare kind add more images."
+        return Verdict.images(unlike, why, "is", said)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from .edits import JUNK
 
 EXEMPLARS = 12
+OUTSIDE = 1.0  # `unlike` above this: unlike every category. The scale is the same everywhere
 
 
 class Category(NamedTuple):
@@ -36,6 +37,16 @@ class Member(NamedTuple):
     status: str = ""  # "": as the model found it; else "moved", "accepted" or "junk" by a person
     model_category_id: int | None = None  # where the model would put a labelled image; None: where it is
     model_confidence: float | None = None  # that it belongs there
+
+    @property
+    def is_unlike(self) -> bool:
+        """Whether it is unlike every category, and nobody has decided where it belongs."""
+        return is_unlike(self.unlike, self.status)
+
+
+def is_unlike(unlike: float, status: str = "") -> bool:
+    """Whether an image is unlike every category; a person's word on it (`status`) is the last."""
+    return unlike > OUTSIDE and not status
 
 
 def category_of(number: int, name: str, is_new: bool, members: Sequence[Member]) -> Category:

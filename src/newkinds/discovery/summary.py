@@ -12,7 +12,7 @@ def discovery_text(discovery: Discovery) -> str:
     """New categories with their sizes, and where to look."""
     rows = [[c.name, f"{c.id}", str(c.size), f"{c.confidence:.2f}"] for c in discovery.new]
     table = text_table(["new category", "id", "images", "confidence"], rows) if rows else "no new category has members"
-    unlike_count = sum(member.unlike > 1 for member in discovery.members)
+    unlike_count = sum(member.is_unlike for member in discovery.members)
     are = "image is" if unlike_count == 1 else "images are"
     unlike = f"{unlike_count} {are} unlike every category (unlike > 1): see the report\n"
     doubtful, notes = len(doubts_of(discovery)), label_notes(discovery)

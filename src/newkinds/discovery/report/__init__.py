@@ -21,6 +21,7 @@ from ...comparison import Comparison
 from ...runs.records import Finding, PlanRecord, Reliability
 from ...text import duration
 from ..figures.field_maps import FieldOverlays
+from ..kinds import is_unlike
 from ..marks import Mark
 from ..promise import Promises
 from .accuracy import AccuracyTable
@@ -46,6 +47,11 @@ class ShownImage:
     status: str = ""  # "moved", "accepted" or "junk" by a person
     model_says: str | None = None  # the category where the model would put a labelled image, if that is another one
     model_confidence: float | None = None  # that it belongs there
+
+    @property
+    def is_unlike(self) -> bool:
+        """Whether it is unlike every category, and nobody has decided where it belongs."""
+        return is_unlike(self.unlike, self.status)
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,8 @@ class PageImages:
         self.model_says = doubts
         doubtful = [place for place, member in enumerate(members) if member.path in doubts]
         self.doubtful = sorted(doubtful, key=lambda place: -(members[place].model_confidence or 0.0))
-        unlike = np.where(decided, 0.0, [member.unlike for member in members])
-        self.unlike = [place for place in np.argsort(-unlike, kind="stable").tolist() if unlike[place] > 1]
+        unlike = [place for place, member in enumerate(members) if member.is_unlike]
+        self.unlike = sorted(unlike, key=lambda place: -members[place].unlike)
         self.junk = np.flatnonzero(position == JUNK).tolist()
         self.place_of = {member.path: place for place, member in enumerate(members)}
 

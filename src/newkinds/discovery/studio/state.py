@@ -19,7 +19,7 @@ from ...text import plural
 from ..categories import Discovery
 from ..described import known_classes
 from ..edits import JUNK, EditConflict
-from ..kinds import Category, Member
+from ..kinds import Category, Member, is_unlike
 from ..marks import marks_of
 from .pictures import Pictures
 from .sight import Sight
@@ -30,7 +30,6 @@ NEAREST = 8
 SIMILAR = 120
 MOST_HITS = 500  # images that a search shows
 MARK_AFTER = 0.7  # s without an edit
-OUTSIDE = 1.0  # `unlike` above this: like no category
 
 Json = dict[str, Any]
 
@@ -83,7 +82,6 @@ class Studio:
         self._lowered = [member.path.casefold() for member in members]
         self.pictures = Pictures(self.run, members, self._images)
         of = np.fromiter((member.category_id for member in members), np.int64, len(members))
-        self._unlike = [row for row, member in enumerate(members) if member.unlike > OUTSIDE]
         self.space = Space(self.run, of, sum(not c.is_new for c in self._discovery.found_categories))
         self.sight = Sight(self.run)
         self._shown: Shown | None = None
@@ -170,7 +168,7 @@ class Studio:
     def _cards(self, shown: Shown) -> dict[int, Json]:
         """The categories as the wall shows them."""
         decided = Counter(member.category_id for member in shown.members if member.status)
-        unlike = Counter(shown.of[self._unlike].tolist())
+        unlike = Counter(member.category_id for member in shown.members if member.is_unlike)
         cards = {}
         for category in shown.categories:
             faces = [self._row_of[path] for path in category.exemplars[:FACES]]
@@ -225,8 +223,8 @@ class Studio:
                 image["status"] = member.status
             if member.given_label is not None:
                 image["label"] = member.given_label
-            if member.unlike > OUTSIDE:
-                image["unlike"] = True
+            if member.is_unlike:
+                image["unlike"] = member.unlike
             if scores is not None:
                 image["score"] = round(scores[place], 4)
             made.append(image)
@@ -256,7 +254,7 @@ class Studio:
         prediction, vector = self.sight.look(image)
         return {
             "category": prediction.category_id, "name": prediction.category, "sure": prediction.confidence,
-            "unlike": prediction.unlike > OUTSIDE, **self._alike(vector),
+            "unlike": prediction.unlike if is_unlike(prediction.unlike) else 0, **self._alike(vector),
         }  # fmt: skip
 
     def search(self, text: str) -> Json:

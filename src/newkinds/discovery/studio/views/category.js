@@ -104,7 +104,7 @@ export function category(id) {
     head.replaceChildren(
       h("div", { class: "named" }, title, ...badges(it)),
       h("p", { class: "facts" }, h("span", {}, many(it.size, "image")), h("span", {}, `${percent(it.confidence)} sure on average`),
-        h("span", {}, `${it.decided.toLocaleString("en")} accepted`), it.unlike > 0 && h("span", {}, `${it.unlike} unlike any`)),
+        h("span", {}, `${it.decided.toLocaleString("en")} accepted`), it.unlike > 0 && h("span", {}, `${it.unlike} unlike every category`)),
       h("div", { class: "actions" },
         button("Rename", "R", () => rename(id, title)),
         button("Accept all", "⇧A", () => edit({ edit: "accept", category: id }), { disabled: !it.size }),

@@ -89,7 +89,7 @@ export function look() {
     const { answer } = dropped;
     const it = store.byId.get(answer.category);
     told.replaceChildren("The model says: ", it ? h("a", { href: `#/c/${it.id}` }, name(it.name)) : name(answer.name), `, ${percent(answer.sure)} sure`,
-      answer.unlike ? ", but it is unlike every category." : ".");
+      answer.unlike ? `, but it is unlike every category (${answer.unlike.toFixed(2)}).` : ".");
     return { ...answer, says: "The images of this run that are nearest to it, with their cosine." };
   }, { before: h("div", { class: "asked" }, canvas, told), caption: cosine });
 }

@@ -43,7 +43,7 @@ export function openViewer(grid, start) {
         ["Confidence", percent(image.sure)],
         image.label !== undefined && ["Its label", name(image.label)],
         image.status && ["By hand", { accepted: "accepted", moved: "moved here", junk: "junk" }[image.status]],
-        image.unlike && ["Note", "unlike every category"],
+        image.unlike && ["Note", `unlike every category (${image.unlike.toFixed(2)})`],
         ["Image", `${index + 1} of ${grid.images.length.toLocaleString("en")}`],
       ].filter(Boolean);
       const button = (label, key, act) => h("button", { onclick: act }, label, h("kbd", {}, key));
