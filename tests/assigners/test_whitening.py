@@ -68,7 +68,7 @@ def test_unlabelled_images_have_no_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("classes", "per_class", "why"), [(3, 12, "3 labelled classes are too few"), (8, 1, "too few labelled images")]
+    ("classes", "per_class", "why"), [(3, 12, "3 classes with two labelled"), (8, 1, "0 classes with two labelled")]
 )
 def test_too_few_labels_to_choose_by_leave_it_out(classes: int, per_class: int, why: str) -> None:
     rows, truth = stretched(classes, per_class)

@@ -135,7 +135,7 @@ def test_with_one_known_class_the_shape_of_the_features_says_how_many(
         image.unlink()
     status, _, err = run_cli("discover", photos, "--out", tmp_path / "run", "--k", "auto")
     assert status == 0, err
-    assert "only one known class" in err
+    assert "few classes: 1 class has two labelled images or more" in err
     assert (tmp_path / "run/k_auto.json").is_file()
 
 

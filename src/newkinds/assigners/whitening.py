@@ -93,7 +93,8 @@ def choose_shrinkage(embedding: Tensor, labels: Tensor) -> tuple[float | Literal
     """
     splits = resplits(labels.cpu().numpy(), SPLITS, np.random.RandomState(draw_seed()))
     if not splits:
-        return "none", f"{len(labels[labels >= 0].unique())} labelled classes are too few to choose by"
+        pairs = int((labels[labels >= 0].bincount() > 1).sum())
+        return "none", f"{pairs} classes with two labelled images are too few to choose by"
     rows = embedding[labels >= 0]
     scores = np.zeros((SPLITS, 1 + len(SHRINKAGES)))
     for split, of_split in zip(splits, scores, strict=True):

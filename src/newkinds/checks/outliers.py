@@ -19,7 +19,9 @@ class Outlier(Check):
     def look(self, evidence: CheckInput) -> Verdict:
         distance = np.arccos(evidence.nearest.clip(-1, 1)).mean(1)  # angles: less skewed than cosines
         # on the scale of `unlike` in a run: multiples of a limit that few images exceed
-        unlike = distance / (np.median(distance) + UNUSUAL * robust_deviation(distance))
+        # copies of an image lie in one point: many of them would make every other image unusual
+        usual = distance[~evidence.exact.flag]
+        unlike = distance / (np.median(usual) + UNUSUAL * robust_deviation(usual))
         far = np.flatnonzero(unlike > 1).tolist() if len(unlike) >= FEWEST else []
         why = {row: f"{unlike[row]:.2f} × the limit of how far its nearest images may be" for row in far}
         said = "unlike all others: remove what does not belong; of a rare kind add more images."

@@ -73,6 +73,16 @@ class Table:
         """A digest of each image's pixels, if requested."""
         return None if self.seen is None else [image.content for image in self.seen]
 
+    def distinct(self) -> np.ndarray:
+        """(m,) the rows without exact copies: of those with the same pixels and the same label, the first; all rows if
+        the pixels were not looked at."""
+        if self.contents is None:
+            return np.arange(len(self))
+        first: dict[tuple[str, str | None], int] = {}
+        for row, key in enumerate(zip(self.contents, self.labels, strict=True)):
+            first.setdefault(key, row)
+        return np.array(list(first.values()), dtype=np.int64)
+
     def files(self) -> list[Path]:
         """The files that the images are opened from, if each has its own."""
         return [] if self.file is None else [self.file(row) for row in range(len(self))]

@@ -149,7 +149,7 @@ class LoadedRun:
 
         self._keep_features(embedded)
         alone = self.model.assign(embedded.features)
-        labels = torch.from_numpy(table.targets)[embedded.rows]
+        labels = torch.from_numpy(labels_of_copies(table))[embedded.rows]
         assignment = self.model.keep_labels(alone, embedded.features, labels)
         found = gather(self.run, table, embedded, assignment, self.names, len(self.model.known), alone)
         self._keep_embedding(embedded.features)
@@ -185,6 +185,21 @@ class LoadedRun:
         except BadImage:  # it has vanished since it was embedded: a page without these pictures is better than none
             return None
         return None if fields is None else TypicalFields(paths, fields.views, fields.shares, fields.grid)
+
+
+def labels_of_copies(table: Table) -> np.ndarray:
+    """(n,) the class of each image, -1 if there is no label: that of an exact copy counts, as it does in `predict`, if
+    copies do not contradict each other. Not in a benchmark, where nothing but the split says what is labelled."""
+    targets = table.targets
+    if table.contents is None or table.class_list is not None:
+        return targets
+    classes: dict[str, set[int]] = {}
+    for content, target in zip(table.contents, targets.tolist(), strict=True):
+        if target >= 0:
+            classes.setdefault(content, set()).add(target)
+    agreed = {content: next(iter(of)) for content, of in classes.items() if len(of) == 1}
+    pairs = zip(table.contents, targets.tolist(), strict=True)
+    return np.array([target if target >= 0 else agreed.get(content, -1) for content, target in pairs], dtype=np.int64)
 
 
 def gather(

@@ -18,6 +18,8 @@ from .clock import Clock
 from .ways import Features, Judge, Way
 
 JUDGED = "judged"
+# what ends a candidate, and not the search: also what libraries say about matrices that no number fits into
+FAILURES = (NewkindsError, ArithmeticError, ValueError, RuntimeError)
 S_contra = TypeVar("S_contra", contravariant=True)
 S = TypeVar("S")
 
@@ -105,8 +107,8 @@ class Search(Generic[S]):
             started = time.perf_counter()
             try:
                 features = source.features(split, number)
-            except NewkindsError as error:
-                state = dict.fromkeys(ways, f"stopped: {error}")
+            except FAILURES as error:
+                state = dict.fromkeys(ways, f"stopped: {_reason(error)}")
                 break
             shared = time.perf_counter() - started
             for name, way in ways.items():
@@ -118,8 +120,8 @@ class Search(Generic[S]):
                         state[name] = f"not tried: {why_not}"
                         continue
                     found[name].append(self.judge.score(way, features, split))
-                except NewkindsError as error:
-                    state[name] = f"stopped: {error}"
+                except FAILURES as error:
+                    state[name] = f"stopped: {_reason(error)}"
                 seconds[name] += shared + time.perf_counter() - started
         return [
             replace(self._begin(source, name, way), state=state[name])
@@ -140,11 +142,14 @@ class Search(Generic[S]):
             self.scores.append(score)
         self._keep()
 
-    def reject(self, training: str, why: str) -> None:
-        """A training failed on all images: none of its candidates can be chosen any more."""
+    def reject(self, candidate: CandidateScore, why: str) -> None:
+        """A candidate failed on all images: it cannot be chosen any more, nor any other with the same training."""
         state = f"stopped: {why}"
         self.scores = [
-            replace(score, state=state, scores=[]) if score.training == training else score for score in self.scores
+            replace(score, state=state, scores=[])
+            if score.name == candidate.name or (candidate.trains and score.training == candidate.training)
+            else score
+            for score in self.scores
         ]
         self._keep()
 
@@ -180,6 +185,12 @@ class Search(Generic[S]):
         )
 
 
+def _reason(error: Exception) -> str:
+    if isinstance(error, NewkindsError):
+        return str(error)
+    return f"it failed ({type(error).__name__}: {' '.join(str(error).split())[:120]})"
+
+
 def judged(candidate: CandidateScore, accuracies: Sequence[Accuracy], seconds: float) -> CandidateScore:
     """The candidate with what the splits said."""
     old, new = (float(np.mean([getattr(found, part) for found in accuracies])) for part in ("old", "new"))
@@ -200,9 +211,11 @@ def choose(scores: Sequence[CandidateScore]) -> Choice:
     frozen = max((score for score in done if not score.trains), key=_mean, default=None)
     trained = max((score for score in done if score.trains), key=_mean, default=None)
     if frozen is None:
-        first = next((score for score in scores if not score.trains), None)
-        if first is None or not all(score.state.startswith("not tried") for score in scores):
-            raise NewkindsError("no candidate could be judged.")
+        untried = (score for score in scores if not score.trains and score.state.startswith("not tried"))
+        first = next(untried, None)
+        if first is None:
+            why = next((f" {score.name} {score.state}" for score in scores if score.state.startswith("stopped")), "")
+            raise NewkindsError(f"no candidate could be judged.{why}")
         return Choice(first, f"the default: {first.state.removeprefix('not tried: ')}")
     on_hidden = "on labelled images split again"
     if trained is None:

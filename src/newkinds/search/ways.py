@@ -9,12 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..assigners import ASSIGNERS
+from ..assigners import ASSIGNERS, Assignment
 from ..assigners.known_clusters import name_categories
 from ..assigners.resplit import FEWEST_CLASSES, Resplit, resplits, some_labels
 from ..assigners.whitening import apply_whitening, whitening_of
 from ..cluster.metrics import Accuracy, accuracy_by_name
 from ..data.loader import seed_for
+from ..errors import NewkindsError
 from ..runs.config import OWN
 
 SPLITS, TRIALS = 6, 3  # of the labelled images, for what is frozen and for what trains
@@ -40,6 +41,10 @@ class Features:
     rows: Tensor  # (m, P) unit rows, not whitened
     own: NDArray[np.int64] | None = None  # (m,) the categories that the trained method itself gives; None: none trained
     watch: Callable[["Way", Resplit, Tensor], None] | None = None  # is told the categories (m,) that a way finds
+
+    def __post_init__(self) -> None:
+        if bad := int((~self.rows.isfinite().all(dim=1)).sum()):
+            raise NewkindsError(f"its features of {bad} of {len(self.rows)} images are NaN or infinite")
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ class Way:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.default_generator.manual_seed(seed_for("categories", split.seed))
             assigner.fit(rows, labels)
-            cluster = assigner(rows).argmax(dim=1).cpu().numpy()
+            cluster = Assignment.of_logits(assigner(rows)).category.cpu().numpy()
         return name_categories(cluster, split.labels, split.known, assigner.categories)
 
 

@@ -89,6 +89,8 @@ def count_categories(
     else:
         table = readable(table, contents=True)
         require_discoverable(table)
+        if not published:  # whose score is of all images
+            table = table.rows(table.distinct().tolist())
         features = backbone_rows(config, table)
         paths, labels, y, known = table.paths, table.labels, table.targets, len(table.known)
     if with_truth is not None:
@@ -129,7 +131,8 @@ def decide_k(asked: int | str | None, table: Table, run: Run | None, rows: Calla
     if run is not None and run.path(f"{K_AUTO}.json").is_file():
         estimate = read_count(run, K_AUTO)
     else:
-        estimate = estimate_number(rows(), table.targets, len(table.known))
+        once = table.distinct()  # a thousand copies of an image are one image
+        estimate = estimate_number(rows()[once], table.targets[once], len(table.known))
         say(how_sure(estimate))
     say(f"{estimate.answer} categories, {estimate.new} of them new")
     # a known class may have no labelled image: it is not counted, but it is one

@@ -99,7 +99,7 @@ def _discover_by_search(layers: Layers, run: Run, seconds: float) -> Discovery:
         return finished_result(run)
     with plan.clock.stage("look at the data"):
         looked = look(table, config, plan.layers, plan.clock.seconds)
-        require_time(looked, plan.clock.left)
+        require_time(looked, plan.clock.seconds)  # a first answer must come, however long looking took
     announce(looked, plan)
     findings, number, planned = prepare_search(plan, looked)
     discovered = _first_answer(planned, number, findings)

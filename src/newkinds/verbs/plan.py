@@ -125,7 +125,7 @@ class PlannedSearch:
 
     def reject(self, candidate: CandidateScore, why: str) -> Choice:
         """What was chosen failed on all images: the next best is taken."""
-        self.search.reject(candidate.training, why)
+        self.search.reject(candidate, why)
         after = self.search.choose()
         self._choice = Choice(after.candidate, f"{candidate.name} failed on all images ({why}), so this is taken")
         self._write()

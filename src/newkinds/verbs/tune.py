@@ -47,7 +47,7 @@ def tune(
         return plan.earlier
     with plan.clock.stage("look at the data"):
         looked = look(table, config, plan.layers, plan.clock.seconds)
-        require_time(looked, plan.clock.left)
+        require_time(looked, plan.clock.seconds)
     announce(looked, plan)
     _, number, planned = prepare_search(plan, looked)
     planned.keep()
