@@ -13,13 +13,13 @@ from torch import Tensor
 import newkinds
 from blobs import blobs
 from conftest import save_image
-from newkinds.assigners import ASSIGNERS
+from newkinds.assigners import ASSIGNERS, Assigner
 from newkinds.discovery.categories import Discovery
 from newkinds.errors import NewkindsError
 from newkinds.runs.records import PlanRecord
 from newkinds.runs.run import Run
 from newkinds.search.clock import Clock
-from newkinds.search.frozen_features import FrozenFeatures
+from newkinds.search.frozen_features import FrozenFeatures, frozen_ways
 from newkinds.search.search import JUDGED, Search
 from newkinds.search.ways import Features, Way, judge_of
 
@@ -159,6 +159,31 @@ def test_a_candidate_that_is_rejected_leaves_the_others() -> None:
     assert silent.choose().candidate.name == "frozen features, sskmeans"
 
 
+@pytest.mark.parametrize("labelled", [False, True])
+def test_what_gives_nan_on_all_images_is_replaced_by_the_next_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labelled: bool
+) -> None:
+    """The ways that were judged best, and without labels the default, fail where nothing is hidden any more."""
+    X, labels = kinds()
+    vectors, list_of_labels = write(tmp_path, X, labels if labelled else {})
+    default = frozen_ways()[0].assigner
+    works = ASSIGNERS[default].forward
+
+    def forward(assigner: Assigner, rows: Tensor) -> Tensor:
+        scores = works(assigner, rows)
+        return torch.full_like(scores, torch.nan) if len(rows) == len(X) else scores
+
+    monkeypatch.setattr(ASSIGNERS[default], "forward", forward)
+    named = {"labels": list_of_labels} if labelled else {}
+    found = newkinds.discover(vectors, tmp_path / "run", k=KINDS, time=IN_NO_TIME, **named)
+    record = PlanRecord.read(Run(tmp_path / "run"))
+    states = {score.name: score.state for score in record.candidates}
+    assert states[f"frozen features, {frozen_ways()[0]}"].startswith("stopped: the assigner gives 96 of 96 images no")
+    assert Way.of(Run(tmp_path / "run").settings()).assigner != default
+    assert record.finished
+    assert pure(found)
+
+
 # -- copies of labelled images -----------------------------------------------------------------------------------------
 
 
@@ -177,3 +202,17 @@ def test_an_unlabelled_copy_of_a_labelled_image_is_in_its_class(photos: Path, tm
     assert again[0].category == "red"
     model = category["red/0.png"].model_category_id
     assert category["unlabeled/two.png"].category_id == (category["red/0.png"].category_id if model is None else model)
+
+
+def test_corrections_are_said_to_be_carried_over_only_if_there_are_any(tmp_path: Path, run_cli: Cli) -> None:
+    X, _ = kinds()
+    vectors, _ = write(tmp_path, X, {})
+    command = ("discover", vectors, "--out", tmp_path / "run", "--k", KINDS, "--time", IN_NO_TIME)
+    assert run_cli(*command)[0] == 0
+    for rows in (80, 70):
+        np.save(vectors, X[:rows].astype(np.float32))
+        status, _, err = run_cli(*command)
+        assert status == 0, err
+        assert "the earlier result is kept." in err
+        assert ("names and corrections are carried over" in err) == (rows == 70)
+        Discovery.read(tmp_path / "run").accept(["row-00000"])

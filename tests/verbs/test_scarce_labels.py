@@ -60,7 +60,7 @@ def test_without_labels_categories_are_found_and_the_page_says_what_that_is_wort
     assert (record.finished, record.splits, record.chosen) == (True, 0, record.candidates[0].name)  # the default
     said = dict(promises_of(found))
     assert said["labels"].startswith("No image has a label: categories are groups of images that look alike")
-    assert said["way"].startswith("Not judged. It is the default: fewer than 4 classes")
+    assert said["way"].startswith("Not judged. The default: fewer than 4 classes")
     assert said["confidence"].startswith("Not calibrated")
     assert said["number"].startswith("A guess from the shape of the data alone: between ")
     page = (unlabelled / "report.html").read_text()

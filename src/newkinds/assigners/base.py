@@ -13,6 +13,10 @@ from ..errors import NewkindsError
 from ..registry import Registry
 
 
+class CannotAssign(NewkindsError):
+    """A way that cannot find categories in these data; another one may."""
+
+
 @dataclass(frozen=True)
 class Assignment:
     """The category of each image: 0..C-1 are the known classes, the rest are new."""
@@ -28,7 +32,7 @@ class Assignment:
         Its share of the softmax is a confidence that is not calibrated, see `Calibration`.
         """
         if bad := int((~logits.amax(dim=1).isfinite()).sum()):  # a maximum over NaN is NaN
-            raise NewkindsError(
+            raise CannotAssign(
                 f"the assigner gives {bad} of {len(logits)} images no finite score for any category, so they belong "
                 "nowhere: choose another one (--assigner), or look at its settings."
             )

@@ -11,7 +11,7 @@ from ..cluster import SemiSupervisedKMeans
 from ..cluster.metrics import clustering_accuracy
 from ..cluster.rows import Rows
 from ..errors import NewkindsError
-from .base import SizedByState, draw_seed
+from .base import CannotAssign, SizedByState, draw_seed
 from .resplit import resplits
 
 SHRINKAGES = (0.9, 0.5, 0.2, 0.1, 0.05)  # that `auto` tries, besides no whitening
@@ -74,7 +74,7 @@ def whitening_of(embedding: Tensor, labels: Tensor, shrinkage: float) -> tuple[T
         covariance += difference.T @ difference / max(within, 1)
     variance = covariance.trace() / len(covariance)
     if not variance > 0:
-        raise NewkindsError(
+        raise CannotAssign(
             "whitening needs a class with two labelled images that differ: leave out --whiten (embedding.whiten=none)."
         )
     values, vectors = torch.linalg.eigh((1 - shrinkage) * covariance / variance)

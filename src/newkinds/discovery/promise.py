@@ -18,7 +18,7 @@ def promises_of(discovery: Discovery) -> Promises:
     """About labels, the way in which categories were found, confidence, and the number of categories.
 
     >>> promises_of(Discovery.read("runs/photos"))
-    [('labels', '12 labelled images of 3 known classes, 4 of each.'), ('way', 'Not judged. It is the default: …'), …]
+    [('labels', '12 labelled images of 3 known classes, 4 of each.'), ('way', 'Not judged. The default: …'), …]
     """
     run = RunDirectory(discovery.run)
     labels = Counter(member.given_label for member in discovery.found_members if member.given_label is not None)
@@ -59,7 +59,7 @@ def _about_way(run: RunDirectory) -> str:
     if plan is None or chosen is None or not _is_of(chosen, run):
         return ""
     if chosen.score is None:
-        return f"Not judged. It is {plan.why}."
+        return f"Not judged. {plan.why[:1].upper()}{plan.why[1:]}."
     error = "" if chosen.error is None else f" ± {percent(chosen.error)}"
     right = f"{percent(chosen.score)}{error} % of those came out right"
     return f"Chosen by the labelled images, of which a part was hidden {plan.splits} times: {right}."

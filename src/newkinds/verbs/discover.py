@@ -9,6 +9,7 @@ from pathlib import Path
 from typing_extensions import Unpack
 
 from .. import checks
+from ..assigners.base import CannotAssign
 from ..assigners.resplit import can_judge
 from ..console import say, warn
 from ..data.table import Table, require_labels
@@ -102,7 +103,7 @@ def _discover_by_search(layers: Layers, run: Run, seconds: float) -> Discovery:
         require_time(looked, plan.clock.seconds)  # a first answer must come, however long looking took
     announce(looked, plan)
     findings, number, planned = prepare_search(plan, looked)
-    discovered = _first_answer(planned, number, findings)
+    discovered = _first_that_works(planned, number, findings)
     with plan.clock.stage("compare trainings"):
         choice = planned.compare_trainings(number.k)
     say(table_of_scores(planned.search.scores, choice.candidate.name))
@@ -138,6 +139,16 @@ def prepare_search(plan: Plan, looked: Looked) -> tuple[list[checks.CheckResult]
         choice = planned.compare_frozen()
     say(f"{choice.candidate.name}: {choice.why}")
     return findings, number, planned
+
+
+def _first_that_works(planned: PlannedSearch, number: Number, findings: list[checks.CheckResult]) -> Discovery:
+    """The first answer. A way that cannot find categories in all images is rejected, and the next best is taken."""
+    while True:
+        try:
+            return _first_answer(planned, number, findings)
+        except CannotAssign as error:
+            choice = planned.reject(planned.choice.candidate, str(error))
+            say(f"{choice.candidate.name}: {choice.why}")
 
 
 def _first_answer(planned: PlannedSearch, number: Number, findings: list[checks.CheckResult]) -> Discovery:
