@@ -61,6 +61,7 @@ def test_without_labels_categories_are_found_and_the_page_says_what_that_is_wort
     said = dict(promises_of(found))
     assert said["labels"].startswith("No image has a label: categories are groups of images that look alike")
     assert said["way"].startswith("Not judged. The default: fewer than 4 classes")
+    assert said["way"].endswith("these may be split and small ones joined.")
     assert said["confidence"].startswith("Not calibrated")
     assert said["number"].startswith("A guess from the shape of the data alone: between ")
     page = (unlabelled / "report.html").read_text()

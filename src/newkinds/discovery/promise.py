@@ -59,7 +59,9 @@ def _about_way(run: RunDirectory) -> str:
     if plan is None or chosen is None or not _is_of(chosen, run):
         return ""
     if chosen.score is None:
-        return f"Not judged. {plan.why[:1].upper()}{plan.why[1:]}."
+        # without splits nothing tells how even sizes are, and the ways that are tried believe that they are
+        uneven = "If some kinds are many times larger than others, these may be split and small ones joined."
+        return f"Not judged. {plan.why[:1].upper()}{plan.why[1:]}. {uneven}"
     error = "" if chosen.error is None else f" ± {percent(chosen.error)}"
     right = f"{percent(chosen.score)}{error} % of those came out right"
     return f"Chosen by the labelled images, of which a part was hidden {plan.splits} times: {right}."
