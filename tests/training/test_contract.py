@@ -36,8 +36,8 @@ from newkinds.training.teacher import Teacher
 
 TRAINED = [name for name in METHODS if METHODS[name].trains]
 methods = pytest.mark.parametrize("method", TRAINED)
-# No method knows organizers (tested below), so each meets two of them, in turns, and each organizer several methods.
-PAIRS = spread(TRAINED, [list(ORGANIZERS)], each=2)
+# No method knows organizers (tested below), so each meets one of them, in turns, and each organizer a method.
+PAIRS = spread(TRAINED, [list(ORGANIZERS)])
 
 
 def settings_for(method: str) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ def loss_on(model: Model, batch: Batch) -> torch.Tensor:
 def test_every_method_and_every_organizer_occurs() -> None:
     assert {method for method, _ in PAIRS} == set(TRAINED)
     of_organizer = {name: {method for method, organizer in PAIRS if organizer == name} for name in ORGANIZERS}
-    assert all(len(met) >= 3 for met in of_organizer.values())
+    assert all(of_organizer.values())
 
 
 @pytest.mark.parametrize(("method", "organizer"), some_of(product(TRAINED, ORGANIZERS), PAIRS))
