@@ -12,11 +12,14 @@ Other readings of the tree (cuts.py) see too few categories on real features, be
 is merged with another. How far they are off was measured once (benchmarks/counting.py) and is corrected. They decide
 where there are too few labels for f. Where clusters are clear, a gap in the tree decides between close numbers.
 
+A mixture of known and new clusters (mixture.py) says which number fits the images that known classes attract. It sees
+what no tree does: directions that tell classes apart, and new classes that resemble known ones.
+
 All of it is multiplied to a distribution over K. Its median is the answer, its quantiles are the interval.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch.nn.functional as F
@@ -27,6 +30,7 @@ from ..metrics import Labels
 from ..points import UNLABELLED, Features, as_features
 from .base import COUNTERS, Count, Given, check_features, count_differing
 from .cuts import Cuts, Leaves, matched_share
+from .mixture import Mixture
 from .share import LabelledNeighbours
 
 # Chosen on CUB and CIFAR-100, classes of even number only, by benchmarks/counting.py --tune.
@@ -50,6 +54,7 @@ class CountEvidence:
     cuts: Cuts
     neighbours: LabelledNeighbours | None  # None: the features were learnt with the labels
     votes: list[dict[str, int]]  # of the whole tree, then of those of subsamples
+    mixture: tuple[float, float] | None = None  # ln K by EM, and its error; None: too few labels to measure by
 
     def averaged_votes(self) -> dict[str, float]:
         """The mean logarithm of each vote over the trees. One label per class agrees with any K: it has no vote."""
@@ -58,16 +63,17 @@ class CountEvidence:
 
 
 @COUNTERS.register("combined")
-def combined(features: Features, y: Given, *, learnt: bool = False, random_state: int = 0) -> Count:
-    """Labelled neighbours, agreement with labels, silhouette and gaps of Ward trees: an estimate with an interval.
+def combined(features: Features, y: Given, *, learnt: bool = False, em: bool = True, random_state: int = 0) -> Count:
+    """Labelled neighbours, readings of Ward trees, and a mixture of known and new clusters: an estimate, an interval.
 
     It expects new categories to be about as frequent as known ones, and the labelled images to be drawn at random from
     those of their class. `learnt=True` says that the features were trained with these labels: labelled images are then
-    closer to each other than to others of their class, so their neighbours are not asked. `random_state` draws the
-    subsamples of the images, over which the readings of the trees are averaged.
+    closer to each other than to others of their class, so neither their neighbours nor the mixture are asked.
+    `em=False` leaves out the mixture. `random_state` draws the subsamples of the images, over which the readings of the
+    trees are averaged, and starts the mixture.
     """
     points, labels, known, differing = check_features(features, y)
-    evidence = gather_evidence(points, labels, known, differing, learnt, random_state)
+    evidence = gather_evidence(points, labels, known, differing, learnt, random_state, em and not learnt)
     answer, low, high = quantiles(*distribution(evidence))
     cuts, labelled = evidence.cuts, labels != UNLABELLED
     curve = dict(zip(cuts.ks.tolist(), cuts.agreement.tolist(), strict=True))
@@ -105,9 +111,10 @@ def by_shape(features: Features, known: int = 0) -> Count:
 
 
 def gather_evidence(
-    points: Tensor, labels: Labels, known: int, differing: int, learnt: bool = False, random_state: int = 0
-) -> CountEvidence:
-    """Trees of all images and of subsamples of them, and the neighbours of labelled images, around the mean image."""
+    points: Tensor, labels: Labels, known: int, differing: int, learnt: bool = False, random_state: int = 0,
+    em: bool = True,
+) -> CountEvidence:  # fmt: skip
+    """Trees of all images and of subsamples, the neighbours of labelled images, and a mixture, around the mean image."""
     points = F.normalize(points - points.mean(dim=0), dim=1)
     leaves = Leaves.made_of(points)
     largest = min(differing, len(leaves.sums), max(2 * known, len(points) // 2))
@@ -124,7 +131,12 @@ def gather_evidence(
         if len(classes) > 1 and most > known:
             votes.append(Cuts(part, own, known, most, some).votes())
     neighbours = None if learnt else LabelledNeighbours.of(points, labels)
-    return CountEvidence(np.bincount(labels[labels != UNLABELLED]), cuts, neighbours, votes)
+    evidence = CountEvidence(np.bincount(labels[labels != UNLABELLED]), cuts, neighbours, votes)
+    mixture = Mixture.of(points, labels, largest, random_state) if em else None
+    if mixture is None:
+        return evidence
+    without = quantiles(*distribution(evidence))[0]  # where to begin
+    return replace(evidence, mixture=mixture.answer(math.log(without)))
 
 
 def distribution(evidence: CountEvidence) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -139,6 +151,9 @@ def distribution(evidence: CountEvidence) -> tuple[NDArray[np.int64], NDArray[np
         weight *= (1 + off**2 / 3) ** -2  # Student's t: a vote that is far from all others has little weight
     if evidence.neighbours is not None:
         weight *= _by_neighbours(evidence.neighbours, cuts, logs)
+    if evidence.mixture is not None:
+        vote, error = evidence.mixture
+        weight *= np.exp(-(((logs - vote) / error) ** 2) / 2) + 1e-9
     return numbers, weight / weight.sum()
 
 
@@ -176,6 +191,8 @@ def _said_alone(evidence: CountEvidence) -> dict[str, int]:
     if neighbours is not None and (neighbours.sizes > 1).any():
         deviation = neighbours.deviation(cuts.room.sum(axis=1) / len(evidence.sizes))
         votes["labelled neighbours"] = int(cuts.ks[np.abs(deviation).argmin()])
+    if evidence.mixture is not None:
+        votes["mixture"] = round(math.exp(evidence.mixture[0]))
     return votes
 
 
