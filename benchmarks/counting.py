@@ -3,7 +3,11 @@
     python benchmarks/counting.py creatures                     # bundled data and backbone, a few minutes
     python benchmarks/counting.py cub:odd photos/:odd --data-root datasets/ --backbone vit_small_patch14_dinov2
 
-Data are names of data sets or folders with one folder per class; `:odd` or `:even` takes every second class only.
+    python benchmarks/counting.py cars.npz cub.npz --draws 49 --by trees combined
+
+Data are names of data sets, folders with one folder per class, or .npz files with `cls` (n, D) and `truth` (n,);
+`:odd` or `:even` takes every second class only. `--draws K` draws K classes, half of them known, half of their images
+labelled, with sizes as they are and 1 : 6 (or `--ratio`), instead of problems of all kinds. `trees`: without EM.
 A problem is a draw of classes, of known ones among them, of images per class (all alike, or the largest class 10 or 100
 times the smallest) and of the labelled ones. Constants of `combined` were chosen by `--tune` on cub:even and
 cifar100:even. Features are kept in --cache. Finished problems are kept in --out, and are not counted again.
@@ -74,6 +78,10 @@ Problem = tuple[torch.Tensor, NDArray[np.int64], int, float]  # features (n, D),
 
 def features_of(source: str, choices: Choices, cache: Path) -> tuple[torch.Tensor, NDArray[np.int64]]:
     """Unit rows (n, D) of the backbone, computed once, and the class of each."""
+    if source.endswith(".npz"):
+        given = np.load(source)
+        rows = torch.nn.functional.normalize(torch.from_numpy(given["cls"]).float(), dim=1)
+        return rows, np.unique(given["truth"], return_inverse=True)[1]
     config = resolve_layers(layers_of(source, choices))
     key = hashlib.sha256(repr((config.data, config.backbone)).encode()).hexdigest()[:16]
     file = cache / f"counting-{key}.npz"
@@ -121,6 +129,34 @@ def whole(features: torch.Tensor, of_class: NDArray[np.int64], count: int, seed:
         yield features, labels, total, float(np.bincount(of_class).max() / np.bincount(of_class).min())
 
 
+def draws(
+    features: torch.Tensor, of_class: NDArray[np.int64], total: int, seeds: int, ratio: float, most: int
+) -> Iterator[Problem]:
+    """Of each seed `total` classes, at most `most` images of each: sizes as they are, then uneven ones."""
+    for uneven in (1.0, ratio):
+        for seed in range(seeds):
+            random = np.random.RandomState(seed)
+            names = random.permutation(int(of_class.max()) + 1)[:total]
+            order = random.permutation(len(names))
+            parts = []
+            for place, name in enumerate(names):
+                own = np.flatnonzero(of_class == name)[:most]
+                if uneven > 1:
+                    kept = max(2, round(len(own) * uneven ** (-order[place] / (len(names) - 1))))
+                    own = np.sort(random.choice(own, kept, replace=False))
+                parts.append(own)
+            rows = np.sort(np.concatenate(parts))
+            number = np.argsort(names)[np.searchsorted(np.sort(names), of_class[rows])]  # (m,) known classes first
+            known = round(len(names) / 2)
+            old = np.flatnonzero(number < known)
+            labels = np.full(len(rows), -1)
+            kept = random.choice(old, len(old) // 2, replace=False)
+            labels[kept] = number[kept]
+            for name in set(range(known)) - set(labels):
+                labels[np.flatnonzero(number == name)[0]] = name
+            yield features[rows], labels, len(names), uneven
+
+
 def count_all(name: str, drawn: Iterator[Problem], by: list[str], starts: int, most_images: int, out: Path) -> None:
     """Count every problem in every way that has not been counted yet, and add it to the file."""
     done = {(row.data, row.problem, row.by) for row in read(out)}
@@ -129,7 +165,10 @@ def count_all(name: str, drawn: Iterator[Problem], by: list[str], starts: int, m
             if (name, number, way) in done or (way in SEARCHES and len(labels) > most_images):
                 continue
             started = time.perf_counter()
-            count = COUNTERS[way](features, labels, **({"n_init": starts} if way in SEARCHES else {}))
+            options: dict[str, Any] = {"n_init": starts} if way in SEARCHES else {}
+            if way == "trees":
+                options["em"] = False
+            count = COUNTERS["combined" if way == "trees" else way](features, labels, **options)
             seconds = time.perf_counter() - started
             row = Counted(
                 name, number, len(labels), total, count.known, int((labels >= 0).sum()), ratio, way, count.answer,
@@ -165,7 +204,11 @@ def table(rows: list[Counted], by: list[str], group: Callable[[Counted], str]) -
             errors = [row.error for row in inside if row.by == way]
             partly = f" ({len(errors)})" if 0 < len(errors) < int(cells[1]) else ""
             cells.append(f"{np.mean(errors):.3f}{partly}" if errors else "–")
-        spans = [(row.low, row.high, row.classes) for row in inside if row.low is not None and row.high is not None]
+        spans = [
+            (row.low, row.high, row.classes)
+            for row in inside
+            if row.low is not None and row.high is not None and (row.by == "combined" or "combined" not in by)
+        ]
         cells.append(f"{np.mean([low <= true <= high for low, high, true in spans]):.2f}" if spans else "–")
         cells.append(f"{np.exp(np.mean([np.log(high / low) for low, high, _ in spans])):.2f}" if spans else "–")
         lines.append(cells)
@@ -216,6 +259,8 @@ def main() -> None:
     parser.add_argument("--new-size", type=float, default=1, help="images of a new class for one of a known class")
     parser.add_argument("--ratio", type=float, help="of the largest class to the smallest, instead of 1 or 10")
     parser.add_argument("--whole", action="store_true", help="all classes and images, half of each known or labelled")
+    parser.add_argument("--draws", type=int, metavar="K", help="draws of K classes, half of each known or labelled")
+    parser.add_argument("--most", type=int, default=40, help="images of a class, in --draws")
     parser.add_argument("--tune", action="store_true", help="compare constants of combined instead")
     given = parser.parse_args()
     drawn: list[Problem] = []
@@ -234,6 +279,9 @@ def main() -> None:
             features, of_class = features[some], of_class[some]
         if given.whole:
             of_data = whole(features, of_class, given.problems, given.seed)
+        elif given.draws:
+            total = min(given.draws, int(of_class.max()) + 1)
+            of_data = draws(features, of_class, total, given.problems, given.ratio or 6, given.most)
         else:
             of_data = problems(features, of_class, given.problems, given.seed, given.new_size, given.ratio)
         if given.tune:

@@ -114,7 +114,7 @@ def gather_evidence(
     points: Tensor, labels: Labels, known: int, differing: int, learnt: bool = False, random_state: int = 0,
     em: bool = True,
 ) -> CountEvidence:  # fmt: skip
-    """Trees of all images and of subsamples, the neighbours of labelled images, and a mixture, around the mean image."""
+    """Trees of all images and of subsamples, neighbours of labelled images, and a mixture, around the mean image."""
     points = F.normalize(points - points.mean(dim=0), dim=1)
     leaves = Leaves.made_of(points)
     largest = min(differing, len(leaves.sums), max(2 * known, len(points) // 2))

@@ -1,11 +1,11 @@
-"""How many images are of known classes, by a mixture of known and new clusters, and which number of categories fits that.
+"""How many images are of known classes, by a mixture of known and new clusters; and which number of categories fits.
 
 EM at K clusters, of which the C known classes are pinned by their labels, gives M of n images to the known ones. If new
-categories are as frequent as known ones on average, there are C n / M categories in all. With too few clusters images of
-new categories have nowhere else to go, and C n / M is above K; with too many, spare clusters take from the known
-classes as well, but less than their share, and C n / M is below K. K is right where C n / (M K) is what it is at the right
-number: a little below 1, because labels pull. That ratio was measured once, and is much the same on very different
-images (benchmarks/counting.py).
+categories are as frequent as known ones on average, there are C n / M categories in all. With too few clusters images
+of new categories have nowhere else to go; with too many, spare ones take from the known classes as well, but less than
+their share: C n / (M K) falls with K. Where nothing is confused it falls as 1 / K, and K is right where it is 1. Where
+much is confused it falls more slowly, and is a little below 1 at the right number, because labels pull. How far was
+measured once, and is much the same on very different images (benchmarks/counting.py).
 
 EM whitens by the clusters that it finds, so it sees what no tree does: directions that tell classes apart where most do
 not, as on cars, and new classes that resemble known ones.
@@ -32,8 +32,8 @@ LOOKS = 4  # numbers of clusters that are tried
 START_SHRINKAGE, SHRINKAGE = 0.5, 0.3  # of the whitening by labelled rows, in which EM starts, and of its own
 RATIO = -0.18  # ln(C n / (M K)) at the right number; on draws of creatures, cars and CUB -.25 to -.09
 RATIO_ERROR = 0.1  # wider than that of EM alone: it errs together with the rest, and trees are surer than they say
-SLOPE, FLATTEST, STEEPEST = -0.5, -0.35, -0.8  # of ln(C n / (M K)) over ln K: usual, and what is believed
-FAR_APART = 0.2  # in ln K, what was seen must be to tell a slope
+SLOPE, FLATTEST, STEEPEST = -0.5, -0.35, -1.0  # of ln(C n / (M K)) over ln K: usual, and what is believed
+FAR_APART = 0.25  # in ln K, what is seen must be to tell a slope
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ class Mixture:
                 break
             seen[clusters] = self.log_ratio(clusters)
             at, slope = _where(seen)
+            if len(seen) == 1 and abs(at - math.log(clusters)) < FAR_APART:
+                at = math.log(clusters) + math.copysign(FAR_APART, at - math.log(clusters))
         at = min(max(at, math.log(self.known)), math.log(self.largest))
         return at, math.hypot(RATIO_ERROR / slope, self._error_of_sizes(math.exp(at)))
 
@@ -106,6 +108,7 @@ def _where(seen: dict[int, float]) -> tuple[float, float]:
     """The ln K at which the ratio is as it should be, on a line through what was seen, and the slope of that line."""
     x, y = np.log(list(seen)), np.array(list(seen.values()))
     slope = SLOPE
-    if np.ptp(x) > FAR_APART:
+    if np.ptp(x) > FAR_APART / 2:
         slope = float(np.clip(np.polyfit(x, y, 1)[0], STEEPEST, FLATTEST))
-    return float(x.mean() + (RATIO - y.mean()) / slope), slope
+    wanted = RATIO * min((slope - STEEPEST) / (SLOPE - STEEPEST), 1)  # 0 where nothing is confused
+    return float(x.mean() + (wanted - y.mean()) / slope), slope
