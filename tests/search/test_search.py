@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from newkinds.assigners.nearest_images import NearestImage
-from newkinds.assigners.resplit import Resplit, resplits
+from newkinds.assigners.resplit import Resplit, resplits, task_splits
 from newkinds.cluster.metrics import Accuracy
 from newkinds.data import load_table
 from newkinds.errors import NewkindsError
@@ -59,20 +59,20 @@ NOISY = rows_of(TARGETS, noise=3.0)
 
 
 def test_candidates_are_judged_on_every_split_and_named_by_source_and_way() -> None:
-    search = Search(judge_of(TARGETS, seed=0), Clock(HOUR))
+    search = Search(judge_of(TARGETS, seed=0, categories=6), Clock(HOUR))
     search.compare(FrozenFeatures(rows_of(TARGETS)), frozen_ways())
     assert [score.name for score in search.scores][:2] == [
-        "frozen features, balanced",
-        "frozen features, balanced, whitened",
+        "frozen features, em",
+        "frozen features, em, shrinkage 0.5",
     ]
     assert {score.state for score in search.scores} == {JUDGED}
-    assert {len(score.scores) for score in search.scores} == {6}
+    assert {len(score.scores) for score in search.scores} == {4}
     assert {score.training for score in search.scores} == {""}
     assert search.choose().candidate.score == 1.0
 
 
 def test_a_source_that_trains_is_on_every_candidate_of_it() -> None:
-    search = Search(judge_of(TARGETS, seed=0), Clock(HOUR))
+    search = Search(judge_of(TARGETS, seed=0, categories=6), Clock(HOUR))
     search.compare(FrozenFeatures(NOISY), [Way("balanced")])
     search.compare(Pretended(NOISY), [Way("own"), Way("balanced")])
     trained = [score for score in search.scores if score.trains]
@@ -85,7 +85,7 @@ def test_a_source_that_trains_is_on_every_candidate_of_it() -> None:
 
 def test_what_was_judged_is_not_judged_again_and_every_score_is_kept() -> None:
     kept: list[int] = []
-    search = Search(judge_of(TARGETS, seed=0), Clock(HOUR))
+    search = Search(judge_of(TARGETS, seed=0, categories=6), Clock(HOUR))
     search.keep_by(lambda: kept.append(len(search.scores)))
     search.compare(FrozenFeatures(NOISY), [Way("balanced")])
     again, source = Search(search.judge, Clock(HOUR), search.scores), Pretended(NOISY)
@@ -99,7 +99,7 @@ def test_what_was_judged_is_not_judged_again_and_every_score_is_kept() -> None:
 
 def test_nothing_is_trained_that_cannot_change_the_result() -> None:
     source = Pretended(NOISY)
-    search = Search(judge_of(TARGETS, seed=0), Clock(HOUR))
+    search = Search(judge_of(TARGETS, seed=0, categories=6), Clock(HOUR))
     search.compare(FrozenFeatures(rows_of(TARGETS)), [Way("balanced")])
     search.compare(source, [Way("own"), Way("balanced")])
     assert source.asked == 0
@@ -109,7 +109,7 @@ def test_nothing_is_trained_that_cannot_change_the_result() -> None:
 
 def test_without_time_a_training_is_not_begun_and_with_more_it_is() -> None:
     source = Pretended(NOISY, needs=100.0)
-    search = Search(judge_of(TARGETS, seed=0), Clock(50.0))
+    search = Search(judge_of(TARGETS, seed=0, categories=6), Clock(50.0))
     search.compare(FrozenFeatures(NOISY), [Way("balanced")])
     search.compare(source, [Way("own")])
     assert search.state_of("pretended").startswith("not tried: needs about 100 s, ")
@@ -120,7 +120,7 @@ def test_without_time_a_training_is_not_begun_and_with_more_it_is() -> None:
 
 
 def test_an_error_ends_a_training_and_the_search_goes_on() -> None:
-    search = Search(judge_of(TARGETS, seed=0), Clock(HOUR))
+    search = Search(judge_of(TARGETS, seed=0, categories=6), Clock(HOUR))
     search.compare(FrozenFeatures(NOISY), [Way("balanced")])
     search.compare(Pretended(NOISY, error="it diverged."), [Way("own")])
     assert search.state_of("pretended, own prototypes") == "stopped: it diverged."
@@ -133,16 +133,16 @@ def test_an_error_of_one_way_ends_that_way_alone() -> None:
             raise NewkindsError("too odd.")
         return Accuracy(0.5, 0.5, 0.5)
 
-    search = Search(Judge(judge_of(TARGETS, 0).splits, score), Clock(HOUR))
+    search = Search(Judge(judge_of(TARGETS, 0, 6).splits, score), Clock(HOUR))
     search.compare(FrozenFeatures(NOISY), [Way("ward"), Way("balanced")])
     assert [score.state for score in search.scores] == ["stopped: too odd.", JUDGED]
 
 
 def test_with_few_classes_the_first_is_the_default() -> None:
-    search = Search(judge_of(np.array([0, 0, 1, 1, -1, -1]), seed=0), Clock(HOUR))
+    search = Search(judge_of(np.array([0, 0, 1, 1, -1, -1]), seed=0, categories=3), Clock(HOUR))
     search.compare(FrozenFeatures(NOISY[:6]), frozen_ways())
     choice = search.choose()
-    assert choice.candidate.name == "frozen features, balanced"
+    assert choice.candidate.name == "frozen features, em"
     assert choice.why == "the default: fewer than 4 classes with two labelled images leave nothing to judge by"
 
 
@@ -171,12 +171,13 @@ def test_training_must_win_by_more_than_its_standard_error() -> None:
 
 def test_a_split_as_a_table_hides_what_the_split_hides() -> None:
     table = load_table({"name": "creatures", "categories": 10, "per_category": 8, "seed": 0})
-    [split] = resplits(table.targets, 1, np.random.RandomState(0))
+    [split] = task_splits(table.targets, 10, 1, np.random.RandomState(0), most=60)
     small = table_of_split(table, split)
     assert small.truth is None
     assert small.targets.tolist() == split.labels.tolist()
-    assert all(table.labels[row] is not None for row in split.rows)
-    assert small.categories == 5
+    assert len(small) == 60
+    assert small.categories == 10
+    assert len(small.known) == split.known == 3, "of five two act as new"
 
 
 def test_steps_count_and_not_epochs() -> None:
@@ -222,26 +223,26 @@ def test_a_number_without_a_unit_is_refused() -> None:
         seconds_of("90", HOUR)
 
 
-def test_of_very_many_labels_some_are_judged_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    targets = np.arange(3000) % 10 - 2  # 300 of each of 8 classes
+def test_of_very_many_images_some_are_judged_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = np.arange(3000) % 10 - 2  # 300 of each of 8 classes, and others
     targets[targets < 0] = -1
-    assert {len(split.rows) for split in judge_of(targets, seed=0).splits} == {2400}
-    monkeypatch.setattr(ways, "MOST_LABELS", 500)
-    some = judge_of(targets, seed=0).splits
+    assert {len(split.rows) for split in judge_of(targets, seed=0, categories=10).splits} == {3000}
+    monkeypatch.setattr(ways, "MOST_IMAGES", 500)
+    some = judge_of(targets, seed=0, categories=10).splits
     assert {len(split.rows) for split in some} == {500}
     for split in some:
-        assert (targets[split.rows] >= 0).all()
-        assert len(np.unique(targets[split.rows])) == 8
-    monkeypatch.setattr(ways, "LABELS_PER_CLASS", 100)
-    assert len(judge_of(targets, seed=0).splits[0].rows) == 800
+        assert len(np.unique(targets[split.rows])) == 9
+        assert split.categories == 10
+    monkeypatch.setattr(ways, "IMAGES_PER_CATEGORY", 100)
+    assert len(judge_of(targets, seed=0, categories=10).splits[0].rows) == 1000
 
 
 def test_assigners_that_compare_all_pairs_are_not_tried_on_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NearestImage, "most_images", 47)
-    search = Search(judge_of(TARGETS, seed=0), Clock(HOUR))
-    search.compare(FrozenFeatures(NOISY), frozen_ways(whitenings=("none",)))
+    search = Search(judge_of(TARGETS, seed=0, categories=6), Clock(HOUR))
+    search.compare(FrozenFeatures(NOISY), [Way("balanced"), Way("ward"), Way("meanshift")])
     states = {Way.of(score.settings).assigner: score.state for score in search.scores}
-    assert states["balanced"] == states["sskmeans"] == JUDGED
+    assert states["balanced"] == JUDGED
     assert states["ward"] == states["meanshift"]
     assert states["ward"] == "not tried: it compares all pairs, too many of more than 47 images"
 
@@ -266,7 +267,7 @@ def test_the_seconds_of_a_candidate_are_those_of_its_features_and_of_its_way() -
             time.sleep(0.02)
             return super().features(split, number)
 
-    search = Search(judge_of(TARGETS, seed=0), Clock(HOUR))
+    search = Search(judge_of(TARGETS, seed=0, categories=6), Clock(HOUR))
     search.compare(FrozenFeatures(NOISY), [Way("balanced")])
     search.compare(Slow(rows_of(TARGETS)), [Way("balanced"), Way("ward")])
     assert all(score.seconds >= 2 * 0.02 for score in search.scores if score.trains)

@@ -128,7 +128,7 @@ def no_solution(assigner: object, rows: Tensor, labels: Tensor) -> None:
 def test_nan_ends_a_candidate_with_a_sentence_and_not_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ASSIGNERS["kmeans"], "forward", nan_of_half)
     monkeypatch.setattr(ASSIGNERS["ward"], "fit", no_solution)
-    search = Search(judge_of(TARGETS, seed=0), Clock(3600.0))
+    search = Search(judge_of(TARGETS, seed=0, categories=6), Clock(3600.0))
     search.compare(FrozenFeatures(ROWS), [Way("kmeans"), Way("ward"), Way("balanced")])
     search.compare(Broken(ROWS, "broken"), [Way("balanced")])
     assert search.state_of("frozen features, kmeans").startswith("stopped: the assigner gives ")
@@ -139,21 +139,21 @@ def test_nan_ends_a_candidate_with_a_sentence_and_not_the_search(monkeypatch: py
 
 def test_if_every_candidate_fails_the_first_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ASSIGNERS["kmeans"], "forward", nan_of_half)
-    search = Search(judge_of(TARGETS, seed=0), Clock(3600.0))
+    search = Search(judge_of(TARGETS, seed=0, categories=6), Clock(3600.0))
     search.compare(FrozenFeatures(ROWS), [Way("kmeans")])
     with pytest.raises(NewkindsError, match=r"no candidate could be judged\. frozen features, kmeans stopped: the ass"):
         search.choose()
 
 
 def test_a_candidate_that_is_rejected_leaves_the_others() -> None:
-    search = Search(judge_of(TARGETS, seed=0), Clock(3600.0))
+    search = Search(judge_of(TARGETS, seed=0, categories=6), Clock(3600.0))
     search.compare(FrozenFeatures(ROWS), [Way("balanced"), Way("sskmeans")])
     first = search.choose().candidate
     search.reject(first, "NaN")
     second = search.choose().candidate
     assert {first.name, second.name} == {"frozen features, balanced", "frozen features, sskmeans"}
     assert search.state_of(first.name) == "stopped: NaN"
-    silent = Search(judge_of(np.full(48, -1), seed=0), Clock(3600.0))  # nothing to judge by: the default, then the next
+    silent = Search(judge_of(np.full(48, -1), seed=0, categories=6), Clock(3600.0))
     silent.compare(FrozenFeatures(ROWS), [Way("balanced"), Way("sskmeans")])
     silent.reject(silent.choose().candidate, "NaN")
     assert silent.choose().candidate.name == "frozen features, sskmeans"

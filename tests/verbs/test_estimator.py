@@ -110,7 +110,7 @@ def test_it_is_the_last_step_of_a_pipeline(data: tuple[np.ndarray, np.ndarray, n
     scales = np.logspace(0, 4, X.shape[1])  # columns that only scaling makes comparable
     pipeline = make_pipeline(StandardScaler(), CategoryDiscovery.from_features(9)).fit(X * scales, y)
     assert adjusted_rand_score(truth, pipeline.predict(X * scales)) > 0.9
-    unscaled = CategoryDiscovery(9, whiten="none").fit(X * scales, y)
+    unscaled = CategoryDiscovery(9, assigner="balanced", whiten="none").fit(X * scales, y)
     assert adjusted_rand_score(truth[y < 0], unscaled.labels_[y < 0]) < 0.7
     assert np.array_equal(pipeline.fit_predict(X * scales, y), pipeline.predict(X * scales))
     assert pipeline.get_feature_names_out()[0] == "categorydiscovery0"

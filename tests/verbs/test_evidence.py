@@ -65,7 +65,7 @@ def resumed(judged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return shutil.copytree(judged, tmp_path / "run")
 
 
-@pytest.mark.parametrize("way", ["own prototypes", "whitened"])
+@pytest.mark.parametrize("way", ["own prototypes", "shrinkage 0.5"])
 def test_the_evidence_of_the_chosen_way_is_what_calibrates_it(
     way: str, resumed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,7 +74,7 @@ def test_the_evidence_of_the_chosen_way_is_what_calibrates_it(
     run = Run(resumed)
     chosen = PlanRecord.read(run).chosen
     assert chosen.endswith(way)
-    evidence = TrialEvidence.read(run).of(chosen)
+    evidence = TrialEvidence.read(run, 6).of(chosen)
     assert evidence is not None
     record = Reliability.read(run)
     assert "A model was trained on each split" in record.note
@@ -98,12 +98,12 @@ def test_each_trained_candidate_that_was_judged_has_evidence_of_every_split(judg
     run = Run(judged)
     trained = [score for score in PlanRecord.read(run).candidates if score.trains]
     assert len(trained) > 2
-    kept = TrialEvidence.read(run)
+    kept = TrialEvidence.read(run, 6)
     for score in trained:
         parts = kept.of(score.name)
         assert parts is not None
         assert len(parts) == len(score.scores)
-    assert kept.of("frozen features, balanced") is None
+    assert kept.of("frozen features, em") is not None, "a frozen answer is calibrated by its splits, too"
 
 
 # -- the evidence itself ---------------------------------------------------------------------------------------------
@@ -113,8 +113,7 @@ def test_evidence_is_that_of_the_way_and_is_read_as_it_was_kept(tmp_path: Path) 
     generator = torch.Generator().manual_seed(0)
     truth = np.arange(48) % 6
     rows = F.normalize(torch.randn(6, 8, generator=generator)[truth] + torch.randn(48, 8, generator=generator), dim=1)
-    kept = TrialEvidence()
-    kept.categories = 9
+    kept = TrialEvidence(9)
     splits = resplits(truth, 2, np.random.RandomState(0))
     ways = [Way("own"), Way("balanced", 0.5)]
     for number, split in enumerate(splits):
@@ -134,7 +133,7 @@ def test_evidence_is_that_of_the_way_and_is_read_as_it_was_kept(tmp_path: Path) 
     run = Run(tmp_path / "run")
     run.folder.mkdir()
     kept.write(run)
-    again = TrialEvidence.read(run)
+    again = TrialEvidence.read(run, 6)
     for way in ways:
         before, after = kept.of(f"adapter, {way}"), again.of(f"adapter, {way}")
         assert before is not None
@@ -147,7 +146,7 @@ def test_evidence_is_that_of_the_way_and_is_read_as_it_was_kept(tmp_path: Path) 
     begun_again = kept.of(f"adapter, {ways[0]}")
     assert begun_again is not None
     assert len(begun_again) == 1
-    TrialEvidence().write(run)  # a plan for other images
+    TrialEvidence(6).write(run)  # a plan for other images
     assert not run.path(EVIDENCE).exists()
 
 
@@ -156,4 +155,4 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     run.folder.mkdir()
     run.write(EVIDENCE, "candidate,split,silhouette,unlike,correct\na,0,0.5 x,1 1,1 1\n")
     with pytest.raises(NewkindsError, match=r"evidence\.csv is damaged .* delete it"):
-        TrialEvidence.read(run)
+        TrialEvidence.read(run, 6)

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import Self
 
 from ..cluster import BalancedSemiSupervisedKMeans
 from ..cluster.em import SharedCovarianceEM, align_shares
@@ -16,6 +17,7 @@ from .base import ASSIGNERS, Assigner, draw_seed
 from .centres import numbers_of_clusters
 from .whitening import apply_whitening, whitening_of
 
+FEW_RESTARTS = 3
 START_SHRINKAGE = 0.5  # of the whitening by labels in which `balanced` finds a start
 
 
@@ -39,7 +41,7 @@ class EM(Assigner):
         known: int,
         categories: int,
         /,
-        restarts: AtLeastOne = 8,
+        restarts: AtLeastOne = 12,
         shrinkage: Share = 0.1,
         evenness: Share = 0.0,
         temperature: Positive = 0.05,
@@ -50,11 +52,14 @@ class EM(Assigner):
         self.evenness = evenness
         self.temperature = temperature
         self.register_buffer("mean", torch.zeros(dim))  # (P,)
-        self.register_buffer("map", torch.zeros(dim, dim))  # (P, P)
-        self.register_buffer("directions", torch.zeros(categories, dim))  # (K, P); all zero: not found yet
+        self.register_buffer("map", torch.zeros(dim, dim))  # (P, P); all zero: not found yet
+        self.register_buffer("directions", torch.zeros(categories, dim))  # (K, P)
         self.register_buffer("offsets", torch.zeros(categories))  # (K,)
 
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
+        distinct = first_copies(embedding, labels)
+        if int((labels[distinct] < 0).sum()) >= self.categories:  # a thousand copies are one image to learn from
+            embedding, labels = embedding[distinct], labels[distinct]
         starts = self._starts(embedding, labels)
         clustering = SharedCovarianceEM(
             self.categories, shrinkage=self.shrinkage, evenness=self.evenness, temperature=self.temperature
@@ -73,10 +78,17 @@ class EM(Assigner):
         """Hard assignments (n,) to begin with. A vote holds the shares of all runs: of very many images one must do."""
         shares = embedding.shape[0] * self.categories * embedding.dtype.itemsize
         restarts = 1 if 2 * self.restarts * shares > HELD else self.restarts
-        return [balanced_start(embedding, labels, self.categories) for _ in range(restarts)]
+        shrinkage = max(START_SHRINKAGE, self.shrinkage)
+        return [balanced_start(embedding, labels, self.categories, shrinkage) for _ in range(restarts)]
+
+    def trial(self, known: int, categories: int) -> Self:
+        """With few restarts: it is one of several trials."""
+        other = super().trial(known, categories)
+        other.restarts = min(self.restarts, FEW_RESTARTS)
+        return other
 
     def forward(self, embedding: Tensor) -> Tensor:
-        self.require_fitted(bool(self.directions.any()))
+        self.require_fitted(bool(self.map.any()))
         return self.logits(embedding)
 
     def logits(self, embedding: Tensor) -> Tensor:
@@ -86,11 +98,20 @@ class EM(Assigner):
             return rows @ self.directions.to(x).T + self.temperature * self.offsets.to(x)
 
 
-def balanced_start(embedding: Tensor, labels: Tensor, categories: int) -> NDArray[np.int64]:
+def balanced_start(
+    embedding: Tensor, labels: Tensor, categories: int, shrinkage: float = START_SHRINKAGE
+) -> NDArray[np.int64]:
     """(n,) the category that `balanced` gives unit rows (n, P), whitened by the labelled ones if these can tell how."""
     try:
-        rows = apply_whitening(embedding, *whitening_of(embedding, labels, START_SHRINKAGE))
+        rows = apply_whitening(embedding, *whitening_of(embedding, labels, shrinkage))
     except NewkindsError:  # such as one label for each class
         rows = embedding
     found = BalancedSemiSupervisedKMeans(categories, 1, draw_seed()).fit(rows, labels)
     return numbers_of_clusters(found)[found.labels_]
+
+
+def first_copies(embedding: Tensor, labels: Tensor) -> Tensor:
+    """Which rows (n, P) are not copies of an earlier one with the same label (n,; -1: none), ascending."""
+    known = np.concatenate([embedding.cpu().numpy(), labels.cpu().numpy()[:, None]], axis=1, dtype=np.float32)
+    as_bytes = np.ascontiguousarray(known).view([("row", f"V{known.dtype.itemsize * known.shape[1]}")])[:, 0]
+    return torch.from_numpy(np.sort(np.unique(as_bytes, return_index=True)[1])).to(labels.device)

@@ -8,22 +8,20 @@ from numpy.typing import NDArray
 from ..data.splits import gcd_split
 
 FEWEST_CLASSES = 4  # with two labels or more: two that stay known, two that act as new
+HIDDEN = 0.25  # of the labelled classes, and of the labels of the others: what is left is much like the task itself
 
 
 @dataclass(frozen=True)
 class Resplit:
-    """The m labelled images of a data set as a small benchmark of their own."""
+    """Some images of a data set as a benchmark of their own, in which some labels are hidden."""
 
     rows: NDArray[np.int64]  # (m,) which images of the data set they are, ascending
-    labels: NDArray[np.int64]  # (m,) classes, -1: hidden
-    truth: NDArray[np.int64]  # (m,) classes: those below `known` are known, the others act as new
+    labels: NDArray[np.int64]  # (m,) classes, -1: hidden, or there is none
+    truth: NDArray[np.int64]  # (m,) classes: those below `known` are known, the others act as new; -1: there is none
     known: int
     hidden: NDArray[np.int64]  # positions among the m that lost their label: what is judged, ascending
     seed: int  # for whatever is fitted to it
-
-    @property
-    def categories(self) -> int:
-        return int(self.truth.max()) + 1
+    categories: int  # that are to be found
 
 
 def can_judge(labels: NDArray[np.int64]) -> bool:
@@ -67,5 +65,40 @@ def resplits(labels: NDArray[np.int64], splits: int, random: np.random.RandomSta
         truth = number[classes]
         left = np.full(len(rows), -1)
         left[kept] = truth[kept]
-        found.append(Resplit(rows, left, truth, len(known), hidden, random.randint(2**31)))
+        found.append(Resplit(rows, left, truth, len(known), hidden, random.randint(2**31), len(names)))
+    return found
+
+
+def task_splits(
+    labels: NDArray[np.int64], categories: int, splits: int, random: np.random.RandomState, most: int
+) -> list[Resplit]:
+    """The task itself, several times, with a part of the labels (n,; -1: none) hidden: all images are there, and as
+    many `categories` are to be found. What depends on their number, or on how many images there are, is seen.
+
+    A quarter of the labelled classes act as new, and a quarter of the others' labels is hidden. Of more than `most`
+    images so many are drawn. Of too few classes there are none, see `can_judge`.
+    """
+    if not can_judge(labels):
+        return []
+    rows = np.arange(len(labels))
+    if len(rows) > most:
+        rows = np.sort(random.choice(len(labels), most, replace=False))
+        if not can_judge(labels[rows]):
+            return []
+    names, classes = np.unique(labels[rows], return_inverse=True)
+    names, classes = names[names >= 0], classes - int((names < 0).sum())  # (C,), (m,; -1: none)
+    found = []
+    for _ in range(splits):
+        order = random.permutation(len(names))
+        new = max(2, round(HIDDEN * len(names)))
+        known = len(names) - new
+        number = np.argsort(np.concatenate([np.sort(order[new:]), np.sort(order[:new])]))  # (C,) of each class
+        truth = np.where(classes >= 0, number[classes], -1)
+        left = np.where(truth < known, truth, -1)
+        for one in range(known):
+            own = np.flatnonzero(left == one)
+            fewer = int(HIDDEN * len(own) + random.rand())  # rounded up or down at random: right on average
+            left[random.permutation(own)[: min(fewer, len(own) - 1)]] = -1
+        hidden = np.flatnonzero((truth >= 0) & (left < 0))
+        found.append(Resplit(rows, left, truth, known, hidden, random.randint(2**31), categories))
     return found

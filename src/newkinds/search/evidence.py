@@ -1,4 +1,4 @@
-"""What the hidden images of a split say about a trained candidate: by that, the training on all images is calibrated.
+"""What the hidden images of a split say about a candidate: by that, its answer for all images is calibrated.
 
 A model that was trained on all labels can be asked about none of them any more; those of the trials can."""
 
@@ -25,17 +25,17 @@ COLUMNS = ("candidate", "split", "silhouette", "unlike", "correct")
 
 
 class TrialEvidence:
-    """Held-out images of each trained candidate, one part per split; kept beside the plan."""
+    """Held-out images of each candidate, one part per split; kept beside the plan."""
 
-    def __init__(self) -> None:
-        self.categories: int | None = None  # among all images
+    def __init__(self, categories: int) -> None:
+        self.categories = categories  # among all images
         self._of: dict[str, list[HeldOutImages]] = {}
         self._written = ""
 
     @classmethod
-    def read(cls, run: Run) -> "TrialEvidence":
+    def read(cls, run: Run, categories: int) -> "TrialEvidence":
         """What an earlier command has kept; a plan of an earlier version has nothing."""
-        kept = cls()
+        kept = cls(categories)
         if not run.path(EVIDENCE).is_file():
             return kept
         for row in run.read_table(EVIDENCE, COLUMNS):
@@ -55,7 +55,7 @@ class TrialEvidence:
         return self._of.get(candidate) or None
 
     def watch(self, source: str, rows: Tensor, images: int, number: int) -> Callable[[Way, Resplit, Tensor], None]:
-        """Notes what ways make of the trained rows (m, P) of a split; `images`: how many there are in all."""
+        """Notes what ways make of the rows (m, P) of a split; `images`: how many there are in all."""
         return partial(self._note, source, rows, images, number)
 
     def _note(
@@ -65,7 +65,7 @@ class TrialEvidence:
         if way.whiten != "none":
             whitening = Whitening(float(way.whiten))
             whitening.fit(rows, torch.from_numpy(split.labels))
-        growth = 1.0 if self.categories is None else growth_of(split, images, self.categories)
+        growth = growth_of(split, images, self.categories)
         with torch.no_grad():
             found = HeldOutImages.of(rows, category, split, whitening, growth)
         parts = self._of.setdefault(f"{source}, {way}", [])

@@ -145,6 +145,8 @@ class Search(Generic[S]):
     def reject(self, candidate: CandidateScore, why: str) -> None:
         """A candidate failed on all images: it cannot be chosen any more, nor any other with the same training."""
         state = f"stopped: {why}"
+        if not self.state_of(candidate.name):
+            self.scores.append(candidate)
         self.scores = [
             replace(score, state=state, scores=[])
             if score.name == candidate.name or (candidate.trains and score.training == candidate.training)

@@ -115,7 +115,7 @@ class Material:
     cache: TokenCache | None  # of their class tokens
     config_of: Callable[[Mapping[str, Any]], Config]  # settings of a candidate → all settings
     image_seconds: float  # of a pass over one image
-    labelled: int  # images in a split
+    judged: int  # images in a split
     row_of: Mapping[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -130,10 +130,11 @@ class TrainedFeatures:
     """The features of a training on what a split leaves labelled; trained in memory, and thrown away."""
 
     def __init__(
-        self, training: Training, material: Material, clock: Clock, train: Train, unfit: str = "",
+        self, training: Training, material: Material, clock: Clock, train: Train, unfit: str = "", at: str = "",
         evidence: TrialEvidence | None = None,
     ) -> None:  # fmt: skip
-        self.name = self.training = training.name
+        """`at`: of images at which size, for the name."""
+        self.name, self.training = f"{training.name}{at}", training.name
         self.settings = training.settings
         self.most_splits: int | None = TRIALS
         self.images = len(material.table)
@@ -148,9 +149,9 @@ class TrainedFeatures:
 
     def _seconds(self, per_step: float, splits: int) -> float:
         """Of training on so many splits and then on all images, if a step on class tokens takes so long."""
-        training, n, labelled = self._training, self.images, self._material.labelled
+        training, n, judged = self._training, self.images, self._material.judged
         views = training.passes * n
-        blocks = training.blocks * (splits * labelled * training.epochs(labelled) + n * training.epochs(n))
+        blocks = training.blocks * (splits * judged * training.epochs(judged) + n * training.epochs(n))
         return (splits + 1) * training.steps * per_step + self._material.image_seconds * (views + blocks)
 
     def features(self, split: Resplit, number: int) -> Features:
@@ -172,7 +173,7 @@ class TrainedFeatures:
 
         def why_too_slow(per_step: float) -> str:
             rest = TRIALS - number + 1  # this split, those that follow, and all images
-            later_views = self._training.passes * self._material.image_seconds * (self.images - self._material.labelled)
+            later_views = self._training.passes * self._material.image_seconds * (self.images - self._material.judged)
             needs = rest * self._training.steps * per_step + later_views
             lack = self._clock.lack(needs)
             return f"by its first steps it {lack}" if lack else ""
@@ -215,11 +216,11 @@ def require_sound(material: Material, table: Table, category: NDArray[np.int64],
 
 
 def table_of_split(table: Table, split: Resplit) -> Table:
-    """The labelled images of a table as a small benchmark of their own: what is trained on to be judged."""
-    labelled = table.rows(split.rows.tolist())
-    truth = [str(label) for label in labelled.labels]
-    names: dict[int, str] = dict(zip(split.truth.tolist(), truth, strict=True))
-    labels = [name if number >= 0 else None for name, number in zip(truth, split.labels, strict=True)]
+    """The images of a split, with the labels that it leaves: what is trained on to be judged."""
+    images = table.rows(split.rows.tolist())
+    left = split.labels.tolist()
+    names = {number: str(name) for number, name in zip(left, images.labels, strict=True) if number >= 0}
+    labels = [names.get(number) for number in left]
     known = [names[number] for number in range(split.known)]
-    caveat = "only its labelled images are taken, split again to choose settings"
-    return replace(labelled, labels=labels, known_first=known, categories=split.categories, truth=None, caveat=caveat)
+    caveat = "some of its labels are hidden to choose settings"
+    return replace(images, labels=labels, known_first=known, categories=split.categories, truth=None, caveat=caveat)

@@ -11,23 +11,24 @@ from torch import Tensor
 
 from ..assigners import ASSIGNERS, Assignment
 from ..assigners.known_clusters import name_categories
-from ..assigners.resplit import FEWEST_CLASSES, Resplit, resplits, some_labels
+from ..assigners.resplit import FEWEST_CLASSES, Resplit, task_splits
 from ..assigners.whitening import apply_whitening, whitening_of
 from ..cluster.metrics import Accuracy, accuracy_by_name
 from ..data.loader import seed_for
 from ..errors import NewkindsError
 from ..runs.config import OWN
+from ..settings import settings_of
 
-SPLITS, TRIALS = 6, 3  # of the labelled images, for what is frozen and for what trains
-MANY_LABELS = 1000  # images: with more, a split differs little from the next, and takes long
-MOST_LABELS, LABELS_PER_CLASS = 5000, 20  # images that are judged by; whichever of the two allows more
+SPLITS, TRIALS = 4, 3  # for what is frozen and for what trains
+MANY_IMAGES = 2000  # with more, a split differs little from the next, and takes long
+MOST_IMAGES, IMAGES_PER_CATEGORY = 4000, 20  # that a split has; whichever of the two allows more
 USUAL_SHRINKAGE = 0.5  # of whitening
 RESTARTS = 3  # of a clustering while it is judged; an answer has the assigner's own number
 RULE = (
-    "Labelled images alone are split again: half of their classes act as new, half of the others' images lose their "
-    "label. What was hidden is judged: an image of a known class is right in the category of that name, those of new "
-    "classes are matched with the new categories (All by name). The best mean over the splits wins; training must win "
-    "by more than the standard error of its gain over the best frozen answer, or the frozen answer stays."
+    "The task itself is repeated with fewer labels: a quarter of the known classes act as new, and a quarter of the "
+    "others' labels is hidden. What was hidden is judged: an image of a known class is right in the category of that "
+    "name, those of new classes are matched with the new categories (All by name). The best mean over the splits wins; "
+    "training must win by more than the standard error of its gain over the best frozen answer, or that stays."
 )
 NOTHING_TO_JUDGE_BY = f"fewer than {FEWEST_CLASSES} classes with two labelled images leave nothing to judge by"
 
@@ -49,24 +50,27 @@ class Features:
 
 @dataclass(frozen=True)
 class Way:
-    """An assigner, and whether the features are whitened for it."""
+    """An assigner, whether the features are whitened for it, and those of its settings that are not the default."""
 
     assigner: str
     whiten: float | str = "none"
+    options: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> "Way":
-        return cls(settings["assigner"]["name"], settings["embedding"]["whiten"])
+        options = {name: value for name, value in settings["assigner"].items() if name != "name"}
+        return cls(settings["assigner"]["name"], settings["embedding"]["whiten"], tuple(sorted(options.items())))
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"assigner": {"name": self.assigner}, "embedding": {"whiten": self.whiten}}
+        return {"assigner": {"name": self.assigner, **dict(self.options)}, "embedding": {"whiten": self.whiten}}
 
     def __str__(self) -> str:
         name = "own prototypes" if self.assigner == OWN else self.assigner
-        if self.whiten == "none":
-            return name
-        return f"{name}, whitened" if self.whiten == USUAL_SHRINKAGE else f"{name}, whitened at {self.whiten:g}"
+        parts = [f"{option} {value}" for option, value in self.options]
+        if self.whiten != "none":
+            parts.append("whitened" if self.whiten == USUAL_SHRINKAGE else f"whitened at {self.whiten:g}")
+        return ", ".join([name, *parts])
 
     def unfit(self, images: int) -> str:
         """Why it is not tried on so many images; empty if it may be."""
@@ -88,8 +92,9 @@ class Way:
             return features.own
         labels = torch.from_numpy(split.labels)
         rows = self.whiten_rows(features.rows, labels)
-        quick = {"restarts": RESTARTS} if self.assigner in ("kmeans", "sskmeans", "balanced") else {}
-        assigner = ASSIGNERS[self.assigner](rows.shape[1], split.known, split.categories, **quick)
+        kind = ASSIGNERS[self.assigner]
+        quick = {"restarts": RESTARTS} if "restarts" in settings_of(kind) else {}
+        assigner = kind(rows.shape[1], split.known, split.categories, **{**quick, **dict(self.options)})
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.default_generator.manual_seed(seed_for("categories", split.seed))
             assigner.fit(rows, labels)
@@ -107,15 +112,15 @@ class Judge(Generic[S]):
     silent_because: str = NOTHING_TO_JUDGE_BY  # why there are no splits, if there are none
 
 
-def judge_of(targets: NDArray[np.int64], seed: int) -> Judge[Resplit]:
-    """Judges by the labelled images (`targets`, (n,); -1: no label) split again into known and new classes.
+def judge_of(targets: NDArray[np.int64], seed: int, categories: int) -> Judge[Resplit]:
+    """Judges by the task itself, with some of the labels (`targets`, (n,); -1: none) hidden: see `task_splits`.
 
-    Of very many labelled images some are drawn: the time of some assigners grows with the square of their number.
+    So many `categories` are to be found. Of very many images some are drawn.
     """
     random = np.random.RandomState(seed_for("plan", seed) % 2**32)
-    targets = some_labels(targets, MOST_LABELS, LABELS_PER_CLASS, random)
-    splits = resplits(targets, TRIALS if (targets >= 0).sum() > MANY_LABELS else SPLITS, random)
-    return Judge(splits, score_split)
+    most = max(MOST_IMAGES, IMAGES_PER_CATEGORY * categories)
+    splits = TRIALS if len(targets) > MANY_IMAGES else SPLITS
+    return Judge(task_splits(targets, categories, splits, random, most), score_split)
 
 
 def score_split(way: Way, features: Features, split: Resplit) -> Accuracy:

@@ -99,13 +99,14 @@ def _discover_by_search(layers: Layers, run: Run, seconds: float) -> Discovery:
         say(f"{run.folder} is finished already: {plan.earlier.chosen if plan.earlier else ''}")
         return finished_result(run)
     with plan.clock.stage("look at the data"):
-        looked = look(table, config, plan.layers, plan.clock.seconds)
+        looked = look(table, config, plan.layers, plan.clock.seconds, can_judge(table.targets))
         require_time(looked, plan.clock.seconds)  # a first answer must come, however long looking took
     announce(looked, plan)
     findings, number, planned = prepare_search(plan, looked)
-    discovered = _first_that_works(planned, number, findings)
+    discovered = _first_answer(planned, number, findings)
+    discovered, number = _better_answer(planned, number, findings, discovered)
     with plan.clock.stage("compare trainings"):
-        choice = planned.compare_trainings(number.k)
+        choice = planned.compare_trainings()
     say(table_of_scores(planned.search.scores, choice.candidate.name))
     say(f"{choice.candidate.name}: {choice.why}")
     candidate = choice.candidate
@@ -123,55 +124,83 @@ def _discover_by_search(layers: Layers, run: Run, seconds: float) -> Discovery:
 
 
 def prepare_search(plan: Plan, looked: Looked) -> tuple[list[checks.CheckResult], Number, PlannedSearch]:
-    """Embed every image once, look for faults, count the categories, and compare frozen features."""
+    """Embed every image once, look for faults, and count the categories."""
     with plan.clock.stage("embed every image once"):
         images = embed_once(looked)
     with plan.clock.stage("check the data"):
         findings = check_images(images)
-    planned = plan.begin(images)
     with plan.clock.stage("count the categories"):
         asked = looked.config.k
         if asked is None and looked.table.categories is None:
             asked = "auto"
         known_before = plan.run if not _what_changed(plan.run, looked.table, silent=True) else None
         number = decide_k(asked, looked.table, known_before, lambda: images.rows)
-    with plan.clock.stage("compare answers from frozen features"):
-        choice = planned.compare_frozen()
+    return findings, number, plan.begin(images, number.k)
+
+
+def compare_frozen(planned: PlannedSearch) -> None:
+    """What can be had without a training: from the features that are there, and from larger images."""
+    with planned.clock.stage("compare answers from frozen features"):
+        planned.compare_frozen()
+    with planned.clock.stage("look closer"):
+        choice = planned.look_closer()
     say(f"{choice.candidate.name}: {choice.why}")
-    return findings, number, planned
 
 
-def _first_that_works(planned: PlannedSearch, number: Number, findings: list[checks.CheckResult]) -> Discovery:
-    """The first answer. A way that cannot find categories in all images is rejected, and the next best is taken."""
-    while True:
-        try:
-            return _first_answer(planned, number, findings)
-        except CannotAssign as error:
-            choice = planned.reject(planned.choice.candidate, str(error))
-            say(f"{choice.candidate.name}: {choice.why}")
-
-
-def _first_answer(planned: PlannedSearch, number: Number, findings: list[checks.CheckResult]) -> Discovery:
-    """A complete run from frozen features, unless an earlier command has left one of these images."""
-    run, looked = planned.plan.run, planned.looked
+def _first_answer(planned: PlannedSearch, number: Number, findings: list[checks.CheckResult]) -> Discovery | None:
+    """A complete run from frozen features in the usual way, unless an earlier command has left one of these images;
+    None if that way cannot find categories in them."""
+    run = planned.plan.run
     if run.is_answered and planned.plan.earlier is not None:
         planned.keep()
         return finished_result(run)
     with planned.clock.stage("first answer"):
         planned.keep()  # first: what is in the folder is then known to be planned
-        config = looked.config_of(planned.choice.candidate.settings, number.k)
-
-        def write(target: Run, correct: Correct) -> Discovery:
-            images = planned.images
-            trained = train_on(
-                looked.table, config, target, number.estimate, cache=images.cache, embedded=images.embedded
-            )
-            checks.write_findings(findings, target)
-            return trained.show(looked.table, page=False, correct=correct)
-
-        found = put_result(run, config, write)
+        try:
+            found = _put_frozen(planned, number, findings, keep_earlier=True)
+        except CannotAssign as error:
+            planned.search.reject(planned.choice.candidate, str(error))
+            return None
     say(f"a first complete answer is in {run.folder} after {duration(planned.clock.spent)}")
     return found
+
+
+def _better_answer(
+    planned: PlannedSearch, number: Number, findings: list[checks.CheckResult], found: Discovery | None
+) -> tuple[Discovery, Number]:
+    """The best without a training, and how many categories there are by it: what was `found` before, if that is it."""
+    first = planned.looked.size
+    compare_frozen(planned)
+    if found is not None and any(score.trains for score in planned.search.scores):
+        return found, number  # an earlier command has come further
+    if number.estimate is not None and planned.looked.size != first:
+        number = decide_k("auto", planned.looked.table, None, lambda: planned.images.rows)
+    while found is None or not planned.plan.run.has_settings(planned.config(number.k)):
+        with planned.clock.stage("a better answer"):
+            try:
+                return _put_frozen(planned, number, findings, keep_earlier=found is None), number
+            except CannotAssign as error:
+                choice = planned.reject(planned.choice.candidate, str(error))
+                say(f"{choice.candidate.name}: {choice.why}")
+    return found, number
+
+
+def _put_frozen(
+    planned: PlannedSearch, number: Number, findings: list[checks.CheckResult], keep_earlier: bool
+) -> Discovery:
+    """The chosen way in frozen features becomes the result."""
+    looked, images = planned.looked, planned.images
+    config = planned.config(number.k)
+
+    def write(target: Run, correct: Correct) -> Discovery:
+        trained = train_on(
+            looked.table, config, target, number.estimate, cache=images.cache, embedded=images.embedded,
+            evidence=planned.evidence.of(planned.choice.candidate.name),
+        )  # fmt: skip
+        checks.write_findings(findings, target)
+        return trained.show(looked.table, page=False, correct=correct)
+
+    return put_result(planned.plan.run, config, write, keep_earlier=keep_earlier)
 
 
 def _train_chosen(
@@ -202,9 +231,9 @@ def announce(looked: Looked, plan: Plan) -> None:
     if looked.table.vectors is not None:
         kind, first = "vectors", f"read every vector once: {backbone['width']} numbers each"
     else:
-        size = f" at {backbone['image_size']} px" if backbone["image_size"] else ""
-        cached = "" if looked.uncached == n else f", {n - looked.uncached:,} of them are cached"
-        needs = duration(looked.uncached * looked.image_seconds)
+        size = looked.size
+        cached = "" if size.uncached == n else f", {n - size.uncached:,} of them are cached"
+        needs = duration(size.seconds)
         kind, first = "images", f"embed every image once by {backbone['name']}{size}: about {needs}{cached}"
     say(
         f"plan for {n:,} {kind} in {duration(seconds)} (--time):\n"
@@ -218,7 +247,7 @@ def announce(looked: Looked, plan: Plan) -> None:
 def _announce_trainings(table: Table) -> str:
     if not can_judge(table.targets):
         return f"no training: {NOTHING_TO_JUDGE_BY}"
-    return "trainings, judged on labelled images alone, as long as time is left and they pay"
+    return "larger images and trainings, judged on labelled images alone, as long as time is left and they pay"
 
 
 @contextmanager

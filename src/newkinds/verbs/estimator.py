@@ -26,7 +26,7 @@ from ..encoders.encoder import Encoder, frozen_encoder
 from ..errors import InvalidValue
 from ..methods import METHODS
 from ..search.clock import Clock
-from ..search.frozen_features import WHITENINGS, FrozenFeatures, frozen_ways
+from ..search.frozen_features import FrozenFeatures, frozen_ways
 from ..search.search import Search
 from ..search.ways import Way, judge_of
 from ..threads import threads_for
@@ -45,7 +45,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
     `X`: features (n, D), in which rows are compared by their direction; or images: a list of paths or of Pillow's
     pictures, or an array (n, height, width, 3) uint8, which a frozen backbone embeds. `y`: the class of each row; none
     is -1, NaN, None or "". How categories are found is chosen by cross-validation on these labels, as
-    `newkinds.discover` does it for what trains nothing: four assigners, with and without whitening, judged on the
+    `newkinds.discover` does it for what trains nothing: three assigners, with and without whitening, judged on the
     labelled rows alone. (What trains, and so takes minutes, is the business of `newkinds.discover`.)
 
     Parameters
@@ -114,7 +114,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         seed = self._seed()
         rows = F.normalize(features, dim=1)
         k, self.count_ = self._count(rows, targets, len(classes))
-        search = Search(judge_of(targets, seed), Clock(float("inf")))
+        search = Search(judge_of(targets, seed, k), Clock(float("inf")))
         search.compare(FrozenFeatures(rows), ways)
         choice = search.choose()
         way = Way.of(choice.candidate.settings)
@@ -208,8 +208,9 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         number = isinstance(self.whiten, (int, float)) and not isinstance(self.whiten, bool)
         if self.whiten not in ("auto", "none") and not (number and 0 < float(self.whiten) <= 1):
             raise InvalidValue(f"whiten is 'auto', 'none' or above 0 and up to 1, not {self.whiten!r}.")
-        named = {} if self.assigner == "auto" else {"assigners": [self.assigner]}
-        return frozen_ways(**named, whitenings=WHITENINGS if self.whiten == "auto" else [self.whiten])
+        return frozen_ways(
+            None if self.assigner == "auto" else self.assigner, None if self.whiten == "auto" else self.whiten
+        )
 
     def _seed(self) -> int:
         if isinstance(self.random_state, (int, np.integer)):
@@ -314,7 +315,7 @@ def _model(way: Way, width: int, known: list[str], k: int) -> Model:
     method = METHODS["frozen"]
     model = Model(frozen_encoder(name=VECTORS, width=width), method(method.Config(), width, len(known), k), known, k)
     model.frozen = True
-    model.assigner = ASSIGNERS[way.assigner](width, len(known), k)
+    model.assigner = ASSIGNERS[way.assigner](width, len(known), k, **dict(way.options))
     model.whitening = None if way.whiten == "none" else Whitening(float(way.whiten))
     return model.requires_grad_(False).eval()
 

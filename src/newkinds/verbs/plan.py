@@ -1,7 +1,11 @@
 """The plan of `discover` and `tune`: what is compared, kept in `plan.json`, so that the same command continues."""
 
 from collections.abc import Mapping
+from functools import partial
 from hashlib import sha256
+from typing import Any
+
+from torch import Tensor
 
 from ..console import say
 from ..data.splits import split_checksum
@@ -9,19 +13,19 @@ from ..data.table import Table
 from ..encoders.backbones import Backbone
 from ..errors import NewkindsError
 from ..files import make_folder, remove_leftovers
-from ..runs.config import OWN
+from ..runs.config import OWN, Config
 from ..runs.records import CandidateScore, PlanRecord
 from ..runs.run import Run
 from ..search import trainings
 from ..search.clock import LACK, Clock
 from ..search.evidence import TrialEvidence
-from ..search.frozen_features import WHITENINGS, FrozenFeatures, frozen_ways
-from ..search.search import Choice, Search
+from ..search.frozen_features import FROZEN, NOTHING_TRAINS, CloserFeatures, FrozenFeatures, frozen_ways
+from ..search.search import JUDGED, Choice, Search
 from ..search.trainings import Material, TrainedFeatures, Training
 from ..search.ways import Way, judge_of
 from ..settings import flat
 from .layers import Layers, drop_setting
-from .stages import EmbeddedImages, Looked
+from .stages import SHARE_OF_LOOK, EmbeddedImages, ImageSize, Looked, embed_once
 from .train import train_in_memory
 
 ANYTIME = ("train.device", "train.workers")  # settings that do not change what is found
@@ -74,59 +78,94 @@ class Plan:
         more_time = before.budget_seconds is not None and self.clock.seconds > before.budget_seconds
         return not (more_time and any(LACK in score.state for score in before.candidates))
 
-    def begin(self, images: EmbeddedImages) -> "PlannedSearch":
-        """The search, with what is known from an earlier command about the same images."""
+    def begin(self, images: EmbeddedImages, categories: int) -> "PlannedSearch":
+        """The search for so many categories, with what is known from an earlier command about the same images."""
         if self.earlier is not None:
             with self.run.claimed():
                 remove_leftovers(self.run.folder)
             say(f"continuing the plan in {self.run.folder}")
         scores = [] if self.earlier is None else self.earlier.candidates
-        return PlannedSearch(self, images, digest_of(images.looked.table), scores)
+        return PlannedSearch(self, images, categories, scores)
 
 
 class PlannedSearch:
     """The search of a plan: shipped candidates, as far as the user has not named what to take."""
 
-    def __init__(self, plan: Plan, images: EmbeddedImages, digest: str, scores: list[CandidateScore]) -> None:
+    def __init__(self, plan: Plan, images: EmbeddedImages, categories: int, scores: list[CandidateScore]) -> None:
         self.plan, self.images = plan, images
-        self.looked: Looked = images.looked
         self.clock = plan.clock
-        judge = judge_of(self.looked.table.targets, self.looked.config.train.seed)
+        judge = judge_of(self.looked.table.targets, self.looked.config.train.seed, categories)
         self.search = Search(judge, self.clock, scores, self._write)
-        self.evidence = TrialEvidence() if plan.earlier is None else TrialEvidence.read(plan.run)
-        self._digest = digest
-        self._choice: Choice | None = None
+        self.evidence = TrialEvidence(categories) if plan.earlier is None else TrialEvidence.read(plan.run, categories)
+        self._digest = digest_of(self.looked.table)
+        self._choice = self._default()
         self._keeps = plan.earlier is not None  # else nothing is written before the first answer
         self._finished = False
 
     @property
+    def looked(self) -> Looked:
+        """The images, at the size that is the best so far."""
+        return self.images.looked
+
+    @property
     def choice(self) -> Choice:
-        assert self._choice is not None, "compare_frozen"
+        """What is the best so far; at first, the usual way."""
         return self._choice
+
+    def config(self, k: int) -> Config:
+        """The settings of a run with what is chosen, if nothing is trained."""
+        return self.looked.config_of(self.choice.candidate.settings, k)
+
+    def _default(self) -> Choice:
+        about, way = _about_size(self.looked.size), self._ways()[0]
+        settings = {**about["settings"], **way.settings}
+        return Choice(CandidateScore(f"{about['name']}, {way}", settings=settings), "nothing was compared yet")
 
     def compare_frozen(self) -> Choice:
         """Ways to find categories in frozen features."""
-        ways = [self._allow(way) for way in frozen_ways()]
-        self.search.compare(FrozenFeatures(self.images.rows), list(dict.fromkeys(ways)))
+        source = FrozenFeatures(self.images.rows, **_about_size(self.looked.size), evidence=self.evidence)
+        self.search.compare(source, self._ways())
+        return self._choose_frozen()
+
+    def look_closer(self) -> Choice:
+        """Compare features of larger images, by labelled ones alone: of the largest size that there is time for."""
+        looked = self.looked
+        larger = looked.sizes[looked.sizes.index(looked.size) + 1 :] if self.search.judge.splits else ()
+        for size in reversed(larger):
+            source = CloserFeatures(
+                images=len(looked.table), seconds=size.seconds, share=SHARE_OF_LOOK,
+                embed=partial(_rows_at, looked.at(size)), evidence=self.evidence, **_about_size(size),
+            )  # fmt: skip
+            self.search.compare(source, self._ways())
+            if any(self.search.state_of(f"{source.name}, {way}") == JUDGED for way in self._ways()):
+                break
+        return self._choose_frozen()
+
+    def _choose_frozen(self) -> Choice:
+        """The best without a training. The images are embedded at its size."""
         frozen = [score for score in self.search.scores if not score.trains]
         self._choice = Search(self.search.judge, self.clock, frozen).choose()
+        pixels = self._choice.candidate.settings["backbone"]["image_size"]
+        wanted = next(size for size in self.looked.sizes if size.pixels == pixels)
+        if wanted != self.looked.size:
+            self.images = embed_once(self.looked.at(wanted))
         return self._choice
 
-    def compare_trainings(self, categories: int) -> Choice:
-        """Trainings, each judged in all ways that may be best after it, if there are so many categories."""
-        self.evidence.categories = categories
-        best = Way.of(self.choice.candidate.settings)
+    def compare_trainings(self) -> Choice:
+        """Trainings, each judged in all ways that may be best after it."""
         for training in trainings.TRAININGS:
             unfit = why_unfit(training, self.looked.table, self.images.backbone, self.images.cache is not None)
-            source = TrainedFeatures(training, self.material, self.clock, train_in_memory, unfit, self.evidence)
-            self.search.compare(source, self._ways_after(best))
+            source = TrainedFeatures(
+                training, self.material, self.clock, train_in_memory, unfit, str(self.looked.size), self.evidence
+            )
+            self.search.compare(source, self._ways_after())
         self._choice = self.search.choose()
         return self._choice
 
     def reject(self, candidate: CandidateScore, why: str) -> Choice:
         """What was chosen failed on all images: the next best is taken."""
         self.search.reject(candidate, why)
-        after = self.search.choose()
+        after = self.search.choose() if candidate.trains else self._choose_frozen()
         self._choice = Choice(after.candidate, f"{candidate.name} failed on all images ({why}), so this is taken")
         self._write()
         return self._choice
@@ -135,26 +174,26 @@ class PlannedSearch:
     def material(self) -> Material:
         """What trainings are made of."""
         looked, splits = self.looked, self.search.judge.splits
-        labelled = len(splits[0].rows) if splits else 0
+        judged = len(splits[0].rows) if splits else 0
         return Material(
-            looked.table, self.images.rows, self.images.cache, looked.config_of, looked.image_seconds, labelled
+            looked.table, self.images.rows, self.images.cache, looked.config_of, looked.size.image_seconds, judged
         )
 
-    def _allow(self, way: Way) -> Way:
-        """The way with what the user named."""
-        named = self.looked.config_of({"method": {"name": "frozen"}, **way.settings})
-        return Way(named.assigner["name"], named.embedding["whiten"])
+    def _named(self) -> dict[str, Any]:
+        """What the user named, by the full names of settings."""
+        return {name: value for layer in self.looked.layers for name, value in flat(layer).items()}
 
-    def _ways_after(self, best: Way) -> list[Way]:
-        """In trained features: by the method itself, and by the best assigner of frozen ones; what is named wins."""
-        other = next(whiten for whiten in WHITENINGS if whiten != best.whiten)
-        ways = [Way(OWN), best, Way(best.assigner, other)]
-        named = self.looked.config_of({})
-        if named.assigner["name"] != OWN:
-            ways = [Way(named.assigner["name"], way.whiten) for way in ways]
-        if named.embedding["whiten"] != "none":
-            ways = [Way(way.assigner, named.embedding["whiten"]) for way in ways if way.assigner != OWN]
-        return list(dict.fromkeys(ways))
+    def _ways(self) -> list[Way]:
+        named = self._named()
+        assigner = named.get("assigner.name")
+        return frozen_ways(None if assigner == OWN else assigner, named.get("embedding.whiten"))
+
+    def _ways_after(self) -> list[Way]:
+        """In trained features: by the method itself, and in the ways of frozen ones; what is named wins."""
+        named = self._named()
+        if named.get("assigner.name", OWN) != OWN or named.get("embedding.whiten", "none") != "none":
+            return self._ways()
+        return [Way(OWN), *self._ways()]
 
     # -- keeping -----------------------------------------------------------------------------------------------------
 
@@ -177,6 +216,15 @@ class PlannedSearch:
         if self._keeps:
             self.evidence.write(self.plan.run)  # first: what the plan calls judged has its evidence
             self.record().write(self.plan.run)
+
+
+def _about_size(size: ImageSize) -> dict[str, Any]:
+    """Name and settings of frozen features of images of a size."""
+    return {"name": f"{FROZEN}{size}", "settings": {**NOTHING_TRAINS, "backbone": {"image_size": size.pixels}}}
+
+
+def _rows_at(looked: Looked) -> Tensor:
+    return embed_once(looked).rows
 
 
 def why_unfit(training: Training, table: Table, backbone: Backbone, cached: bool) -> str:

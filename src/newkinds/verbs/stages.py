@@ -27,10 +27,28 @@ from ..training.embedding import Embedded, embed
 from .layers import Layers
 
 HOUR = 3600.0  # how long a search may take if nobody says
-SIZES = (112, 168, 224)  # px, of which the largest is taken whose pass over all images fits into its share of the time
-SHARE_OF_PASS = 0.15  # of the time, for one pass
+SIZES = (112, 168, 224)  # px, of an image's side, that are considered
+SHARE_OF_PASS = 0.15  # of the time, for the pass behind the first answer, which is to come soon
+SHARE_OF_LOOK = 0.6  # of the time that is left, for a pass at a larger size; or for the first, if nothing can be judged
 ENLARGED = 4  # an image is not shown to the backbone more than so many times larger than it is
 MEASURED = 8  # images, by which the time of a pass is measured
+
+
+@dataclass(frozen=True)
+class ImageSize:
+    """A size at which images can be embedded, and what a pass over them costs."""
+
+    pixels: int | None  # along one side; None: the backbone's own
+    image_seconds: float  # of a pass over one image
+    uncached: int  # images that no earlier command has embedded at this size
+
+    @property
+    def seconds(self) -> float:
+        """Of a pass over all images."""
+        return self.image_seconds * self.uncached
+
+    def __str__(self) -> str:
+        return f" at {self.pixels} px" if self.pixels else ""
 
 
 @dataclass(frozen=True)
@@ -39,16 +57,21 @@ class Looked:
 
     table: Table
     layers: Layers  # what the user named
+    size: ImageSize  # of the images, as they are embedded
+    sizes: Sequence[ImageSize]  # that could be taken, ascending
     base: Mapping[str, Any]  # the backbone that was chosen, and its image size
     config: Config  # of the backbone alone
     device: torch.device
-    image_seconds: float  # of a pass over one image
-    uncached: int  # images that no earlier command has embedded
 
     def config_of(self, settings: Mapping[str, Any], k: int | None = None) -> Config:
         """The settings of a candidate; what the user named wins."""
         config = resolve(self.base, settings, *self.layers)
         return config if k is None else replace(config, k=k)
+
+    def at(self, size: ImageSize) -> "Looked":
+        """The same images, to be embedded at another size."""
+        base = {"backbone": {**self.base["backbone"], "image_size": size.pixels}}
+        return replace(self, size=size, base=base, config=resolve(base, *self.layers))
 
 
 @dataclass(frozen=True)
@@ -64,22 +87,27 @@ class EmbeddedImages:
 
 def require_time(looked: Looked, seconds: float) -> None:
     """Refuse a time in which not even one pass over the images could be made."""
-    needs = looked.image_seconds * looked.uncached
+    needs = looked.size.seconds
     if needs > 0.9 * seconds:
         raise NewkindsError(
-            f"one pass over {looked.uncached:,} images takes about {duration(needs)} on this machine, and --time "
+            f"one pass over {looked.size.uncached:,} images takes about {duration(needs)} on this machine, and --time "
             f"{duration(seconds)} is too little for it: give at least --time {duration(1.5 * needs)}, or a smaller "
             "backbone."
         )
 
 
-def look(table: Table, config: Config, layers: Layers, seconds: float) -> Looked:
-    """Choose the image size by the time that there is for it, and measure what a pass costs."""
+def look(table: Table, config: Config, layers: Layers, seconds: float, judged: bool = True) -> Looked:
+    """Choose the image size by the time that there is for it, and measure what a pass costs.
+
+    `judged`: whether labelled images can tell if a larger size pays. If not, the largest that fits is taken at once.
+    """
     device = choose_device(config.train.device)
-    size, image_seconds, uncached = _measure(config, table, device, seconds)
+    sizes = _measure(config, table, device)
+    share = SHARE_OF_PASS if judged else SHARE_OF_LOOK
+    size = next((one for one in reversed(sizes) if one.seconds <= share * seconds), sizes[0])
     chosen = {name: config.backbone[name] for name in ("name", "width") if config.backbone[name] is not None}
-    base = {"backbone": {**chosen, "image_size": size}}
-    return Looked(table, layers, base, resolve(base, *layers), device, image_seconds, uncached)
+    base = {"backbone": {**chosen, "image_size": size.pixels}}
+    return Looked(table, layers, size, sizes, base, resolve(base, *layers), device)
 
 
 def embed_once(looked: Looked) -> EmbeddedImages:
@@ -112,26 +140,24 @@ def describe_cache(config: Config) -> str:
 # -- image size and time ---------------------------------------------------------------------------------------------
 
 
-def _measure(config: Config, table: Table, device: torch.device, seconds: float) -> tuple[int | None, float, int]:
-    """The image size (None: the backbone's own), the seconds of a pass over one image, the images not yet cached."""
+def _measure(config: Config, table: Table, device: torch.device) -> list[ImageSize]:
+    """The image sizes that may be taken, ascending: one if the user has named it, or the backbone has but one."""
     asked = config.backbone["image_size"]
     if config.backbone["name"] == VECTORS:
-        return asked, 0.0, 0
+        return [ImageSize(asked, 0.0, 0)]
     build = partial(build_backbone, **{**config.backbone, "train_blocks": 0})
     backbone = build()
     per_image = _seconds_per_image(backbone, device)
     if asked or config.backbone["name"] == TINY:
-        return asked, per_image, images_without_class_token(backbone, table)
+        return [ImageSize(asked, per_image, images_without_class_token(backbone, table))]
     largest = backbone.preprocessing.size
-    sizes = _useful_sizes(backbone, table)
-    uncached = {size: images_without_class_token(build(image_size=size), table) for size in sizes}
-    costs = {size: per_image * (size / largest) ** 2 for size in sizes}
-    fitting = [size for size in sizes if costs[size] * uncached[size] <= SHARE_OF_PASS * seconds]
-    size = max(fitting, default=sizes[0])
-    return size, costs[size], uncached[size]
+    return [
+        ImageSize(size, per_image * (size / largest) ** 2, images_without_class_token(build(image_size=size), table))
+        for size in _useful_sizes(backbone, table)
+    ]
 
 
-def _useful_sizes(backbone: Backbone, table: Table) -> Sequence[int]:
+def _useful_sizes(backbone: Backbone, table: Table) -> list[int]:
     """The image sizes that are considered, ascending: none much larger than the images are."""
     largest = backbone.preprocessing.size
     if not backbone.is_plain_vit:

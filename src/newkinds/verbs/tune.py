@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 from typing_extensions import Unpack
 
+from ..assigners.resplit import can_judge
 from ..console import say
 from ..errors import NewkindsError
 from ..runs.records import PlanRecord
@@ -13,7 +14,7 @@ from ..runs.run import Run
 from ..search.clock import seconds_of
 from ..search.trainings import training_called
 from .choices import Choices, layers_of
-from .discover import announce, default_out, names_training, prepare_search
+from .discover import announce, compare_frozen, default_out, names_training, prepare_search
 from .layers import resolve_layers
 from .plan import Plan, PlannedSearch, settings_of_choice
 from .stages import HOUR, look, require_time
@@ -46,13 +47,14 @@ def tune(
         say(f"{run.folder} is finished already")
         return plan.earlier
     with plan.clock.stage("look at the data"):
-        looked = look(table, config, plan.layers, plan.clock.seconds)
+        looked = look(table, config, plan.layers, plan.clock.seconds, can_judge(table.targets))
         require_time(looked, plan.clock.seconds)
     announce(looked, plan)
     _, number, planned = prepare_search(plan, looked)
     planned.keep()
+    compare_frozen(planned)
     with plan.clock.stage("compare trainings"):
-        planned.compare_trainings(number.k)
+        planned.compare_trainings()
     recipe = recipe_of(planned, number.k)
     run.write(RECIPE, yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True))
     return planned.finish()
