@@ -142,17 +142,6 @@ def note_solitude(file: Path) -> None:
     cache.work_alone = noted
 
 
-def stop_after_an_epoch() -> None:
-    """What a kill after the first epoch leaves behind."""
-    save_state = Run.save_state
-
-    def save_and_stop(run: Run, state: dict[str, Any]) -> None:
-        save_state(run, state)
-        os._exit(9)
-
-    Run.save_state = save_and_stop  # type: ignore[method-assign]
-
-
 def die_after_an_epoch() -> None:
     """The first time that this process is to gather the views for the second epoch, it ends without a word."""
     epochs: list[int] = []
@@ -281,8 +270,6 @@ if __name__ == "__main__":
                 note_batches(Path(folder) / "batches of the second")
                 help_first()
             else:
-                if os.environ.get("NEWKINDS_TEST_STOPS"):
-                    stop_after_an_epoch()
                 if names == ["planned"]:
                     discover_by_plan(Path(folder))
                 else:

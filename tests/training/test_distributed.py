@@ -118,14 +118,18 @@ def test_two_processes_fill_the_cache_of_one_bit_by_bit(runs: tuple[Path, Path])
 
 
 def test_a_run_is_resumed_by_another_number_of_processes(runs: tuple[Path, Path], tmp_path: Path) -> None:
-    done = torchrun(SCRIPT, tmp_path, "hierarchy", NEWKINDS_TEST_STOPS="1")
+    """And what is said when one of them dies: here the second, after the first epoch."""
+    done = torchrun(SCRIPT, tmp_path, "hierarchy", NEWKINDS_TEST_DIES_ONCE="1")
     assert done.returncode != 0
+    assert "another process of this run has died" in done.stderr
+    assert "to resume, rerun the same command" in done.stderr
     assert len(rows(tmp_path / "hierarchy")) == 1
     several.train_all(tmp_path, ["hierarchy"])
     assert_same_run(runs[0] / "hierarchy", tmp_path / "hierarchy")
 
 
-def test_if_a_process_dies_the_others_say_so_and_end(tmp_path: Path) -> None:
+@LONG
+def test_if_a_process_dies_at_once_the_others_say_so_and_end(tmp_path: Path) -> None:
     done = torchrun(SCRIPT, tmp_path, "dropout", NEWKINDS_TEST_DIES="1")
     assert done.returncode != 0
     assert "another process of this run has died" in done.stderr
