@@ -126,8 +126,8 @@ def test_votes_are_aligned_before_they_are_added() -> None:
     shares = torch.from_numpy(random.dirichlet(0.2 * np.ones(5), size=40))
     renumbered = [shares[:, torch.from_numpy(random.permutation(5))] for _ in range(3)]
     torch.testing.assert_close(align_shares([shares, *renumbered]), shares)
-    noisy = [F.normalize(other + 0.3 * torch.rand(40, 5), p=1, dim=1) for other in renumbered]
-    assert (align_shares([shares, *noisy]).argmax(1) == shares.argmax(1)).double().mean() > 0.95
+    noisy = [F.normalize(other + torch.from_numpy(0.2 * random.random((40, 5))), p=1, dim=1) for other in renumbered]
+    assert (align_shares([shares, *noisy]).argmax(1) == shares.argmax(1)).double().mean() > 0.9
 
 
 @pytest.mark.parametrize("labelled", [True, False])
