@@ -1,11 +1,11 @@
 """How well the way to find categories is chosen: what the search takes, and what each candidate would have given.
 
-Features are an .npz file with `cls` (n, D) and `truth` (n,), such as class tokens of a frozen backbone. A seed draws the
-classes, which half of them is known, and which half of their images is labelled; `--uneven 6` draws sizes from 1 to 1/6.
-Every candidate is judged as `newkinds discover` judges it (rule "task": the task itself with labels hidden), and as it did
-before (rule "labelled": labelled images alone, split in halves); then it finds the categories of all images, and the truth
-says how well. The regret of a rule is what the best candidate would have had more than the one that the rule takes. K is
-given. Figures are All in percent: by one match, and by name.
+Features are an .npz file with `cls` (n, D) and `truth` (n,), such as class tokens of a frozen backbone. A seed draws
+the classes, which half of them is known, and which half of their images is labelled; `--uneven 6` draws sizes from 1 to
+1/6. Every candidate is judged as `newkinds discover` judges it (rule "task": the task itself with labels hidden), and
+those of before as they were judged then (rule "labelled": labelled images alone, split in halves); then it finds the
+categories of all images, and the truth says how well. The regret of a rule is what the best candidate would have had
+more than the one that the rule takes. K is given. Figures are All in percent: by one match, and by name.
 
     python benchmarks/choosing.py cars=cars-224.npz:49 birds=cub-112.npz:50 --seeds 0 1 2
 """

@@ -18,6 +18,7 @@ from .centres import numbers_of_clusters
 from .whitening import apply_whitening, whitening_of
 
 FEW_RESTARTS = 3
+MOST_COMPARED = 200_000  # rows, among which copies are looked for
 START_SHRINKAGE = 0.5  # of the whitening by labels in which `balanced` finds a start
 
 
@@ -57,9 +58,10 @@ class EM(Assigner):
         self.register_buffer("offsets", torch.zeros(categories))  # (K,)
 
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
-        distinct = first_copies(embedding, labels)
-        if int((labels[distinct] < 0).sum()) >= self.categories:  # a thousand copies are one image to learn from
-            embedding, labels = embedding[distinct], labels[distinct]
+        if len(embedding) <= MOST_COMPARED:
+            distinct = first_copies(embedding, labels)
+            if int((labels[distinct] < 0).sum()) >= self.categories:  # a thousand copies are one image to learn from
+                embedding, labels = embedding[distinct], labels[distinct]
         starts = self._starts(embedding, labels)
         clustering = SharedCovarianceEM(
             self.categories, shrinkage=self.shrinkage, evenness=self.evenness, temperature=self.temperature

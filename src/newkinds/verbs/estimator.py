@@ -45,8 +45,8 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
     `X`: features (n, D), in which rows are compared by their direction; or images: a list of paths or of Pillow's
     pictures, or an array (n, height, width, 3) uint8, which a frozen backbone embeds. `y`: the class of each row; none
     is -1, NaN, None or "". How categories are found is chosen by cross-validation on these labels, as
-    `newkinds.discover` does it for what trains nothing: three assigners, with and without whitening, judged on the
-    labelled rows alone. (What trains, and so takes minutes, is the business of `newkinds.discover`.)
+    `newkinds.discover` does it for what trains nothing: the assigners `em`, in three spaces, and `pim`, judged by the
+    same task with some of the labels hidden. (What trains, and takes minutes, is the business of `newkinds.discover`.)
 
     Parameters
     ----------
