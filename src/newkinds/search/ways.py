@@ -18,6 +18,7 @@ from ..data.loader import seed_for
 from ..errors import NewkindsError
 from ..runs.config import OWN
 from ..settings import settings_of
+from ..threads import threads_for
 
 SPLITS, TRIALS = 4, 3  # for what is frozen and for what trains
 MANY_IMAGES = 2000  # with more, a split differs little from the next, and takes long
@@ -95,7 +96,7 @@ class Way:
         kind = ASSIGNERS[self.assigner]
         quick = {"restarts": RESTARTS} if "restarts" in settings_of(kind) else {}
         assigner = kind(rows.shape[1], split.known, split.categories, **{**quick, **dict(self.options)})
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), threads_for(rows.numel()):
             torch.default_generator.manual_seed(seed_for("categories", split.seed))
             assigner.fit(rows, labels)
             cluster = Assignment.of_logits(assigner(rows)).category.cpu().numpy()
