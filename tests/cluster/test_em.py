@@ -74,7 +74,7 @@ def test_it_is_what_the_formulas_say(evenness: float) -> None:
     U, labels, truth = stretched([30, 20, 25, 10, 30, 15])
     start = np.where(np.random.default_rng(1).random(len(truth)) < 0.3, 0, truth)
     want, shares = naive(U, labels, CLUSTERS, start, 0.1, evenness, 0.05, rounds=4, inner=3)
-    found = SharedCovarianceEM(CLUSTERS, evenness=evenness, rounds=4, max_iter=3).fit(U, labels, init=start)
+    found = SharedCovarianceEM(CLUSTERS, start, evenness=evenness, rounds=4, max_iter=3).fit(U, labels)
     np.testing.assert_array_equal(found.labels_, want)
     np.testing.assert_allclose(found.predict_proba(U, labels), shares, atol=1e-8)
     free = labels < 0
@@ -85,7 +85,7 @@ def test_sizes_are_as_even_as_they_are_believed_to_be() -> None:
     U, labels, truth = stretched([60, 8, 8, 8, 8, 8], spread=0.4)
     spread_of_sizes = []
     for evenness in (0.0, 0.5, 1.0):
-        found = SharedCovarianceEM(CLUSTERS, evenness=evenness, temperature=0.2).fit(U, labels, init=truth)
+        found = SharedCovarianceEM(CLUSTERS, truth, evenness=evenness, temperature=0.2).fit(U, labels)
         spread_of_sizes.append(float(found.predict_proba(U, labels).sum(dim=0).std()))
     assert spread_of_sizes[0] > spread_of_sizes[1] > spread_of_sizes[2]
 
@@ -94,12 +94,12 @@ def test_from_a_file_it_finds_the_same(tmp_path: Path, monkeypatch: pytest.Monke
     U, labels, truth = stretched([40] * 6)
     np.save(tmp_path / "rows.npy", U)
     start = np.where(np.random.default_rng(1).random(len(truth)) < 0.4, 5, truth)
-    in_memory = SharedCovarianceEM(CLUSTERS, evenness=0.5).fit(U, labels, init=start)
+    in_memory = SharedCovarianceEM(CLUSTERS, start, evenness=0.5).fit(U, labels)
     monkeypatch.setattr(rows, "HELD", 0)
     monkeypatch.setattr(em, "HELD", 0)
     monkeypatch.setattr(rows, "NUMBERS_AT_ONCE", 32 * DIM)
     on_disk = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    streamed = SharedCovarianceEM(CLUSTERS, evenness=0.5).fit(on_disk, labels, init=start)
+    streamed = SharedCovarianceEM(CLUSTERS, start, evenness=0.5).fit(on_disk, labels)
     np.testing.assert_array_equal(streamed.labels_, in_memory.labels_)
     np.testing.assert_allclose(streamed.directions_, in_memory.directions_, atol=1e-9)
 
@@ -143,19 +143,19 @@ def test_copies_and_constant_columns(labelled: bool) -> None:
     found = assigner(F.normalize(torch.from_numpy(U).float(), dim=1))
     assert found.isfinite().all()
     assert len(found[-1000:].argmax(dim=1).unique()) == 1
-    same = SharedCovarianceEM(2).fit(np.ones((5, 3)), init=np.zeros(5))
+    same = SharedCovarianceEM(2, np.zeros(5)).fit(np.ones((5, 3)))
     assert len(set(same.labels_)) == 1
 
 
 def test_what_is_wrong_is_said() -> None:
     U, labels, truth = stretched([5] * 6)
     with pytest.raises(NewkindsError, match="clusters from 0 to 3"):
-        SharedCovarianceEM(4).fit(U, labels, init=truth)
+        SharedCovarianceEM(4, truth).fit(U, labels)
     with pytest.raises(NewkindsError, match="one cluster per row"):
-        SharedCovarianceEM(6).fit(U, labels, init=truth[1:])
+        SharedCovarianceEM(6, truth[1:]).fit(U, labels)
     with pytest.raises(NewkindsError, match="temperature"):
-        SharedCovarianceEM(6, temperature=0.0).fit(U, labels, init=truth)
+        SharedCovarianceEM(6, truth, temperature=0.0).fit(U, labels)
     start = BalancedSemiSupervisedKMeans(6, 1, 0).fit(U, labels).labels_
     U[3, 3] = np.nan
     with pytest.raises(NewkindsError, match="row 3"):
-        SharedCovarianceEM(6).fit(U, labels, init=start)
+        SharedCovarianceEM(6, start).fit(U, labels)

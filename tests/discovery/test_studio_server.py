@@ -119,7 +119,8 @@ def test_a_request_of_a_gigabyte_is_refused_at_once(impatient: tuple[int, str]) 
     port, cookie = impatient
     kinds = ("Content-Type: application/json", "Content-Length: 1000000000")
     started = time.monotonic()
-    got = answer_to(port, head(port, cookie, "POST", "/api/edit", *kinds) + b" " * 100_000)
+    # nothing of it is sent: of a connection that is closed with much unread, TCP may throw the answer away
+    got = answer_to(port, head(port, cookie, "POST", "/api/edit", *kinds))
     assert got.startswith(b"HTTP/1.1 413")
     assert time.monotonic() - started < 5, "nobody waited for the rest"
 

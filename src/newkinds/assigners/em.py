@@ -63,18 +63,21 @@ class EM(Assigner):
             if int((labels[distinct] < 0).sum()) >= self.categories:  # a thousand copies are one image to learn from
                 embedding, labels = embedding[distinct], labels[distinct]
         starts = self._starts(embedding, labels)
-        clustering = SharedCovarianceEM(
-            self.categories, shrinkage=self.shrinkage, evenness=self.evenness, temperature=self.temperature
-        )
         start = starts[0]
         if len(starts) > 1:
-            runs = [clustering.fit(embedding, labels, init=each).predict_proba(embedding, labels) for each in starts]
+            runs = [self._run(embedding, labels, each).predict_proba(embedding, labels) for each in starts]
             start = align_shares(runs).argmax(dim=1).cpu().numpy()
-        found = clustering.fit(embedding, labels, init=start)
+        found = self._run(embedding, labels, start)
         # not copied: a trial has given them another size if there are as many categories as dimensions
         self.mean, self.map = found.mean_.to(self.mean), found.whitening_.to(self.map)
         self.directions.copy_(found.directions_)
         self.offsets.copy_(found.offsets_)
+
+    def _run(self, embedding: Tensor, labels: Tensor, start: NDArray[np.int64]) -> SharedCovarianceEM:
+        clustering = SharedCovarianceEM(
+            self.categories, start, shrinkage=self.shrinkage, evenness=self.evenness, temperature=self.temperature
+        )
+        return clustering.fit(embedding, labels)
 
     def _starts(self, embedding: Tensor, labels: Tensor) -> list[NDArray[np.int64]]:
         """Hard assignments (n,) to begin with. A vote holds the shares of all runs: of very many images one must do."""

@@ -36,10 +36,11 @@ class SharedCovarianceEM(ClusterMixin, BaseEstimator):
     It begins with a hard assignment `init` (n,), and goes where that leads: see `align_shares` for a vote of several.
 
     >>> start = BalancedSemiSupervisedKMeans(50, random_state=0).fit(X, y).labels_
-    >>> SharedCovarianceEM(50).fit(X, y, init=start).labels_
+    >>> SharedCovarianceEM(50, start).fit(X, y).labels_
     """
 
     n_clusters: int
+    init: ArrayLike | Tensor
     _: KW_ONLY
     shrinkage: float = 0.1
     evenness: float = 0.0
@@ -47,11 +48,11 @@ class SharedCovarianceEM(ClusterMixin, BaseEstimator):
     rounds: int = 5  # of the covariance
     max_iter: int = 5  # of the directions, in every round
 
-    def fit(self, X: Features, y: ArrayLike | Tensor | None = None, *, init: ArrayLike | Tensor) -> Self:
-        """Cluster unit rows X (n, P) given labels y (n,; -1: none, else below `n_clusters`), from `init` (n,) on."""
+    def fit(self, X: Features, y: ArrayLike | Tensor | None = None) -> Self:
+        """Cluster unit rows X (n, P) given labels y (n,; -1: none, else below `n_clusters`)."""
         rows = as_rows(X)
         labels = torch.from_numpy(as_labels(y, len(rows))).to(rows.device)
-        cluster = torch.as_tensor(init, dtype=torch.long).to(rows.device)
+        cluster = torch.as_tensor(self.init, dtype=torch.long).to(rows.device)
         self._check(labels, cluster)
         cluster = torch.where(labels == UNLABELLED, cluster, labels)
         sureness = torch.ones(len(rows), dtype=rows.dtype, device=rows.device)

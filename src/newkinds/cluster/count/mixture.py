@@ -83,7 +83,7 @@ class Mixture:
         labels = torch.from_numpy(self.labels).to(self.points.device)
         start = BalancedSemiSupervisedKMeans(clusters, 1, self.seed, cluster_size=None)
         start.fit(_whiten_by_labels(self.points, labels), labels)
-        em = SharedCovarianceEM(clusters, shrinkage=SHRINKAGE).fit(self.points, labels, init=start.labels_)
+        em = SharedCovarianceEM(clusters, start.labels_, shrinkage=SHRINKAGE).fit(self.points, labels)
         in_known = float(em.predict_proba(self.points, labels)[:, : self.known].sum())
         return math.log(self.known * len(self.points) / in_known / clusters)
 
