@@ -29,7 +29,7 @@ from .layers import Layers
 HOUR = 3600.0  # how long a search may take if nobody says
 SIZES = (112, 168, 224)  # px, of an image's side, that are considered
 SHARE_OF_PASS = 0.15  # of the time, for the pass behind the first answer, which is to come soon
-SHARE_OF_LOOK = 0.75  # of the time that is left, for a pass at a larger size; or for the first, if nothing can be judged
+SHARE_OF_LOOK = 0.75  # of the time that is left, for a pass at a larger size; for the first, if nothing can be judged
 ENLARGED = 4  # an image is not shown to the backbone more than so many times larger than it is
 MEASURED = 8  # images, by which the time of a pass is measured
 
