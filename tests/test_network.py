@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -155,7 +156,15 @@ def test_at_a_terminal_it_asks_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         with pytest.raises(NewkindsError, match=outcome):
             build_backbone("test_vit")
     question = "Download test_vit (about 1 MB) from https://huggingface.co/timm/test_vit.r160_in1k, once? [y/N]"
-    assert os.read(terminal, 10_000).decode().count(question) == 1
+    assert read_terminal(terminal).count(question) == 1
+
+
+def read_terminal(terminal: int) -> str:
+    """All that was written to it; what was typed and what was asked may arrive one after the other."""
+    written = b""
+    while select.select([terminal], [], [], 0.5)[0]:
+        written += os.read(terminal, 10_000)
+    return written.decode()
 
 
 @pytest.mark.parametrize("who", ["another process", "a script", "offline"])

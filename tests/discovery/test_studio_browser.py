@@ -38,7 +38,7 @@ def opened(run: Path, chromium: Browser) -> Iterator[Screen]:
     screen = Screen(chromium, run)
     yield screen
     screen.served.end()
-    expected = ("net::ERR_", "409 (Conflict)")  # a server killed, an edit refused
+    expected = ("net::ERR_", "Failed to fetch", "409 (Conflict)")  # a server killed, an edit refused
     logged = [entry["message"] for entry in chromium.get_log("browser")]
     errors = [message for message in logged if not any(why in message for why in expected)]
     chromium.get("about:blank")
