@@ -1,0 +1,75 @@
+"""Larger images before any training: compared like any other candidate, and free if they were embedded before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import newkinds
+from newkinds.runs.records import PlanRecord
+from newkinds.runs.run import Run
+from newkinds.search import trainings
+from newkinds.verbs import stages
+
+DATA: dict[str, Any] = {"data": {"categories": 10, "per_category": 12}}
+
+
+@pytest.fixture
+def two_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundled backbone at 16 px first, which tells little, and at 32 px, its own size; nothing is trained."""
+    monkeypatch.setattr(stages, "TINY", "")
+    monkeypatch.setattr(stages, "SIZES", (16, 32))
+    monkeypatch.setattr(stages, "SHARE_OF_PASS", 0.0)
+    monkeypatch.setattr(trainings, "TRAININGS", ())
+
+
+def discover(out: Path, settings: dict[str, Any] = DATA, **choices: Any) -> PlanRecord:
+    newkinds.discover("creatures", out, backbone="tiny", settings=settings, **choices)
+    return PlanRecord.read(Run(out))
+
+
+@pytest.mark.usefixtures("two_sizes")
+def test_the_larger_size_is_compared_and_becomes_the_result(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    record = discover(tmp_path / "run")
+    score = {candidate.name: candidate.score for candidate in record.candidates}
+    assert score["frozen features at 16 px, em"] is not None
+    assert score["frozen features at 32 px, em"] is not None
+    best = max(score, key=lambda name: score[name] or 0.0)
+    assert record.chosen == best
+    assert "at 32 px" in best
+    run = Run(tmp_path / "run")
+    assert run.config().backbone["image_size"] == 32
+    assert [stage.name for stage in record.stages][-2:] == ["a better answer", "compare trainings"]
+    assert "at 32 px" in run.path("report.html").read_text()
+    capfd.readouterr()
+    assert discover(tmp_path / "run") == record
+    assert "is finished already" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("two_sizes")
+def test_without_time_for_it_the_first_answer_stays_and_more_time_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = {"data": {**DATA["data"], "seed": 7}}  # what was embedded by another test would be free
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            stages, "_seconds_per_image", lambda *_: 3.0
+        )  # at its largest size, so about 22 s for all at 16 px
+        short = discover(tmp_path / "run", others, time="60s")
+    states = {candidate.name: candidate.state for candidate in short.candidates}
+    assert states["frozen features at 32 px, em"].startswith("not tried: needs about")
+    assert Run(tmp_path / "run").config().backbone["image_size"] == 16
+    longer = discover(tmp_path / "run", others, time="1h")
+    assert "at 32 px" in longer.chosen
+    assert Run(tmp_path / "run").config().backbone["image_size"] == 32
+
+
+@pytest.mark.usefixtures("two_sizes")
+def test_a_size_that_is_named_is_taken_and_without_labels_the_largest_that_fits(tmp_path: Path) -> None:
+    named = discover(tmp_path / "named", {**DATA, "backbone": {"image_size": 16}})
+    assert not any("at 32 px" in candidate.name for candidate in named.candidates)
+    few = discover(tmp_path / "few", {"data": {"categories": 6, "per_category": 8}})
+    assert few.splits == 0, "three labelled classes are too few to judge by"
+    assert few.chosen == "frozen features at 32 px, em"
