@@ -12,6 +12,7 @@ from newkinds.runs.records import PlanRecord
 from newkinds.runs.run import Run
 from newkinds.search import trainings
 from newkinds.verbs import stages
+from planning import ADAPTER, shorten
 
 DATA: dict[str, Any] = {"data": {"categories": 10, "per_category": 12}}
 
@@ -52,18 +53,24 @@ def test_the_larger_size_is_compared_and_becomes_the_result(tmp_path: Path, capf
 def test_without_time_for_it_the_first_answer_stays_and_more_time_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Trainings, for which there was no time either, do not stand in the way."""
     others = {"data": {**DATA["data"], "seed": 7}}  # what was embedded by another test would be free
+    shorten(monkeypatch, ADAPTER)
+    monkeypatch.setattr(trainings, "STEP_SECONDS", 10.0)
     with monkeypatch.context() as patch:
         patch.setattr(
             stages, "_seconds_per_image", lambda *_: 3.0
         )  # at its largest size, so about 22 s for all at 16 px
         short = discover(tmp_path / "run", others, time="60s")
     states = {candidate.name: candidate.state for candidate in short.candidates}
+    assert states["adapter on class tokens at 16 px"].startswith("not tried: needs about")
     assert states["frozen features at 32 px, em"].startswith("not tried: needs about")
     assert Run(tmp_path / "run").config().backbone["image_size"] == 16
     longer = discover(tmp_path / "run", others, time="1h")
     assert "at 32 px" in longer.chosen
-    assert Run(tmp_path / "run").config().backbone["image_size"] == 32
+    config = Run(tmp_path / "run").config()
+    assert config.backbone["image_size"] == 32
+    assert config.assigner["name"] in longer.chosen
 
 
 @pytest.mark.usefixtures("two_sizes")

@@ -117,6 +117,8 @@ def _discover_by_search(layers: Layers, run: Run, seconds: float) -> Discovery:
         except (Collapsed, Diverged) as error:
             candidate = planned.reject(candidate, str(error)).candidate
             say(f"{candidate.name}: {planned.choice.why}")
+    else:
+        discovered = _frozen_answer(planned, number, findings, discovered)
     planned.finish()
     run.drop_next()
     write_page(run)  # what was compared is on it
@@ -167,22 +169,30 @@ def _first_answer(planned: PlannedSearch, number: Number, findings: list[checks.
 
 def _better_answer(
     planned: PlannedSearch, number: Number, findings: list[checks.CheckResult], found: Discovery | None
-) -> tuple[Discovery, Number]:
+) -> tuple[Discovery | None, Number]:
     """The best without a training, and how many categories there are by it: what was `found` before, if that is it."""
     first = planned.looked.size
     compare_frozen(planned)
-    if found is not None and any(score.trains for score in planned.search.scores):
-        return found, number  # an earlier command has come further
     if number.estimate is not None and planned.looked.size != first:
         number = decide_k("auto", planned.looked.table, None, lambda: planned.images.rows)
+    if found is not None and planned.search.best(trains=True) is not None:
+        return found, number  # an earlier command has compared trainings: what is there may be the result of one
+    return _frozen_answer(planned, number, findings, found), number
+
+
+def _frozen_answer(
+    planned: PlannedSearch, number: Number, findings: list[checks.CheckResult], found: Discovery | None
+) -> Discovery:
+    """The run of the chosen way in frozen features: what was `found`, if that is it. A way that cannot find categories
+    in all images is rejected, and the next best is taken."""
     while found is None or not planned.plan.run.has_settings(planned.config(number.k)):
         with planned.clock.stage("a better answer"):
             try:
-                return _put_frozen(planned, number, findings, keep_earlier=found is None), number
+                return _put_frozen(planned, number, findings, keep_earlier=found is None)
             except CannotAssign as error:
                 choice = planned.reject(planned.choice.candidate, str(error))
                 say(f"{choice.candidate.name}: {choice.why}")
-    return found, number
+    return found
 
 
 def _put_frozen(
