@@ -280,3 +280,6 @@ if __name__ == "__main__":
                     embed_from_cache(Path(folder) / "embedded", damage=True)
     except RunEnded as ended:
         sys.exit(str(ended) or 1)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # at once, as the command line does: threads of torch may abort a process that is taken down
