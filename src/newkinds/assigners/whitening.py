@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..cluster import SemiSupervisedKMeans
+from ..cluster.em import inverse_root
 from ..cluster.metrics import clustering_accuracy
 from ..cluster.rows import Rows
 from ..errors import NewkindsError
@@ -72,13 +73,11 @@ def whitening_of(embedding: Tensor, labels: Tensor, shrinkage: float) -> tuple[T
     for block, own in rows.beside(classes):
         difference = block.double() - means[own]
         covariance += difference.T @ difference / max(within, 1)
-    variance = covariance.trace() / len(covariance)
-    if not variance > 0:
+    if not covariance.trace() > 0:
         raise CannotAssign(
             "whitening needs a class with two labelled images that differ: leave out --whiten (embedding.whiten=none)."
         )
-    values, vectors = torch.linalg.eigh((1 - shrinkage) * covariance / variance)
-    return Rows(embedding).mean(torch.float64), vectors / (values.clamp(min=0) + shrinkage).sqrt() @ vectors.T
+    return Rows(embedding).mean(torch.float64), inverse_root(covariance, shrinkage)
 
 
 def apply_whitening(embedding: Tensor, mean: Tensor, map: Tensor) -> Tensor:
