@@ -1,154 +1,239 @@
-"""`newkinds discover` by default, against cheap baselines: k-means, Ward and semi-supervised k-means on raw features.
+"""`newkinds discover` by default, against cheap baselines, `em` alone, and what it took before, on the same images.
 
 Each data set is a folder with one sub-folder per class, or `creatures`. A seed draws which classes there are, which of
-them are known, and which half of the known ones' images is labelled. All rows get the true number of categories; the
-estimate is judged apart. Finished cells are not run again.
+them are known, which half of the known ones' images is labelled and, of an uneven set, how many images a class has:
+from all of them down to a share of 1/UNEVEN. Cells are JSON files, and finished ones are not run again:
 
-    python benchmarks/discovery.py --data birds=CUB_200_2011/images:50 cifar100=cifar100/:100:0.8 creatures \\
-        --weights vit_small_patch14_dinov2.fp16.safetensors --seeds 0 1 2 --time 10m --out runs/discovery
+- `frozen`: k-means, Ward, semi-supervised k-means and `em` on the class tokens of one size, and what the rule and the
+  pool of before take there (eight ways, judged by labelled images alone). All know the true number of categories.
+- `discover`: the command itself, within each of `--times`, with the true number of categories; with `--unknown` also
+  without it.
+
+    python benchmarks/discovery.py frozen --data cars=cars_147:49 uneven=cars_147:49:0.5:6 creatures --sizes 112 224 \\
+        --weights vit_small_patch14_dinov2.fp16.safetensors --out runs/discovery
+    python benchmarks/discovery.py discover --data cars=cars_147:49 --times 5m 20m --unknown \\
+        --weights vit_small_patch14_dinov2.fp16.safetensors --out runs/discovery
+    python benchmarks/discovery.py table --data cars=cars_147:49 --out runs/discovery
 """
 
 import argparse
 import json
-import resource
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
 
 import newkinds
-from newkinds.assigners import ASSIGNERS
-from newkinds.cluster.count import COUNTERS
-from newkinds.cluster.metrics import clustering_accuracy
+from choosing import BEFORE, accuracies
+from newkinds.assigners.resplit import resplits
 from newkinds.data import load_table, source_of
 from newkinds.data.folder import files_below
 from newkinds.data.table import Table, readable
-from newkinds.encoders.backbones import build_backbone
-from newkinds.encoders.encoder import Encoder
-from newkinds.encoders.organizers import ORGANIZERS
+from newkinds.encoders.encoder import frozen_encoder
 from newkinds.files import csv_text, write_whole
-from newkinds.runs.protocol import earlier_images
+from newkinds.runs.config import resolve
+from newkinds.runs.records import PlanRecord
 from newkinds.runs.run import Run
+from newkinds.search.frozen_features import FROZEN_WAYS
+from newkinds.search.ways import Features, Way, score_split
 from newkinds.text import text_table
-from newkinds.training.cache import cached_tokens
+from newkinds.training.cache import cached_class_tokens
 from newkinds.training.embedding import embed
-from newkinds.verbs.count import COUNT_BY
 
-BASELINES = ("kmeans", "ward", "sskmeans")
+BACKBONE = "vit_small_patch14_dinov2"
+BASELINES = {"k-means": Way("kmeans"), "Ward": Way("ward"), "semi-supervised k-means": Way("sskmeans")}
+FIGURES = ("All", "Old", "New", "by name")  # of a row, in percent
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", nargs="+", required=True, help="NAME=FOLDER[:CLASSES[:KNOWN SHARE]] or creatures")
+    parser.add_argument("what", choices=["frozen", "discover", "table"])
+    parser.add_argument(
+        "--data", nargs="+", required=True, help="NAME=FOLDER[:CLASSES[:KNOWN SHARE[:UNEVEN]]] or creatures"
+    )
     parser.add_argument("--weights")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[112], help="frozen: pixels along one side")
+    parser.add_argument("--times", nargs="+", default=["5m"], help="discover: how long it may take")
+    parser.add_argument("--unknown", action="store_true", help="discover: also without the number of categories")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--time", default="10m")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    cells = {}
-    for data in given.data:
-        for seed in given.seeds:
-            name = data.partition("=")[0]
-            file = given.out / f"{name}-{seed}.json"
-            if not file.is_file():
-                write_whole(file, json.dumps(cell(data, seed, given), indent=1))
-            cells[name, seed] = json.loads(file.read_text())
-            print(f"{name} {seed}: {cells[name, seed]}", flush=True)
-    print(table(cells))
+    if given.what == "table":
+        for data in given.data:
+            print(table(data.partition("=")[0], given.out))
+        return
+    for seed in given.seeds:  # all sets with one seed come first: what is interrupted is then complete
+        for data in given.data:
+            draw = Draw(data, seed, given.out)
+            if given.what == "frozen":
+                for size in given.sizes if draw.folder else [None]:
+                    cell(draw, f"frozen{size or ''}", lambda draw=draw, size=size: frozen(draw, size, given.weights))
+                continue
+            for limit in given.times:
+                cell(draw, limit, lambda draw=draw, limit=limit: discovered(draw, limit, True, given.weights))
+                if given.unknown:
+                    name = f"{limit}-unknown"
+                    cell(draw, name, lambda draw=draw, limit=limit: discovered(draw, limit, False, given.weights))
 
 
-def cell(data: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
-    """All figures of one data set and seed."""
-    name, _, place = data.partition("=")
-    out = given.out / f"{name}-{seed}"
-    settings: dict[str, Any] = {}
-    source: str | Path = name
-    if place:
-        source = drawn = given.out / f"{name}-{seed}.csv"
-        if not drawn.is_file():
-            write_split(drawn, *place.split(":"), seed=seed)
-    else:
-        settings = {"data": {"seed": seed}}
-    wanted = load_table({**source_of(source), **settings.get("data", {})})
-    truth = [str(true) for true in wanted.truth or []]
-    k = len(set(truth))
-    started = time.monotonic()
-    weights = {"weights": given.weights} if place else {}
-    newkinds.discover(source, out, k=k, time=given.time, settings=settings, seed=seed, **weights)
-    minutes = (time.monotonic() - started) / 60
-    found = newkinds.evaluate(out)["metrics"]
-    plan = Run(out).read_json("plan.json")
-    rows = raw_features(out, wanted)
-    figures = {name: accuracies(name, rows, wanted, truth, k) for name in BASELINES}
-    figures["discover"] = [100 * float(found[f"acc_{part}"] or 0) for part in ("all", "old", "new")]
-    counted = COUNTERS[COUNT_BY](rows, wanted.targets)
-    first = next(stage["at"] for stage in plan["stages"] if stage["name"] == "first answer")
-    embedding = next(stage["seconds"] for stage in plan["stages"] if stage["name"].startswith("embed"))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    return {
-        **figures, "chosen": plan["chosen"], "why": plan["why"], "k": k, "count": counted.answer, "minutes": minutes,
-        "interval": [getattr(counted, "low", None), getattr(counted, "high", None)], "images": len(wanted),
-        "first answer s": first, "embedding s": embedding, "peak GB so far": peak,
-    }  # fmt: skip
+def cell(draw: "Draw", what: str, compute: Any) -> None:
+    """Compute a cell and write it down, unless that is done."""
+    file = draw.out / f"{draw.name}-{draw.seed}-{what}.json"
+    if not file.is_file():
+        started = time.process_time()
+        figures = compute()
+        figures["processor seconds"] = round(time.process_time() - started, 1)
+        write_whole(file, json.dumps(figures, indent=1))
+    print(f"{file.name}: {file.read_text()}", flush=True)
 
 
-def write_split(file: Path, folder: str, classes: str = "0", share: str = "0.5", *, seed: int) -> None:
+class Draw:
+    """A data set as a seed draws it."""
+
+    def __init__(self, data: str, seed: int, out: Path) -> None:
+        self.name, _, place = data.partition("=")
+        self.folder, *how = place.split(":")
+        self.seed, self.out = seed, out
+        self.source: str | Path = self.name
+        self.settings: dict[str, Any] = {"data": {"seed": seed}}
+        if self.folder:
+            self.settings = {}
+            self.source = out / f"{self.name}-{seed}.csv"
+            if not self.source.is_file():
+                write_split(self.source, self.folder, *how, seed=seed)
+
+    def table(self) -> Table:
+        return load_table({**source_of(self.source), **self.settings.get("data", {})})
+
+
+def write_split(
+    file: Path, folder: str, classes: str = "0", share: str = "0.5", uneven: str = "1", *, seed: int
+) -> None:
     """A CSV file with path, label and truth of some classes of a folder."""
     random = np.random.RandomState(seed)
     root = Path(folder).resolve()
     names = random.permutation(sorted(entry.name for entry in root.iterdir() if entry.is_dir()))
     names = names[: int(classes) or len(names)]
     known = set(names[: round(float(share) * len(names))])
-    images = [(path, name) for name in sorted(names) for path in files_below(root / name, [])]
+    sizes = dict.fromkeys(names, 1.0)
+    if float(uneven) != 1.0:
+        parts = float(uneven) ** (-random.permutation(len(names)) / max(len(names) - 1, 1))
+        sizes = dict(zip(names, parts, strict=True))
+    images = []
+    for name in sorted(names):
+        inside = sorted(files_below(root / name, []))
+        if sizes[name] < 1.0:
+            kept = random.choice(len(inside), max(2, round(sizes[name] * len(inside))), replace=False)
+            inside = [inside[place] for place in sorted(kept)]
+        images += [(path, name) for path in inside]
     old = [row for row, (_, name) in enumerate(images) if name in known]
     labelled = set(random.choice(old, len(old) // 2, replace=False).tolist())
     rows = [(path, name if row in labelled else "", name) for row, (path, name) in enumerate(images)]
     write_whole(file, csv_text(("path", "label", "truth"), rows))
 
 
-def raw_features(out: Path, wanted: Table) -> torch.Tensor:
-    """Unit class tokens (n, D) of the backbone and size that the plan took: they are cached."""
-    backbone = build_backbone(**{**Run(out).config().backbone, "train_blocks": 0})
-    encoder = Encoder(backbone, ORGANIZERS["none"](backbone.dim))
-    images = readable(wanted, contents=True, earlier=earlier_images(Run(out)))
-    cache = cached_tokens(backbone, images, 0, precision="float32", patches=False)
-    features = embed(encoder, images, torch.device("cpu"), cache=cache).features
-    assert len(features) == len(wanted), "an image could not be read"
-    return F.normalize(features, dim=1)
+# -- what frozen features give -----------------------------------------------------------------------------------------
 
 
-def accuracies(name: str, rows: torch.Tensor, wanted: Table, truth: list[str], k: int) -> list[float]:
-    """All, Old and New in percent, of the unlabelled images."""
-    torch.manual_seed(0)
-    assigner = ASSIGNERS[name](rows.shape[1], len(wanted.known), k)
-    labels = torch.from_numpy(wanted.targets)
-    assigner.fit(rows, labels)
-    category = assigner(rows).argmax(1).numpy()
-    hidden = wanted.targets < 0
-    found = clustering_accuracy(np.array(truth)[hidden], category[hidden], wanted.known)
-    return [100 * value for value in found]
+def frozen(draw: Draw, size: int | None, weights: str | None) -> dict[str, Any]:
+    """Baselines, `em`, and what was taken before, on the class tokens of one size."""
+    images = readable(draw.table(), contents=True)
+    rows, truth, labels = tokens(draw, images, size, weights), numbers(images), images.targets
+    known, k = len(images.known), int(truth.max()) + 1
+    found = {name: accuracies(way, rows, truth, labels, known, k) for name, way in BASELINES.items()}
+    found["em"] = accuracies(FROZEN_WAYS[0], rows, truth, labels, known, k)
+    halves = resplits(labels, 3 if int((labels >= 0).sum()) > 1000 else 6, np.random.RandomState(draw.seed))
+    scores = {
+        way: np.mean([score_split(way, Features(rows[split.rows]), split).all for split in halves]) for way in BEFORE
+    }
+    before = max(BEFORE, key=lambda way: scores[way])
+    found["before"] = accuracies(before, rows, truth, labels, known, k)
+    return {"rows": found, "before took": str(before), "k": k, "images": len(images)}
 
 
-def table(cells: dict[tuple[str, int], dict[str, Any]]) -> str:
-    """Means over the seeds."""
-    lines = []
-    for name in dict.fromkeys(name for name, _ in cells):
-        of_set = [cell for (other, _), cell in cells.items() if other == name]
-        means = {row: np.mean([cell[row] for cell in of_set], axis=0) for row in (*BASELINES, "discover")}
-        best = np.max([means[row] for row in BASELINES], axis=0)
-        error = np.mean([abs(cell["count"] / cell["k"] - 1) for cell in of_set])
-        lines.append([
-            f"{name} ({of_set[0]['images']:,} images, {of_set[0]['k']} classes, {len(of_set)} seeds)",
-            *(" / ".join(f"{value:.1f}" for value in means[row]) for row in (*BASELINES, "discover")),
-            " / ".join(f"{value:+.1f}" for value in means["discover"] - best),
-            f"{100 * error:.1f} %", f"{np.mean([cell['minutes'] for cell in of_set]):.1f}",
-        ])  # fmt: skip
-    columns = ["All / Old / New", *BASELINES, "discover", "against the best of each", "count error", "minutes"]
-    return text_table(columns, lines)
+def tokens(draw: Draw, images: Table, size: int | None, weights: str | None) -> Tensor:
+    """(n, D) unit class tokens of the backbone, from the cache if they are there."""
+    named: dict[str, Any] = {"name": "tiny"}
+    if size is not None:
+        named = {"name": BACKBONE, "weights": weights, "image_size": size}
+    config = resolve({"data": source_of(draw.source), "backbone": named})
+    encoder, device = frozen_encoder(**config.backbone), torch.device("cpu")
+    cache = cached_class_tokens(encoder.backbone, images, about=draw.name, device=device)
+    return F.normalize(embed(encoder, images, device, cache=cache).features, dim=1)
+
+
+def numbers(images: Table) -> NDArray[np.int64]:
+    """(n,) true classes as numbers, those of known classes as labels have them."""
+    names = [*images.known, *sorted({str(true) for true in images.truth or []} - set(images.known))]
+    number = {name: place for place, name in enumerate(names)}
+    return np.array([number[str(true)] for true in images.truth or []])
+
+
+# -- the command itself ------------------------------------------------------------------------------------------------
+
+
+def discovered(draw: Draw, limit: str, tell_k: bool, weights: str | None) -> dict[str, Any]:
+    """What `newkinds discover` finds within a time."""
+    truth = set(map(str, draw.table().truth or []))
+    out = draw.out / f"{draw.name}-{draw.seed}-{limit}{'' if tell_k else '-unknown'}"
+    how: dict[str, Any] = {"weights": weights, "backbone": BACKBONE} if draw.folder else {}
+    started = time.monotonic()
+    k: Any = len(truth) if tell_k else "auto"
+    newkinds.discover(draw.source, out, k=k, time=limit, settings=draw.settings, seed=draw.seed, **how)
+    minutes = (time.monotonic() - started) / 60
+    judged, plan = newkinds.evaluate(out)["metrics"], PlanRecord.read(Run(out))
+    names = ("acc_all", "acc_old", "acc_new", "by_name_all")
+    chosen = next(score for score in plan.candidates if score.name == plan.chosen)
+    return {
+        "rows": {f"discover {limit}": [round(100 * float(judged[name] or 0), 2) for name in names]},
+        "chosen": plan.chosen, "why": plan.why, "k": len(truth), "found": Run(out).config().k, "minutes": minutes,
+        "size": chosen.settings.get("backbone", {}).get("image_size"),
+        "stages": [[stage.name, stage.seconds, stage.at] for stage in plan.stages],
+        "candidates": {score.name: score.score for score in plan.candidates},
+    }  # fmt: skip
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def table(name: str, out: Path) -> str:
+    """Means over the seeds of a data set, one line per row; with which seeds it was run."""
+    rows: dict[str, dict[int, list[float]]] = {}
+    about: dict[str, dict[int, str]] = {}
+    for file in sorted(out.glob(f"{name}-[0-9]-*.json")):
+        seed, what = file.stem[len(name) + 1 :].split("-", 1)
+        found = json.loads(file.read_text())
+        for row, figures in found["rows"].items():
+            of_size = f" at {what.removeprefix('frozen')} px" if what.removeprefix("frozen").isdecimal() else ""
+            unknown = ", K unknown" if what.endswith("-unknown") else ""
+            rows.setdefault(f"{row}{of_size}{unknown}", {})[int(seed)] = figures
+            about.setdefault(f"{row}{of_size}{unknown}", {})[int(seed)] = describe(row, found)
+    lines = [
+        [
+            row,
+            " ".join(map(str, sorted(figures))),
+            " / ".join(f"{value:.1f}" for value in np.mean(list(figures.values()), axis=0)),
+            "; ".join(filter(None, (about[row][seed] for seed in sorted(figures)))),
+        ]
+        for row, figures in rows.items()
+    ]
+    return f"{name}\n{text_table(['row', 'seeds', ' / '.join(FIGURES), 'about each seed'], lines)}\n"
+
+
+def describe(row: str, found: Mapping[str, Any]) -> str:
+    """What a row took, in a few words."""
+    if row == "before":
+        return str(found["before took"])
+    if "chosen" not in found:
+        return ""
+    return f"{found['chosen']} (K {found['found']} of {found['k']}, {found['minutes']:.1f} min)"
 
 
 if __name__ == "__main__":
