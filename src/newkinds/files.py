@@ -77,6 +77,14 @@ def stamp_of(file: Path) -> tuple[int, int, int]:
     return seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
+def exists(file: Path) -> bool:
+    """Whether there is a file or folder of that name, which may be any text."""
+    try:
+        return file.exists()
+    except (OSError, ValueError):  # a name that is too long, or with a NUL
+        return False
+
+
 def user_path(text: str | Path) -> Path:
     """A path as a person writes it, ~ being their home; whole, so that it means the same from any folder."""
     try:

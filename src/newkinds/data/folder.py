@@ -15,15 +15,27 @@ from PIL import Image
 
 from ..console import say, warn
 from ..errors import NewkindsError, nearest
+from ..files import exists
 from ..ownership import ELSEWHERE, OF_RUN, is_run_folder, own_pictures
 from ..text import unescaped
-from .images import is_meant_as_image, open_image
-from .spellings import UNLABELLED, classes_of, is_no_class, is_unlabelled, mentions_unlabelled, refuse_two_spellings
+from .fragments import WHOLE, Part, find_part, read_box, split_name
+from .images import is_meant_as_image
+from .parts import open_part
+from .spellings import (
+    UNLABELLED,
+    classes_of,
+    is_no_class,
+    is_unlabelled,
+    means_no_label,
+    mentions_unlabelled,
+    refuse_two_spellings,
+)
 from .splits import Known, as_benchmark
 from .table import DATASETS, Skipped, Table
 
 LITTER = {"thumbs.db", "desktop.ini"}  # what desktops leave in photo folders
-COLUMNS = ("path", "label", "truth")
+COLUMNS = ("path", "label", "truth", "box", "group")
+NO_GROUP = ("", "nan", "none", "null", "na", "n/a")  # what programs write into an empty cell
 PARTS = {
     "train",
     "training",
@@ -159,9 +171,10 @@ def refuse_whole_disk(folder: Path) -> None:
 def read_csv(
     path: str, known: Known | None = None, fraction: float = 0.5, split_seed: int = 0, tune: bool = False
 ) -> Table:
-    """Columns path and label (empty = unlabelled), optionally truth (read by `eval` only).
+    """Columns path and label (empty = unlabelled), optionally truth (read by `eval` only), box and group.
 
-    Paths are relative to the CSV file's folder.
+    Paths are relative to the CSV file's folder. `box` is x, y, width, height in pixels: an image may have several lines
+    with a box each, and each of them is an item. Images of one `group` (a burst, an event, a specimen) are of one kind.
     """
     return as_benchmark(_table_of_list(Path(path)), known, fraction, split_seed, tune)
 
@@ -180,36 +193,64 @@ def _table_of_list(file: Path) -> Table:
     if unknown:
         named = ", ".join([*(name[:40] for name in unknown[:5]), *(["…"] if len(unknown) > 5 else [])])
         warn(f"{file}: ignoring {len(unknown)} column(s), {named} (known: {', '.join(COLUMNS)}).")
-    paths, label_cells, truth_cells = ([(row or {}).get(column, "") for _, row in rows] for column in COLUMNS)
+    paths, label_cells, truth_cells, boxes, group_cells = (
+        [(row or {}).get(column, "").strip() for _, row in rows] for column in COLUMNS
+    )
+    groups_there = [None if group.lower() in NO_GROUP else group for group in group_cells]
     labels_there = classes_of(label_cells, str(file))
     truth_there = classes_of(truth_cells, str(file), "truth")
     refuse_two_spellings([*labels_there, *truth_there], str(file))
     names: list[str] = []
     labels: list[str | None] = []
     truth: list[str | None] = []
+    groups: list[str | None] = []
     skipped: list[Skipped] = []
     first_line: dict[str, tuple[int, int]] = {}  # of a file: its line, and its place in the table
-    reading = _reading(file.parent, (path.strip() for path in paths))
-    for (line, row), path, label, true in zip(rows, paths, labels_there, truth_there, strict=True):
-        if not path.strip():
+    reading = _reading(file.parent, paths)
+    for (line, row), path, label, true, box, group in zip(
+        rows, paths, labels_there, truth_there, boxes, groups_there, strict=True
+    ):
+        if not path:
             reason = "the path is empty" if row else "more fields than columns: quote a text with commas"
             skipped.append(Skipped(f"{file.name} line {line}", reason))
             continue
-        name = reading(path.strip())
+        name = reading(path)
+        try:
+            name = _with_box(file.parent, name, box)
+        except ValueError as error:
+            skipped.append(Skipped(name, f"line {line}: {error}"))
+            continue
         same_file = os.path.normpath(file.parent / name)
         if same_file in first_line:
             earlier, place = first_line[same_file]
             labels[place] = _agreed(labels[place], label, f"{file}: {name} has the label", earlier, line)
             truth[place] = _agreed(truth[place], true, f"{file}: {name} is in truth", earlier, line)
+            groups[place] = _agreed(groups[place], group, f"{file}: {name} is in the group", earlier, line)
             skipped.append(Skipped(name, f"line {line} repeats line {earlier}"))
             continue
         first_line[same_file] = (line, len(names))
         names.append(name)
         labels.append(label)
         truth.append(true)
+        groups.append(group)
     if not names:
-        raise NewkindsError(f"{file} lists no image.")
-    return table_below(file.parent, names, labels, truth=truth if "truth" in header else None, skipped=skipped)
+        why = f" that can be used ({skipped[0].reason})" if skipped else ""
+        raise NewkindsError(f"{file} lists no image{why}.")
+    return table_below(
+        file.parent, names, labels, truth=truth if "truth" in header else None, skipped=skipped,
+        groups=groups if any(groups) else None,
+    )  # fmt: skip
+
+
+def _with_box(root: Path, name: str, cell: str) -> str:
+    """The name of a box in a file; `ValueError` says what is wrong with the cell that names the box."""
+    if means_no_label(cell):
+        return name
+    box = read_box(cell)
+    file, part = (name, WHOLE) if exists(root / name) else split_name(name)
+    if part.box not in (None, box):
+        raise ValueError(f"the box is {part.box} in the path and {box} in its own column")
+    return f"{file}{part._replace(box=box)}"
 
 
 def _agreed(first: str | None, second: str | None, what: str, line: int, later: int) -> str | None:
@@ -224,27 +265,22 @@ def _reading(root: Path, names: Iterable[str]) -> Callable[[str], str]:
     are four letters. Files of both names may be there, so more names than one decide: what most of them fit, else
     doubled backslashes, which hardly any file has."""
     odd = [(name, unescaped(name)) for name in names if unescaped(name) != name]
-    plain, spelt = (sum(_exists(root / pair[way]) for pair in odd) for way in (0, 1))
+    plain, spelt = (sum(exists(root / pair[way]) for pair in odd) for way in (0, 1))
     doubled = any("\\\\" in name for name, _ in odd)
     is_plain = plain > spelt or (plain == spelt > 0 and not doubled)
     return (lambda name: name) if is_plain else unescaped
 
 
-def _exists(file: Path) -> bool:
-    try:
-        return file.exists()
-    except (OSError, ValueError):  # a name that is too long, or with a NUL
-        return False
-
-
 def table_below(root: Path, names: list[str], labels: Sequence[str | None], **others: Any) -> Table:
-    """A table of files, whose names are paths below `root`."""
-    files = [root / name for name in names]
-    return Table(names, list(labels), partial(_open_file, files), file=files.__getitem__, **others)
+    """A table of files and parts of files, whose names are paths below `root` (see `fragments`)."""
+    found = [find_part(root, name) for name in names]
+    files, parts = [file for file, _ in found], [part for _, part in found]
+    part = parts.__getitem__ if any(part != WHOLE for part in parts) else None
+    return Table(names, list(labels), partial(_open_found, found), file=files.__getitem__, part=part, **others)
 
 
-def _open_file(files: Sequence[Path], row: int) -> Image.Image:
-    return open_image(files[row])
+def _open_found(found: Sequence[tuple[Path, Part]], row: int) -> Image.Image:
+    return open_part(*found[row])
 
 
 def files_of(entries: Iterable[str | Path], others: list[Path]) -> list[Path]:

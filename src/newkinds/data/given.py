@@ -10,7 +10,9 @@ import numpy as np
 from PIL import Image
 
 from ..errors import NewkindsError
-from .images import BadImage, as_rgb, open_image
+from .fragments import find_part
+from .images import BadImage, as_rgb
+from .parts import open_part
 from .table import Table
 
 
@@ -42,7 +44,7 @@ def is_path(item: Any) -> bool:
 def _open(items: Sequence[Any], row: int) -> Image.Image:
     item = items[row]
     if is_path(item):
-        return open_image(Path(os.fsdecode(item)))
+        return open_part(*find_part(Path(), os.fsdecode(item)))
     if isinstance(item, Image.Image):
         return as_rgb(item)
     pixels = np.asarray(item)

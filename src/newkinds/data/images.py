@@ -63,15 +63,25 @@ def open_image(path: str | Path, enough: int | None = None) -> Image.Image:
     Animations give their first frame, and transparent pixels become white. Numbers of more than 8 bits are scaled by
     the image's own range, see `as_rgb`.
     """
-    no_heic = Path(path).suffix.lower() in HEIC_ENDINGS and not can_read_heic()
+    return _open_reduced(path, enough or ENOUGH)[0]
+
+
+def open_full(path: str | Path) -> tuple[Image.Image, int]:
+    """As `open_image`, with all its pixels, so that parts can be cut out; and how many pixels a side are one in it, for
+    more than `MOST_KEPT` are averaged even so."""
+    return _open_reduced(path, MOST_PIXELS)
+
+
+def _open_reduced(path: str | Path, wanted: int) -> tuple[Image.Image, int]:
+    without_heic = lacks_heic(path)
     try:
         with _opened(path) as image:
-            wanted, size = enough or ENOUGH, image.size
+            size = image.size
             if image.format == "TIFF":
                 silence_libtiff()
             if image.format in ("JPEG", "MPO") and min(size) > 2 * wanted:
                 image.draft("RGB", (wanted, wanted))  # decoded at a half, a quarter or an eighth
-            _check_shape(*image.size)
+            check_shape(*image.size)
             needed = _memory_needed(image, size)
             _check_cost(image, size, needed, path)
             if needed <= LARGE:
@@ -79,17 +89,41 @@ def open_image(path: str | Path, enough: int | None = None) -> Image.Image:
             with _one_at_a_time:
                 return _decoded(image, wanted, path)
     except Exception as error:  # decoders raise nearly anything on damaged data
-        raise _bad_image(error, no_heic) from None
+        raise _bad_image(error, without_heic) from None
 
 
 def look_at_header(path: str | Path) -> tuple[int, int, str]:
     """Width, height and format (such as "JPEG") of an image as its file says, without decoding it; or `BadImage`."""
-    no_heic = Path(path).suffix.lower() in HEIC_ENDINGS and not can_read_heic()
+    without_heic = lacks_heic(path)
     try:
         with _opened(path) as image:
             return *image.size, image.format or ""
     except Exception as error:
-        raise _bad_image(error, no_heic) from None
+        raise _bad_image(error, without_heic) from None
+
+
+def upright_size(path: str | Path) -> tuple[int, int]:
+    """Width and height of an image as `open_image` shows it, without decoding it; or `BadImage`."""
+    without_heic = lacks_heic(path)
+    try:
+        with _opened(path) as image:
+            width, height = image.size
+            if image.format == "TIFF":  # whose size some releases of Pillow exchange by themselves
+                width, height = image.tag_v2[256], image.tag_v2[257]
+            is_sideways = image.getexif().get(ORIENTATION, 1) in SIDEWAYS
+            return (height, width) if is_sideways else (width, height)
+    except Exception as error:
+        raise _bad_image(error, without_heic) from None
+
+
+def read_exif(path: str | Path) -> dict[int, Any]:
+    """What a camera wrote beside an image, by the number of the tag; nothing if it cannot be read."""
+    try:
+        with _opened(path) as image:
+            exif = image.getexif()
+            return {**exif, **exif.get_ifd(CAMERA)}
+    except Exception:  # as `open_image`
+        return {}
 
 
 def _opened(path: str | Path, formats: tuple[str, ...] = FORMATS) -> Any:
@@ -111,6 +145,11 @@ def _bad_image(error: Exception, no_heic: bool) -> BadImage:
         return BadImage(HEIC_HINT)
     damaged = f"damaged: {' '.join(str(error).split())[:120] or type(error).__name__}"
     return BadImage(next((why for kind, why in REASONS.items() if isinstance(error, kind)), damaged))
+
+
+def lacks_heic(path: str | Path) -> bool:
+    """Whether a file is called as one that needs the extra, which is not there."""
+    return Path(path).suffix.lower() in HEIC_ENDINGS and not can_read_heic()
 
 
 @cache
@@ -158,7 +197,7 @@ def content_digest(image: Image.Image) -> str:
     return digest.hexdigest()[:32]
 
 
-def _check_shape(width: int, height: int) -> None:
+def check_shape(width: int, height: int) -> None:
     if min(width, height) < SMALLEST_SIDE:
         raise BadImage(f"too small ({width}×{height} pixels)")
     if max(width, height) > LONGEST_SHAPE * min(width, height):
@@ -295,6 +334,8 @@ def _parts_of(style: int, sizes: bytes, precincts: bytes) -> tuple[int, int, int
 # -- 8-bit RGB -------------------------------------------------------------------------------------------------------
 
 ORIENTATION = 0x0112  # tag
+CAMERA = 0x8769  # tag of those that are about the exposure
+SIDEWAYS = (5, 6, 7, 8)  # orientations that exchange width and height
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
     5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
@@ -307,10 +348,10 @@ DARK = 64  # of 256 high bytes; colours of 16 bits that stay below fill 14 bits 
 TAIL = 0.005  # share of pixels at either end of the range that may be outliers
 
 
-def _decoded(image: Any, wanted: int, path: str | Path) -> Image.Image:
+def _decoded(image: Any, wanted: int, path: str | Path) -> tuple[Image.Image, int]:
     raw_mode = _raw_mode(image)
     image.load()
-    _check_shape(*image.size)  # that of an icon is only known now
+    check_shape(*image.size)  # that of an icon is only known now
     factor = _factor(image.size, wanted)
     if is_deep_grey(image):
         nothing = _no_data(image)
@@ -320,7 +361,7 @@ def _decoded(image: Any, wanted: int, path: str | Path) -> Image.Image:
     else:
         rgb = _shrunk(image, factor)
     turn = UPRIGHT.get(image.getexif().get(ORIENTATION, 1))
-    return rgb if turn is None else rgb.transpose(turn)
+    return rgb if turn is None else rgb.transpose(turn), factor
 
 
 def _factor(size: tuple[int, int], wanted: int) -> int:

@@ -11,11 +11,13 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image
 
-from ..console import track, warn
+from ..console import say, track, warn
 from ..errors import NewkindsError, Skipped
 from ..registry import Registry
 from .facts import Facts, measure
+from .fragments import WHOLE, Box, Part
 from .images import BadImage, content_digest
+from .parts import open_part
 from .world import chunks
 
 T = TypeVar("T")
@@ -46,7 +48,8 @@ class Table:
     paths: list[str]  # the name of each image in all results; unique
     labels: list[str | None]  # None = unlabelled
     open: Callable[[int], Image.Image]  # row → RGB image, or BadImage
-    file: Callable[[int], Path] | None = None  # row → the file it is opened from, if each has its own
+    file: Callable[[int], Path] | None = None  # row → the file it is opened from, if there is one
+    part: Callable[[int], Part] | None = None  # row → which part of that file it is; None: all are whole files
     truth: list[str | None] | None = None  # true classes, for evaluation only; training never reads them
     skipped: list[Skipped] = field(default_factory=list)
     known_first: list[str] | None = None  # order of the known classes if a benchmark fixes it
@@ -54,6 +57,7 @@ class Table:
     class_list: str | None = None  # the published list of known classes it follows: name and checksum
     caveat: str = ""  # why it is not the published split of a benchmark, if it is not
     seen: list[ImageRecord] | None = None  # what each image was when it was looked at, if requested
+    groups: list[str | None] | None = None  # images of one burst, event or specimen, which are of one kind; None: alone
     vectors: np.ndarray | None = None  # (n, D) floating: what rows are if they are ready-made features, not images
 
     def __len__(self) -> int:
@@ -83,13 +87,30 @@ class Table:
             first.setdefault(key, row)
         return np.array(list(first.values()), dtype=np.int64)
 
+    def part_of(self, row: int) -> Part:
+        """Which part of its file an image is."""
+        return WHOLE if self.part is None else self.part(row)
+
+    def open_small(self, row: int, enough: int | None) -> Image.Image:
+        """As `open`, but of a large photograph no more may be decoded than is `enough` pixels a side."""
+        return self.open(row) if self.file is None else open_part(self.file(row), self.part_of(row), enough)
+
+    def group_numbers(self) -> np.ndarray:
+        """(n,) equal for images of one group, and for no others."""
+        number: dict[str, int] = {}
+        of_rows = self.groups or [None] * len(self)
+        return np.array(
+            [row if group is None else number.setdefault(group, row) for row, group in enumerate(of_rows)], np.int64
+        )
+
     def files(self) -> list[Path]:
-        """The files that the images are opened from, if each has its own."""
+        """The files that the images are opened from, if there are any; one may hold several images."""
         return [] if self.file is None else [self.file(row) for row in range(len(self))]
 
     def stamp(self, row: int) -> str:
         """Of an image's file: size (bytes), time of change of its contents and of itself (ns), and its number; empty if
-        it has none of its own. The first two alone may be equal for files that were swapped."""
+        it has none. The first two alone may be equal for files that were swapped. Which part of the file the image is,
+        its name says."""
         try:
             status = None if self.file is None else self.file(row).stat()
         except (OSError, ValueError):
@@ -107,16 +128,20 @@ class Table:
             labels=[self.labels[i] for i in kept],
             truth=None if self.truth is None else [self.truth[i] for i in kept],
             seen=None if self.seen is None else [self.seen[i] for i in kept],
+            groups=None if self.groups is None else [self.groups[i] for i in kept],
             vectors=None if self.vectors is None else self.vectors[kept],
             open=partial(_of_kept, self.open, kept),
             file=None if self.file is None else partial(_of_kept, self.file, kept),
+            part=None if self.part is None else partial(_of_kept, self.part, kept),
         )
 
     def fingerprint(self) -> str:
-        """Changes if an image is added, removed or labelled differently."""
+        """Changes if an image is added, removed, labelled or grouped differently."""
         digest = sha256()
         for path, label in zip(self.paths, self.labels, strict=True):
             digest.update(repr((path, label)).encode("utf-8"))
+        if self.groups is not None:
+            digest.update(repr(self.groups).encode("utf-8"))
         return digest.hexdigest()
 
 
@@ -178,11 +203,33 @@ def readable(table: Table, contents: bool = False, earlier: Earlier | None = Non
     seen = look_at_all(table, contents, earlier)
     if contents:
         table = replace(table, seen=[ImageRecord("") if isinstance(image, Skipped) else image for image in seen])
+        _mention_clipped(table)
     table = leave_out(table, unreadable_rows(seen))
     if table.skipped:
         first = table.skipped[0]
         warn(f"{len(table.skipped)} file(s) skipped; the first is {first.path}: {first.reason}")
     return table
+
+
+def _mention_clipped(table: Table) -> None:
+    """Say how many boxes reach beyond their images."""
+    clipped = [
+        table.paths[row]
+        for row, seen in enumerate(table.seen or [])
+        if seen.facts is not None and _is_clipped(table.part_of(row).box, seen.facts)
+    ]
+    if clipped:
+        reach = "1 box reaches" if len(clipped) == 1 else f"{len(clipped):,} boxes reach"
+        say(f"{reach} beyond the image, and what is outside is cut off: the first is {clipped[0]}")
+
+
+def _is_clipped(box: Box | None, facts: Facts) -> bool:
+    """Whether what was opened is smaller than its box, and not because squares of pixels were averaged."""
+    if box is None or (facts.width >= box.width and facts.height >= box.height):
+        return False
+    factor = round(box.width / facts.width)
+    averaged = (abs(facts.width - box.width / factor) < 2, abs(facts.height - box.height / factor) < 2)
+    return factor == 1 or not all(averaged)
 
 
 def leave_out(table: Table, bad: dict[int, Skipped]) -> Table:

@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import PurePath
 
 from ..console import warn
+from ..data.fragments import WHOLE
 from ..data.images import ENOUGH, BadImage, content_digest, look_at_header
 from ..data.table import Table
 from ..runs.directory import IMAGES, RunDirectory
@@ -66,7 +67,7 @@ class Decisions:
         if table.vectors is not None:
             return sha256(table.vectors[row].tobytes()).hexdigest()[:32]
         try:
-            if table.file is not None and self._sizes is not None:
+            if table.file is not None and self._sizes is not None and table.part_of(row) == WHOLE:
                 width, height, _ = look_at_header(table.file(row))
                 # a larger JPEG is decoded at a fraction of its size
                 if min(width, height) <= 2 * ENOUGH and tuple(sorted((width, height))) not in self._sizes:

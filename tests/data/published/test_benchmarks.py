@@ -83,7 +83,7 @@ def test_no_image_is_touched_before_it_is_opened(root: Path, name: str, monkeypa
         raise AssertionError(f"{path} was opened")
 
     monkeypatch.setattr("newkinds.data.published.base.open_image", refuse)
-    monkeypatch.setattr("newkinds.data.folder.open_image", refuse)
+    monkeypatch.setattr("newkinds.data.folder.open_part", refuse)
     load(name, root)
 
 

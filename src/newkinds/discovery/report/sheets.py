@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from ...console import track
-from ...data.images import BadImage, open_image
+from ...data.images import BadImage
 from ...data.table import Table
 
 SIDES = (256, 224, 192, 160, 128, 112, 96, 80, 64, 48, 32)  # px; multiples of 16, so that no tile bleeds into the next
@@ -90,7 +90,7 @@ def _affordable_side(table: Table, rows: Sequence[int], most_bytes: int) -> int:
 def _opened(table: Table, row: int, side: int) -> Image.Image | None:
     """At least `side` pixels of an image; a large photograph is not decoded in full for a small tile."""
     try:
-        return table.open(row) if table.file is None else open_image(table.file(row), enough=side)
+        return table.open_small(row, side)
     except BadImage:
         return None
 

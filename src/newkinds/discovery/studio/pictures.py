@@ -16,7 +16,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from ...data.images import BadImage, open_image
+from ...data.images import BadImage
 from ...data.table import Table
 from ...data.vectors import no_picture
 from ...errors import NewkindsError
@@ -113,8 +113,7 @@ class Pictures:
 
     def opened(self, row: int, enough: int | None = None) -> Image.Image:
         """The image itself; a JPEG file is decoded at a fraction of its size if that is `enough` pixels a side."""
-        table = self.table()
-        return table.open(row) if table.file is None else open_image(table.file(row), enough)
+        return self.table().open_small(row, enough)
 
     def _from_disk(self, key: str) -> bytes | None:
         """A power cut may have left a file without its end: what does not fit its checksum is none."""
@@ -173,7 +172,8 @@ def _name_of_file(table: Table, row: int) -> str:
         seen = file.stat()
     except (OSError, ValueError, BadImage):
         return ""
-    return f"{file}\0{seen.st_size:x}-{seen.st_mtime_ns:x}-{seen.st_ino:x}" if seen.st_size else ""
+    part = table.part_of(row)
+    return f"{file}{part}\0{seen.st_size:x}-{seen.st_mtime_ns:x}-{seen.st_ino:x}" if seen.st_size else ""
 
 
 def _short(named: str) -> str:
