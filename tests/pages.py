@@ -146,6 +146,7 @@ def a_page(names: list[str] | None = None, **changes: Any) -> Page:
         "sheets": sheets,
         "dot_width": dot_width,
         "meanings": MEANINGS,
+        "groups": [[name] for name in names],
         "pairs": [MaybeOne(first, names[-1], 0.7)],
         "doubts": [images[0][1]],
         "unlike": [images[0][7]],

@@ -355,6 +355,7 @@ ALLOWED = {
     "discovery/export/model_folder.py": "inside such a new folder",
     "discovery/export/tables.py": "such a new file",
     "discovery/export/torch.py": "inside such a new folder",
+    "discovery/export/tree.py": "inside such a new folder",
     "discovery/studio/pictures.py": "pictures named by a digest, in the folder of caches",
     "discovery/studio/server.py": "in a temporary folder",
     "process.py": "the null device",

@@ -24,8 +24,9 @@ def test_every_picture_is_inside_and_described() -> None:
     html = render(a_page())
     document = Document(html)
     tiles = [tile for tile in document.all("i") if tile.get("role") == "img"]
-    at_a_glance, of_a_pair = 2 * 1, 2 * 3
-    listed = 3 * PER_CATEGORY + at_a_glance + of_a_pair + 4  # and a doubt, an outlier, a finding, one of junk
+    at_a_glance, in_groups, of_a_pair = 2 * 1, 3 * 1, 2 * 3
+    doubt_outlier_finding_junk = 4
+    listed = 3 * PER_CATEGORY + at_a_glance + in_groups + of_a_pair + doubt_outlier_finding_junk
     assert len(tiles) == listed
     assert all(tile["title"] for tile in tiles)
     sheets = dict(re.findall(r"\.(s\d+)\{background-image:url\(data:image/jpeg;base64,([\w+/=]+)\)", html))
@@ -84,7 +85,7 @@ def test_links_lead_somewhere_and_ids_are_unique() -> None:
     targets |= {a["aria-labelledby"] or "" for _, a in document.elements if "aria-labelledby" in a}
     assert targets <= set(ids)
     sections = {"comparison", "fields", "pairs", "labels", "unlike", "check", "count", "plan", "skipped", "made"}
-    sections |= {"by-hand", "accuracy"}
+    sections |= {"by-hand", "accuracy", "groups"}
     assert {"new-1", "new-2", "known-1", "known-2"} | sections <= targets
 
 
@@ -105,7 +106,7 @@ def test_what_was_found_comes_first_and_how_it_was_made_last() -> None:
         for tag, attributes in document.elements
         if tag == "section" or (tag == "article" and "id" in attributes)
     ]
-    assert order[:6] == ["comparison", "overview", "new-categories", "new-1", "new-2", "known-categories"]
+    assert order[:6] == ["comparison", "overview", "groups", "new-categories", "new-1", "new-2"]
     assert order[-8:] == ["accuracy", "fields", "reliability", "count", "plan", "by-hand", "skipped", "made"]
     assert document.text.rindex("Backbone") > document.text.index("Skipped files 3")
 

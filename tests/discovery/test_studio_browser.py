@@ -13,6 +13,10 @@ from screens import Screen, creatures_run
 from windows import Served
 
 pytestmark = needs_chromium
+ROWS = """
+    const box = (card) => card.getBoundingClientRect();
+    const cards = [...document.querySelectorAll(".card")];
+    return cards.map((card) => [Number(card.dataset.id), box(card).left, box(card).top])"""
 MARKED = "return import('/static/store.js').then(({ store }) => store.state.marked)"
 
 
@@ -250,3 +254,26 @@ def test_two_windows_tell_each_other(opened: Screen) -> None:
     finally:
         screen.browser.close()
         screen.browser.switch_to.window(first)
+
+
+def test_similar_categories_stand_together_and_arrows_go_where_they_point(opened: Screen) -> None:
+    screen = opened
+    screen.until(lambda: screen.browser.execute_script(MARKED))
+    screen.until(lambda: screen.all(".tools select"))
+    Select(screen.all(".tools select")[0]).select_by_value("similar")
+    tree = screen.found().tree()
+    screen.until(lambda: len(screen.all(".wall .group")) == len(tree.groups()))
+    placed = screen.browser.execute_script(ROWS)
+    assert [number for number, _, _ in placed] == tree.order
+    where = {number: (left, top) for number, left, top in placed}
+    starts = [where[group[0]] for group in tree.groups()]
+    assert len({left for left, _ in starts}) == 1
+    assert len({top for _, top in starts}) == len(starts), "each group begins a row of its own"
+    second = tree.groups()[1][0]
+    screen.browser.execute_script(f"document.querySelector('.card[data-id=\"{second}\"]').focus()")
+    screen.press(Keys.ARROW_UP)
+    above = int(screen.browser.switch_to.active_element.get_attribute("data-id"))
+    assert where[above][0] == where[second][0]
+    assert where[above][1] == max(top for _, top in where.values() if top < where[second][1])
+    screen.press(Keys.ARROW_DOWN)
+    assert int(screen.browser.switch_to.active_element.get_attribute("data-id")) == second

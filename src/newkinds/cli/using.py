@@ -136,7 +136,9 @@ def _diagnose(runs: list[str], **chosen: Any) -> None:
 
 @verb(
     RUN,
-    argument("--to", "FORMAT", "csv, folders, coco, fiftyone, imagefolder, label-studio, onnx, torch", required=True),
+    argument(
+        "--to", "FORMAT", "csv, folders, coco, fiftyone, imagefolder, label-studio, tree, onnx, torch", required=True
+    ),
     argument("--out", "TARGET", "file or folder to write, which is not there yet (csv: - prints it)", required=True),
     argument("--files", "HOW", "data sets: copy images (default), hardlink or symlink"),
     argument("--images", "FOLDER", "data sets: where the images are now, if they have moved"),
@@ -154,6 +156,7 @@ def _export(run: str, to: str, out: str, **chosen: Any) -> None:
     newkinds export runs/photos --to folders --out sorted --files symlink
     newkinds export runs/photos --to csv --out found.csv
     newkinds export runs/photos --to coco --out photos-coco
+    newkinds export runs/photos --to tree --out photos-tree   which categories are similar, as Newick and JSON
     newkinds export runs/photos --to onnx --out model-onnx    the model as one graph, for onnxruntime alone
     newkinds export runs/photos --to torch --out model-torch
     """

@@ -4,7 +4,7 @@ corrected. Nothing here needs torch or numpy, so that an edit on the command lin
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NewkindsError, Skipped, nearest
 from ..files import stamp_of
@@ -14,6 +14,9 @@ from .assignment_tables import AssignmentRows, read_categories, read_skipped, wr
 from .editlog import EditLog, fingerprint
 from .edits import JUNK, JUNK_NAME, Corrections, Edit, EditConflict, builds_on, reach_of, refuse_conflict, usable_name
 from .kinds import Category, Member, category_of
+
+if TYPE_CHECKING:
+    from .tree import Tree
 
 
 class Discovery:
@@ -172,10 +175,29 @@ class Discovery:
             target = next(iter(known_first), None) if into is None else _resolve(into, state)
             others = [number for number in numbers if number != target]
             if target is None or not others:
-                raise NewkindsError("name at least two different categories to merge.")
+                similar = "" if target is None else self._similar(target, state)
+                raise NewkindsError(f"name at least two different categories to merge.{similar}")
             return {"edit": "merge", "into": target, "categories": others}
 
         return self._edit(change, seen)
+
+    def _similar(self, category: int, state: Corrections) -> str:
+        """What may be merged with a category, in words."""
+        try:
+            near = [f"'{state.names[number]}' (#{number})" for number in self.tree().neighbours(category, 3)]
+        except NewkindsError:  # it has no embedding
+            return ""
+        return f" In the tree of categories '{state.names[category]}' is next to {', '.join(near)}." if near else ""
+
+    def tree(self) -> "Tree":
+        """Ward's tree of the categories that have images: which are similar, and in which order they lie together."""
+        import numpy as np
+
+        from .split import read_embedding
+        from .tree import centres_of, grow_tree
+
+        rows = read_embedding(RunDirectory(self.run), len(self.members))
+        return grow_tree(centres_of(rows, np.array([member.category_id for member in self.members])))
 
     def parts(self, category: str | int, into: int | None = None) -> list[list[str]]:
         """How `split` would part a category: the images of each part, the largest part first. Nothing is changed.

@@ -39,9 +39,9 @@ def nearest_part(rows: NDArray[np.float32], which: Sequence[int], parts: Sequenc
     return (rows[list(which)] @ centres.T).argmax(axis=1).tolist()
 
 
-def unit_means(rows: NDArray[np.float32], parts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+def unit_means(rows: NDArray[np.float32], parts: Sequence[Sequence[int] | NDArray[np.int64]]) -> NDArray[np.float32]:
     """(parts, P): the mean of the rows of each part, of length 1."""
-    means = np.stack([rows[list(part)].mean(axis=0) for part in parts])
+    means = np.stack([rows[np.asarray(part)].mean(axis=0) for part in parts])
     return means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
 
 

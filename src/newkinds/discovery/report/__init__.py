@@ -30,7 +30,9 @@ from .sheets import Sheet, Tile
 
 FIELD_SIDE = 224  # px of the pictures of primitive fields
 # entries of each part that are listed on the page; there are more in skipped.csv, check.csv and assignments.csv
-LIMITS = {"skipped": 200, "findings": 60, "doubts": 60, "pairs": 20, "glance": 24, "log": 100, "junk": 120}
+LIMITS = {
+    "skipped": 200, "findings": 60, "doubts": 60, "pairs": 20, "glance": 24, "log": 100, "junk": 120, "groups": 60,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ class Page:
     sheets: list[Sheet] = field(default_factory=list)
     dot_width: float = 6.0  # on the map
     meanings: Mapping[Mark, str] = field(default_factory=dict)
+    groups: list[list[str]] = field(default_factory=list)  # names of similar categories, in the order of their tree
     pairs: list[MaybeOne] = field(default_factory=list)
     doubts: list[ShownImage] = field(default_factory=list)  # labelled images that the model would put elsewhere
     unlike: list[ShownImage] = field(default_factory=list)  # images that are like no category, the least alike first
@@ -182,6 +185,7 @@ def render(page: Page) -> str:
         # identifiers are made of numbers: names may be anything
         id_of={row.name: f"{kind}-{i}" for kind, rows in kinds.items() for i, row in enumerate(rows, 1)},
         row_of={row.name: row for row in page.categories},
+        place_of={name: place for place, name in enumerate(name for group in page.groups for name in group)},
         hue_of={row.name: round(137.508 * i) % 360 for i, row in enumerate(new)},  # the golden angle
         marked={mark: sum(mark in row.marks for row in page.categories) for mark in page.meanings},
         checks=_by_check(page.findings),

@@ -29,6 +29,7 @@ from ..originals import originals, without_replaced
 from ..promise import promises_of
 from ..relations import relate
 from ..split import read_embedding
+from ..tree import centres_of, grow_tree
 from . import LIMITS, CategoryRow, FieldPictures, MaybeOne, Page, render
 from .accuracy import read_accuracy, read_number
 from .charts import count_curve, dots
@@ -69,7 +70,9 @@ def page_of(run: RunDirectory, images: str | Path | None = None) -> Page:
     table, replaced = without_replaced(run, table)
     position = np.array(positions(categories, members), dtype=np.int64)  # (n,)
     kept = np.flatnonzero(position != JUNK)
-    relations = relate(read_embedding(run, len(members))[kept], position[kept], len(categories), len(discovery.known))
+    embedding = read_embedding(run, len(members))
+    relations = relate(embedding[kept], position[kept], len(categories), len(discovery.known))
+    groups = grow_tree(centres_of(embedding, position)).groups()
     findings = Findings.read(run)
     wanted = {finding.path for finding in findings[:MOST_WANTED]}
     labels = present_labels(discovery, described.known)
@@ -112,6 +115,7 @@ def page_of(run: RunDirectory, images: str | Path | None = None) -> Page:
         sheets=pictures.sheets,
         dot_width=dot_width,
         meanings=MEANINGS,
+        groups=[[names[place] for place in group] for group in groups] if len(groups) > 1 else [],
         pairs=[MaybeOne(names[pair.first], names[pair.second], pair.mixing) for pair in relations.pairs],
         doubts=list(map(pictures.image_at, pictures.doubtful)),
         unlike=list(map(pictures.image_at, pictures.unlike)),

@@ -83,6 +83,7 @@
       confidence: Number(article.dataset.confidence),
       marks: article.dataset.marks.split(" "),
       number: `#${article.dataset.number}`,
+      place: Number(article.dataset.place),
     })),
   }));
   const total = sections.reduce((sum, { entries }) => sum + entries.length, 0);
@@ -92,6 +93,7 @@
     sure: (a, b) => b.confidence - a.confidence,
     unsure: (a, b) => a.confidence - b.confidence,
     name: (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }),
+    similar: (a, b) => a.place - b.place,
   };
 
   const apply = () => {

@@ -10,6 +10,7 @@ from ...errors import NewkindsError
 from ...runs.directory import RunDirectory
 from ..edits import JUNK
 from ..split import read_embedding, split_rows
+from ..tree import Tree, grow_tree
 
 
 class Space:
@@ -56,6 +57,10 @@ class Space:
             return []
         cosine = np.stack([centres[number][0] for number in others]) @ centres[category][0]
         return [(others[place], float(cosine[place])) for place in np.argsort(-cosine, kind="stable")[:count]]
+
+    def tree(self, of: NDArray[np.int64]) -> Tree:
+        """The tree of all categories that have images."""
+        return grow_tree({number: centre for number, (centre, _) in self._centred(of).items()})
 
     def similar(self, vector: NDArray[np.float32], count: int) -> list[tuple[int, float]]:
         """The images most like a unit row (P,), best first, with their cosines."""

@@ -86,6 +86,7 @@ class Studio:
         self.sight = Sight(self.run)
         self._shown: Shown | None = None
         self._marks: tuple[int, dict[int, list[str]]] = (-1, {})  # of which revision, and of each category
+        self._groups: list[list[int]] = []  # of similar categories, as they were when they were marked
         self.prepared = 0  # grows when something is ready that was not there when a window asked
 
     def _stamp(self) -> str:
@@ -103,13 +104,16 @@ class Studio:
             self.pictures.tidy()
 
     def mark(self) -> None:
-        """Find out which categories deserve a look, as they are now. An edit does not wait for that."""
+        """Find out which categories deserve a look and which are alike, as they are now. An edit does not wait for
+        that."""
         from ..report.edit_history import present_labels  # with the page's parts, which need not be there at the start
 
         shown, discovery = self.shown(), self._discovery
         marks: dict[int, list[str]] = {}
+        groups: list[list[int]] = []
         with suppress(NewkindsError):  # said where the embedding is needed
             widths = self.space.spread(shown.of)
+            groups = self.space.tree(shown.of).groups()
             spread = np.array([widths[c.id] if c.id < len(widths) else np.nan for c in shown.categories])
             with self._lock:
                 names = discovery.names_as_found()
@@ -118,7 +122,7 @@ class Studio:
             by_name = marks_of(shown.categories, shown.members, labels, spread)
             marks = {c.id: list(by_name[c.name]) for c in shown.categories if c.size}
         with self._lock:
-            self._marks = (shown.revision, marks)
+            self._marks, self._groups = (shown.revision, marks), groups
             self.prepared += 1
 
     def _mark_later(self) -> None:
@@ -199,7 +203,7 @@ class Studio:
             "revision": shown.revision, "images": len(shown.members), "junk": int((shown.of == JUNK).sum()),
             "skipped": len(self._discovery.skipped), "categories": cards, "undo": shown.undo, "redo": shown.redo,
             "marked": revision == shown.revision, "problem": problem, "fields": self.sight.has_fields,
-            "model": self.sight.has_model,
+            "model": self.sight.has_model, "groups": self._groups,
         }  # fmt: skip
 
     def members(self, category: int) -> Json:

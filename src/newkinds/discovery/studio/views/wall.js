@@ -19,6 +19,7 @@ const ORDERS = {
   small: ["Smallest first", (a, b) => a.size - b.size],
   unsure: ["Least certain first", (a, b) => isAccepted(a) - isAccepted(b) || a.confidence - b.confidence],
   name: ["By name", (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true })],
+  similar: ["Similar together", null], // by the tree, in groups
 };
 const FILTERS = {
   all: ["All", (c) => c.size > 0],
@@ -34,7 +35,21 @@ const chosen = { order: "new", filter: "all", focused: null };
 
 /** The categories in the order and filter that the wall has. */
 export function inOrder() {
-  return store.state.categories.filter(FILTERS[chosen.filter][1]).sort(ORDERS[chosen.order][1]);
+  return inGroups().flatMap(([, categories]) => categories);
+}
+
+/** The same as [heading, categories]; a heading is there only if similar ones stand together. */
+function inGroups() {
+  const shown = store.state.categories.filter(FILTERS[chosen.filter][1]);
+  if (chosen.order !== "similar") return [["", shown.sort(ORDERS[chosen.order][1])]];
+  const left = new Map(shown.map((category) => [category.id, category]));
+  const groups = store.state.groups.map((ids) => ids.filter((id) => left.has(id)).map((id) => {
+    const category = left.get(id);
+    left.delete(id);
+    return category;
+  }));
+  const made = groups.filter((group) => group.length).map((group) => [many(group.length, "category", "similar categories"), group]);
+  return left.size ? [...made, ["not compared yet", [...left.values()]]] : made;
 }
 
 export const dot = (category) =>
@@ -98,16 +113,19 @@ export function wall() {
         disabled: !count && key !== chosen.filter, onchange: () => { chosen.filter = key; fill(); chips.querySelector(":checked").focus(); } });
       return (count || key === chosen.filter || key === "all") && h("label", { class: "chip" }, input, h("span", {}, `${label} `, h("b", {}, count.toLocaleString("en"))));
     }).filter(Boolean));
-    const shown = inOrder();
+    const groups = inGroups();
+    const shown = groups.flatMap(([, some]) => some);
     const held = list.contains(document.activeElement);
     if (!shown.some((category) => category.id === chosen.focused)) chosen.focused = shown[0]?.id ?? null;
-    list.replaceChildren(...shown.map((category) => {
+    const item = (category) => {
       const said = JSON.stringify(category);
       if (cards.get(category.id)?.said !== said) cards.set(category.id, { said, node: h("div", { role: "listitem" }, card(category, { tab: -1 })) });
-      const { node: item } = cards.get(category.id); // what has not changed is not made again
-      item.firstChild.tabIndex = category.id === chosen.focused ? 0 : -1;
-      return item;
-    }));
+      const { node: made } = cards.get(category.id); // what has not changed is not made again
+      made.firstChild.tabIndex = category.id === chosen.focused ? 0 : -1;
+      return made;
+    };
+    list.replaceChildren(...groups.flatMap(([heading, some]) =>
+      [...(heading ? [h("p", { role: "listitem", class: "group" }, heading)] : []), ...some.map(item)]));
     hint.textContent = shown.length ? "" : "There is no such category.";
     if (held) at(chosen.focused)?.focus();
   }
@@ -127,17 +145,32 @@ export function wall() {
     const all = [...list.querySelectorAll(".card")];
     const place = all.indexOf(event.target.closest(".card"));
     if (place < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
-    const columns = getComputedStyle(list).gridTemplateColumns.split(" ").length;
-    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns, Home: -Infinity, End: Infinity };
+    const rows = { ArrowUp: -1, ArrowDown: 1 };
+    const steps = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
     const id = Number(all[place].dataset.id);
-    if (event.key in steps) {
-      const to = all[Math.max(0, Math.min(all.length - 1, place + steps[event.key]))];
+    if (event.key in rows || event.key in steps) {
+      const to = event.key in rows
+        ? nextRow(all, all[place], rows[event.key])
+        : all[Math.max(0, Math.min(all.length - 1, place + steps[event.key]))];
       to.focus({ preventScroll: true });
       to.scrollIntoView({ block: "nearest" });
     } else if (!actOn(id, event)) {
       return;
     }
     event.preventDefault();
+  }
+
+  /** The card above (-1) or below (1) one, by where they are: a group begins a row of its own. */
+  function nextRow(all, from, way) {
+    const here = from.getBoundingClientRect();
+    let best = all.at(way > 0 ? -1 : 0);
+    let least = [Infinity, Infinity];
+    for (const other of all) {
+      const box = other.getBoundingClientRect();
+      const apart = [way * (box.top - here.top), Math.abs(box.left - here.left)];
+      if (apart[0] > 1 && (apart[0] < least[0] - 1 || (apart[0] < least[0] + 1 && apart[1] < least[1]))) [best, least] = [other, apart];
+    }
+    return best;
   }
 
   fill();
