@@ -116,6 +116,11 @@ def upright_size(path: str | Path) -> tuple[int, int]:
         raise _bad_image(error, without_heic) from None
 
 
+def is_turned(path: str | Path) -> bool:
+    """Whether an image has a tag that says that its pixels are to be turned or mirrored."""
+    return read_exif(path).get(ORIENTATION, 1) in UPRIGHT
+
+
 def read_exif(path: str | Path) -> dict[int, Any]:
     """What a camera wrote beside an image, by the number of the tag; nothing if it cannot be read."""
     try:

@@ -88,7 +88,9 @@ def _write_images(run: Run, table: Table) -> None:
             (path, seen.stamp, seen.content, *(seen.facts.cells() if seen.facts else [""] * len(FACTS)))
             for path, seen in zip(table.paths, table.seen, strict=True)
         ]
-        run.write_table(IMAGES, ("path", "stamp", "content", *FACTS), rows)
+        groups = [()] * len(rows) if table.groups is None else [(group or "",) for group in table.groups]
+        columns = ("path", "stamp", "content", *FACTS, *([] if table.groups is None else ["group"]))
+        run.write_table(IMAGES, columns, [(*row, *group) for row, group in zip(rows, groups, strict=True)])
 
 
 def _of_table(table: Table) -> dict[str, Any]:

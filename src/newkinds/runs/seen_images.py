@@ -11,6 +11,12 @@ def earlier_images(run: RunDirectory) -> dict[str, ImageRecord]:
     return {row["path"]: ImageRecord(row["stamp"], row["content"], facts_of(row)) for row in rows}
 
 
+def earlier_groups(run: RunDirectory) -> dict[str, str]:
+    """The groups of the images that a run started with, by their path; those that were alone have none."""
+    rows = run.read_table(IMAGES, ("path",)) if run.path(IMAGES).is_file() else []
+    return {row["path"]: row["group"] for row in rows if row.get("group")}
+
+
 def replaced_rows(run: RunDirectory, table: Table) -> list[int]:
     """The images of a table that show something else than when the run started; those that are gone are not among them.
 

@@ -1,4 +1,5 @@
-"""FiftyOne: https://docs.voxel51.com/user_guide/import_datasets.html#fiftyoneimageclassificationdataset"""
+"""FiftyOne: https://docs.voxel51.com/user_guide/import_datasets.html#fiftyoneimageclassificationdataset, and for boxes
+https://docs.voxel51.com/user_guide/import_datasets.html#fiftyoneimagedetectiondataset"""
 
 import os
 from typing import Any
@@ -10,15 +11,32 @@ from .image_export import DataSet, ExportedImage, data_set, record
 
 @data_set("fiftyone")
 def to_fiftyone(data: DataSet) -> list[ExportedImage]:
-    """FiftyOne: data/ and labels.json of a FiftyOneImageClassificationDataset, with confidences and attributes."""
-    pictures = data.bring(lambda member: "data", stems=True)  # samples are told apart by names without endings
+    """FiftyOne: data/ and labels.json of a FiftyOneImageClassificationDataset (FiftyOneImageDetectionDataset, if images
+    are boxes), with confidences and attributes."""
+    # samples are told apart by names without endings
+    pictures = data.bring(lambda member: "data", stems=True, boxes=True)
     place = {category.id: number for number, category in enumerate(data.categories)}
-    labels: dict[str, dict[str, Any] | None] = {}
+    has_boxes = any(picture.box is not None for picture in pictures)
+    labels: dict[str, Any] = {}
     for picture in pictures:
         number, about = picture.member.category_id, record(picture.member)
         label = {"label": place.get(number), "confidence": about.pop("confidence"), "attributes": about}
-        labels[os.path.splitext(picture.name)[0]] = None if number == JUNK else label
+        sample = os.path.splitext(picture.name)[0]
+        if not has_boxes:
+            labels[sample] = None if number == JUNK else label
+            continue
+        detections = labels.setdefault(sample, [])
+        if number != JUNK:
+            detections.append({"bounding_box": _shares(picture), **label})
     classes = [spelt(category.name) for category in data.categories]
     data.write_json("labels.json", {"classes": classes, "labels": labels})
     data.write_tables(pictures)
     return pictures
+
+
+def _shares(picture: ExportedImage) -> list[float]:
+    """x, y, width and height as shares of the picture's sides."""
+    if picture.box is None:
+        return [0.0, 0.0, 1.0, 1.0]
+    sides = (picture.width, picture.height, picture.width, picture.height)
+    return [round(pixels / side, 6) for pixels, side in zip(picture.box, sides, strict=True)]

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,9 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from ...console import track, warn
-from ...data.images import ENDINGS, BadImage, look_at_header
+from ...data.fragments import WHOLE, Box, Part
+from ...data.images import ENDINGS, BadImage, is_turned, look_at_header, open_full
+from ...data.parts import open_part, size_of_whole
 from ...errors import NewkindsError, Skipped
 from ...files import csv_text, json_text, write_whole
 from ...runs.directory import RunDirectory
@@ -22,7 +25,7 @@ from ..kinds import Category, Member
 from ..originals import REPLACED, WHERE, originals
 from .base import EXPORTS
 from .names import Names
-from .tables import MEMBER_COLUMNS, member_cells
+from .tables import MemberCells
 
 Files = Literal["copy", "hardlink", "symlink"]
 DONE = {"copy": "copied", "hardlink": "hard-linked", "symlink": "linked"}
@@ -36,9 +39,10 @@ class ExportedImage(NamedTuple):
     """An image in an export."""
 
     member: Member
-    file: str  # where it is below the export's folder, with slashes
+    file: str  # where it is below the export's folder, with slashes; several boxes may be in one file
     width: int  # px, as its file says: a tag that turns it is not obeyed
     height: int
+    box: Box | None = None  # where it is in that file; None: it is all of it
 
     @property
     def name(self) -> str:
@@ -51,10 +55,21 @@ class FoundImage:
 
     row: int  # in the table of originals
     member: Member
-    width: int
+    width: int  # px, of the file; upright, if the image is a part of it
     height: int
     stem: str  # of the name that its file should get
     ending: str
+    part: Part = WHOLE  # which part of the file it is; its box lies inside
+
+
+class _Job(NamedTuple):
+    """A file of the export that is to be written."""
+
+    row: int  # of the image that it is made of
+    part: Part  # of that image's file
+    stem: str
+    ending: str
+    upright: bool = False  # turned as its tag says, for boxes in it
 
 
 class DataSet:
@@ -105,41 +120,73 @@ class DataSet:
         row, member = numbered
         if row in self._replaced:
             return Skipped(member.path, REPLACED)
-        stem, ending = os.path.splitext(PurePath(member.path).name)
         try:
             if self._originals.file is None:
+                stem = os.path.splitext(PurePath(member.path).name)[0]
                 return FoundImage(row, member, *self._originals.open(row).size, stem, ".png")
-            width, height, kind = look_at_header(self._originals.file(row))
+            return _look_at_file(row, member, self._originals.file(row), self._originals.part_of(row))
         except BadImage as error:
             return Skipped(member.path, str(error))
-        if ending.lower() not in ENDINGS:  # other programs know images by their endings
-            stem, ending = stem + ending, {"JPEG": ".jpg", "TIFF": ".tif"}.get(kind, f".{kind.lower()}")
-        return FoundImage(row, member, width, height, stem, ending)
 
-    def bring(self, inside: Callable[[Member], str], stems: bool = False) -> list[ExportedImage]:
+    def bring(self, inside: Callable[[Member], str], stems: bool = False, boxes: bool = False) -> list[ExportedImage]:
         """Copy or link every image into the folder of the export that `inside` names for it.
 
-        No two files in a folder get the same name; with `stems` not even without their endings.
+        No two files in a folder get the same name; with `stems` not even without their endings. An image that is a box
+        in a photo becomes a picture of its own or, with `boxes`, stays a box in the photo, which is brought once.
         """
         names: dict[str, Names] = {}
-        pictures = []
+        pictures: list[ExportedImage] = []
+        jobs: dict[str, _Job] = {}  # file of the export → what it is made of
+        made: dict[tuple[Any, ...], str] = {}  # folder, and picture that has boxes → its file in the export
+        boxed = [found for found in self.found if boxes and found.part.box is not None]
+        upright = {self._whole(found): (found.width, found.height) for found in boxed}  # sizes of pictures with boxes
         for found in self.found:
-            folder = inside(found.member)
-            if folder not in names:
-                names[folder] = Names(TABLES, stems)
-                (self.target / folder).mkdir(parents=True, exist_ok=True)
-            name = names[folder].make(found.stem, found.ending)
-            pictures.append(ExportedImage(found.member, f"{folder}/{name}", found.width, found.height))
-        _all(self._bring, list(zip(self.found, pictures, strict=True)), "writing images")
+            folder, whole = inside(found.member), self._whole(found)
+            has_boxes = whole in upright
+            file = made.get((folder, *whole)) if has_boxes else None
+            if file is None:
+                if folder not in names:
+                    names[folder] = Names(TABLES, stems)
+                    (self.target / folder).mkdir(parents=True, exist_ok=True)
+                job = self._job(found, has_boxes)
+                file = f"{folder}/{names[folder].make(job.stem, job.ending)}"
+                jobs[file] = job
+                made[(folder, *whole)] = file
+            if has_boxes:
+                pictures.append(ExportedImage(found.member, file, *upright[whole], found.part.box))
+            else:
+                box = found.part.box or Box(0, 0, found.width, found.height)
+                pictures.append(ExportedImage(found.member, file, box.width, box.height))
+        _all(self._bring, list(jobs.items()), "writing images")
         return pictures
 
-    def _bring(self, pair: tuple[FoundImage, ExportedImage]) -> None:
-        found, picture = pair
-        to = self.target / picture.file
+    def _whole(self, found: FoundImage) -> tuple[Any, ...]:
+        """The picture that an image is in; its own, if it is no file."""
+        file = self._originals.file
+        return (found.row,) if file is None else (os.path.abspath(file(found.row)), found.part.time)
+
+    def _job(self, found: FoundImage, has_boxes: bool) -> "_Job":
+        part = found.part._replace(box=None) if has_boxes else found.part
+        if self._originals.file is None or part != WHOLE:
+            marks = re.sub("[^0-9.]+", "-", str(part))  # which part it is, in a name that every disk takes
+            return _Job(found.row, part, f"{found.stem}{marks}", ".png")
+        if has_boxes and is_turned(self._originals.file(found.row)):
+            # readers of boxes do not agree on whether the tag counts: upright pixels mean the same to all
+            return _Job(found.row, part, found.stem, ".jpg", upright=True)
+        return _Job(found.row, part, found.stem, found.ending)
+
+    def _bring(self, wanted: "tuple[str, _Job]") -> None:
+        to, job = self.target / wanted[0], wanted[1]
         if self._originals.file is None:
-            self._originals.open(found.row).save(to, format="PNG", compress_level=1)
+            self._originals.open(job.row).save(to, format="PNG", compress_level=1)
             return
-        file = self._originals.file(found.row)
+        file = self._originals.file(job.row)
+        if job.part != WHOLE:
+            open_part(file, job.part).save(to, format="PNG", compress_level=1)
+            return
+        if job.upright:
+            open_full(file)[0].save(to, format="JPEG", quality=95)
+            return
         try:
             if self.files == "symlink":
                 os.symlink(os.path.abspath(file), to)
@@ -170,8 +217,9 @@ class DataSet:
 
     def write_tables(self, pictures: Sequence[ExportedImage], folders: dict[int, str] | None = None) -> None:
         """Every image of the export and every category, as CSV; and the images that are missing, if any are."""
-        rows = [(picture.file, *member_cells(picture.member)) for picture in pictures]
-        write_whole(self.target / "images.csv", csv_text(("file", *MEMBER_COLUMNS), rows))
+        cells = MemberCells(self.discovery)
+        rows = [(picture.file, *cells.of(picture.member)) for picture in pictures]
+        write_whole(self.target / "images.csv", csv_text(("file", *cells.columns), rows))
         inside: dict[int, int] = {}
         for picture in pictures:
             inside[picture.member.category_id] = inside.get(picture.member.category_id, 0) + 1
@@ -182,8 +230,8 @@ class DataSet:
         ]
         write_whole(self.target / "categories.csv", csv_text(columns, listed))
         if self.missing:
-            gone = [(*member_cells(member), skipped.reason) for member, skipped in self.missing]
-            write_whole(self.target / "missing.csv", csv_text((*MEMBER_COLUMNS, "reason"), gone))
+            gone = [(*cells.of(member), skipped.reason) for member, skipped in self.missing]
+            write_whole(self.target / "missing.csv", csv_text((*cells.columns, "reason"), gone))
 
     def sentence(self, pictures: Sequence[ExportedImage]) -> str:
         """What was exported; what is missing is warned of."""
@@ -193,7 +241,8 @@ class DataSet:
             where = "" if len(self._replaced) == count else f" {WHERE}"
             warn(f"{are} missing, listed in missing.csv; the first is {first.path}: {first.reason}.{where}")
         filled = {picture.member.category_id for picture in pictures} - {JUNK}
-        how = "written" if self._originals.file is None else DONE[self.files]
+        only_parts = all(found.part != WHOLE for found in self.found)
+        how = "written" if self._originals.file is None or only_parts else DONE[self.files]
         junk = f"; {self.junk_count:,} junk left out (--junk includes them)" if self.junk_count else ""
         images = "1 image" if len(pictures) == 1 else f"{len(pictures):,} images"
         categories = "1 category" if len(filled) == 1 else f"{len(filled):,} categories"
@@ -217,6 +266,24 @@ def data_set(name: str) -> Callable[[Callable[[DataSet], list[ExportedImage]]], 
         return EXPORTS.register(name)(write)
 
     return register
+
+
+def _look_at_file(row: int, member: Member, file: Path, part: Part) -> FoundImage:
+    """An image that is a file or a part of one; `BadImage` if it is not there."""
+    stem, ending = os.path.splitext(file.name)
+    if part.time is not None:  # of a video, whose frames become pictures
+        size, kind = size_of_whole(file, part), "PNG"
+    else:
+        *found, kind = look_at_header(file)
+        size = (found[0], found[1]) if part == WHOLE else size_of_whole(file, part)
+    if ending.lower() not in ENDINGS:  # other programs know images by their endings
+        stem, ending = stem + ending, {"JPEG": ".jpg", "TIFF": ".tif"}.get(kind, f".{kind.lower()}")
+    if part.box is None:
+        return FoundImage(row, member, *size, stem, ending, part)
+    box = part.box.inside(*size)
+    if box is None:
+        raise BadImage(f"the box {part.box} lies outside the image ({size[0]}×{size[1]} pixels)")
+    return FoundImage(row, member, *size, stem, ending, part._replace(box=box))
 
 
 def record(member: Member) -> dict[str, Any]:

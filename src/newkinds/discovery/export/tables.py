@@ -3,23 +3,36 @@
 from pathlib import Path
 from typing import Any
 
+from ...data.fragments import split_name
 from ...files import csv_text, write_whole
+from ...runs.directory import RunDirectory
+from ...runs.seen_images import earlier_groups
 from ..assignment_tables import ASSIGNMENT_COLUMNS, member_row
 from ..categories import Discovery
 from ..kinds import Member
 from .base import EXPORTS
 
-MEMBER_COLUMNS = (*ASSIGNMENT_COLUMNS, "status")
 
+class MemberCells:
+    """An image as a row of a table: what was found, and its box and group, if images of the run have any."""
 
-def member_cells(member: Member) -> tuple[Any, ...]:
-    """One for each of MEMBER_COLUMNS."""
-    return *member_row(member), member.status
+    def __init__(self, discovery: Discovery) -> None:
+        self._groups = earlier_groups(RunDirectory(discovery.run))
+        self._has_boxes = any(split_name(member.path)[1].box is not None for member in discovery.members)
+        named = {"box": self._has_boxes, "group": bool(self._groups)}
+        self.columns = (*ASSIGNMENT_COLUMNS, "status", *(name for name, there in named.items() if there))
+
+    def of(self, member: Member) -> tuple[Any, ...]:
+        """One cell for each column."""
+        box = (str(split_name(member.path)[1].box or ""),) if self._has_boxes else ()
+        group = (self._groups.get(member.path, ""),) if self._groups else ()
+        return *member_row(member), member.status, *box, *group
 
 
 def assignments_text(discovery: Discovery) -> str:
     """All images with what was found, junk too."""
-    return csv_text(MEMBER_COLUMNS, [member_cells(member) for member in discovery.members])
+    cells = MemberCells(discovery)
+    return csv_text(cells.columns, [cells.of(member) for member in discovery.members])
 
 
 @EXPORTS.register("csv")
