@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from newkinds.assigners.extension import Extension
 from newkinds.data.creatures import drawing
 from newkinds.data.folder import files_of
 from newkinds.data.images import open_image
@@ -77,8 +78,10 @@ def compare(
     name: str, model: Model, images: Tensor, batches: list[int], rounds: int, seconds: float, clock: Clock
 ) -> list[list[str]]:
     """A row per batch size; of the rounds, which go by turns, the best counts: what else the machine does only adds."""
-    lens: Any = SimpleNamespace(names={number: str(number) for number in range(K)}, steps=[])
-    classifier = Classifier(model, lens)
+    lens = SimpleNamespace(names={number: str(number) for number in range(K)}, steps=[])
+    extension = Extension(model.calibration, model.calibration.centres[:0])
+    unedited: Any = SimpleNamespace(model=model, lens=lens, ids=np.arange(K), extension=extension)
+    classifier = Classifier(unedited)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.onnx"
         write_graph(capture(classifier, images.shape[-1]), file, {})

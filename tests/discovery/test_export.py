@@ -48,7 +48,7 @@ def test_the_table_shows_what_people_corrected(run: Path, tmp_path: Path, run_cl
     assert list(rows) == PATHS
     assert rows["unlabeled/x.jpg"] == {
         "path": "unlabeled/x.jpg", "given_label": "", "category": "corgi", "category_id": "2", "is_new": "true",
-        "confidence": "0.5400", "unlike": "1.000", "model_category_id": "", "model_confidence": "",
+        "confidence": "0.5400", "unlike": "1.000", "model_category_id": "", "model_confidence": "", "since": "0",
         "status": "accepted",
     }  # fmt: skip
     moved, junk, labelled = (rows[path] for path in ("unlabeled/y.png", "loose.png", "dog/1.jpg"))

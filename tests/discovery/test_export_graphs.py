@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from conftest import learns_prototypes, small_heads
 from newkinds.assigners import ASSIGNERS
+from newkinds.assigners.extension import Extension
 from newkinds.assigners.prototypes import PrototypeClassifier
 from newkinds.data.creatures import drawing
 from newkinds.discovery.export.graph import Answer, Classifier, capture
@@ -157,8 +158,12 @@ def normalised(model: Model, images: Tensor) -> Tensor:
     return model.encoder.backbone.preprocessing.normalise((images * 255).round().byte())
 
 
-def unedited(k: int) -> Any:
-    return SimpleNamespace(names={number: str(number) for number in range(k)}, steps=[])
+def unedited(model: Model) -> Any:
+    """Stands for a `Placer` of a run that nobody has corrected."""
+    calibration = model.calibration
+    lens = SimpleNamespace(names={number: str(number) for number in range(model.categories)}, steps=[])
+    extension = Extension(calibration, calibration.centres[:0])
+    return SimpleNamespace(model=model, lens=lens, ids=np.arange(model.categories), extension=extension)
 
 
 def answers_of_onnx(program: torch.export.ExportedProgram, file: Path, some: list[Tensor]) -> list[list[np.ndarray]]:
@@ -181,7 +186,7 @@ def test_an_exported_model_says_the_same(case: dict[str, Any], with_onnx: bool, 
     shares = (logits / model.chosen_assigner.temperature).softmax(dim=1)
     assert len(wanted.category.unique()) > 2  # else anything would be right
 
-    program = capture(Classifier(model, unedited(model.categories)), SIZE)
+    program = capture(Classifier(unedited(model)), SIZE)
     lines, weights = write_out(program)
     (tmp_path / "model.py").write_text(module_source(lines, SIZE))
     module: dict[str, Any] = {}
@@ -204,7 +209,7 @@ def test_an_exported_model_says_the_same(case: dict[str, Any], with_onnx: bool, 
 def test_a_run_that_was_never_calibrated_does_not_know_what_is_unlike(images: Tensor) -> None:
     model = finished(images, "cpf", "frozen")
     model.calibration.centres = torch.empty(0, 0)
-    answer = Classifier(model, unedited(model.categories))(images[:3])
+    answer = Classifier(unedited(model))(images[:3])
     assert answer.unlike.isnan().all()
     assert answer.confidence.tolist() == answer.probabilities.amax(dim=1).tolist()
 
@@ -220,5 +225,5 @@ def test_what_decides_by_values_is_refused_in_our_words(images: Tensor, capfd: p
 
     model.encoder.organizer = Deciding()  # type: ignore[assignment]
     with pytest.raises(NewkindsError, match="cannot be written down as one graph: something in it decides"):
-        capture(Classifier(model, unedited(model.categories)), SIZE)
+        capture(Classifier(unedited(model)), SIZE)
     assert capfd.readouterr() == ("", "")  # torch explains itself to its developers

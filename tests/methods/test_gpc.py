@@ -195,7 +195,7 @@ def test_a_run_takes_over_the_number_and_survives_a_kill(tmp_path, killed_after_
     assert 3 <= found != 12
     loaded = newkinds.load(tmp_path / "one")
     assert (loaded.model.k, len(straight["method.classifier.centres"])) == (found, found)
-    assert len(loaded.names) == loaded.model.categories  # one more for a known class that is no cluster
+    assert len(loaded.categories) == loaded.model.categories  # one more for a known class that is no cluster
     assert Run(tmp_path / "one").metrics()[-1]["categories"] == found
     again = newkinds.assign(tmp_path / "one", "own", out=tmp_path / "again")
     assert len(again.categories) == loaded.model.categories

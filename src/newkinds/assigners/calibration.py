@@ -153,10 +153,19 @@ class Calibration(SizedByState):
         self.note = f"{about} {about_threshold}"
         self.record = reliability(evidence) | {"images": images, "note": self.note}
 
-    def forward(self, rows: Tensor, assignment: Assignment, whitening: Whitening | None = None) -> Assignment:
-        """The assignment of unit rows (n, P), before whitening, with calibrated confidence and `unlike`."""
+    def forward(
+        self,
+        rows: Tensor,
+        assignment: Assignment,
+        whitening: Whitening | None = None,
+        centres: Tensor | None = None,
+    ) -> Assignment:
+        """The assignment of unit rows (n, P), before whitening, with calibrated confidence and `unlike`.
+
+        `centres`: of all categories, if there are others besides those that were calibrated.
+        """
         with full_precision(rows) as x:
-            centres = self.centres.to(x.dtype)
+            centres = (self.centres if centres is None else centres).to(x.dtype)
             unlike = distance(x, assignment.category, centres) / self.threshold
             fits = silhouette_of_rows(x, assignment.category, centres, whitening)
             confidence = probability(fits, unlike, self.offset, self.slope, self.fall)

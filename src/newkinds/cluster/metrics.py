@@ -19,6 +19,7 @@ from ..errors import NewkindsError
 # Up to here integer labels index the contingency matrix as they are, as in published evaluations: of equally good
 # matches it then takes theirs. Others are numbered first: a label of 10⁹ must not ask for a matrix of 10¹⁸ cells.
 LARGEST_LITERAL_LABEL = 2000
+NOWHERE = -1  # in the place of a category: the image is in none
 
 Labels = NDArray[np.int64]
 Known = Collection[Any] | NDArray[Any]
@@ -75,11 +76,12 @@ class AccuracyByName:
         return self.old
 
 
-def accuracy_by_name(truth: ArrayLike, category: ArrayLike, known: Collection[Any]) -> AccuracyByName:
+def accuracy_by_name(truth: ArrayLike, category: ArrayLike | Sequence[Any], known: Collection[Any]) -> AccuracyByName:
     """Accuracy if names are taken at their word, which a match of all categories with all classes cannot see.
 
     `truth` and `category` have one entry per image, `known` is the known classes. A category that is one of `known`
-    claims to be that class. All other categories are new ones, and are matched with the other classes one to one.
+    claims to be that class. All other categories are new ones, and are matched with the other classes one to one. None
+    is no category, and never right.
 
     >>> accuracy_by_name(["cat", "cat", "owl", "owl"], ["cat", "dog", 7, "dog"], known=["cat", "dog"])
     AccuracyByName(all=0.5, old=0.5, new=0.5, precision=0.3333333333333333)
@@ -95,14 +97,15 @@ def accuracy_by_name(truth: ArrayLike, category: ArrayLike, known: Collection[An
     named_right = np.array([name == label for name, label in zip(claimed, true, strict=True)], dtype=bool)
     named_right &= has_known_name
     right = named_right.copy()
-    both_new = np.flatnonzero(~of_known_class & ~has_known_name)
+    in_category = np.array([name is not None for name in claimed], dtype=bool)
+    both_new = np.flatnonzero(~of_known_class & ~has_known_name & in_category)
     right[both_new] = is_correct(_number([true[i] for i in both_new]), _number([claimed[i] for i in both_new]))
     return AccuracyByName(
         _mean(right), _mean(right[of_known_class]), _mean(right[~of_known_class]), _mean(named_right[has_known_name])
     )
 
 
-def _list_of(values: ArrayLike) -> list[Any]:
+def _list_of(values: ArrayLike | Sequence[Any]) -> list[Any]:
     """Python's own values: NumPy would make text of the numbers in a mixed list."""
     return values.tolist() if isinstance(values, np.ndarray) else list(values)  # type: ignore[arg-type]
 
@@ -123,16 +126,25 @@ def balanced_clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike, known: Kn
     return _balanced_accuracy(*_prepare(y_true, y_pred, known))
 
 
-def score_clustering(y_true: ArrayLike, y_pred: ArrayLike, known: Known) -> dict[str, float]:
-    """Every metric by name: acc_*, acc_v1_* and acc_balanced_* of all, old and new; nmi and ari need no match."""
+def score_clustering(
+    y_true: ArrayLike, y_pred: ArrayLike, known: Known, placed: NDArray[np.bool_] | None = None
+) -> dict[str, float]:
+    """Every metric by name: acc_*, acc_v1_* and acc_balanced_* of all, old and new; nmi and ari need no match.
+
+    `placed` (n,): whether each image is in a category at all. One that is not is never right, and alone.
+    """
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score  # slow to import
 
     true, pred, old = _prepare(y_true, y_pred, known)
+    alone = pred
+    if placed is not None:
+        alone = np.where(placed, pred, pred.max(initial=0) + 1 + np.arange(len(pred)))
+        pred = np.where(placed, pred, NOWHERE)
     scores: dict[str, float] = {}
     for name, score in (("acc", _accuracy), ("acc_v1", _accuracy_v1), ("acc_balanced", _balanced_accuracy)):
         scores |= {f"{name}_{split}": value for split, value in score(true, pred, old)._asdict().items()}
-    scores["nmi"] = float(normalized_mutual_info_score(true, pred)) if len(true) else math.nan
-    scores["ari"] = float(adjusted_rand_score(true, pred)) if len(true) else math.nan
+    scores["nmi"] = float(normalized_mutual_info_score(true, alone)) if len(true) else math.nan
+    scores["ari"] = float(adjusted_rand_score(true, alone)) if len(true) else math.nan
     return scores
 
 
@@ -155,9 +167,13 @@ def _balanced_accuracy(true: Labels, pred: Labels, old: NDArray[np.bool_]) -> Ac
 
 
 def is_correct(true: Labels, pred: Labels) -> NDArray[np.bool_]:
-    """Whether each image's category is the one matched with its class."""
+    """Whether each image's category is the one matched with its class; NOWHERE never is."""
     if len(true) == 0:
         return np.zeros(0, dtype=bool)
+    if (placed := pred != NOWHERE).sum() < len(pred):
+        right = np.zeros(len(pred), dtype=bool)
+        right[placed] = is_correct(true[placed], pred[placed])
+        return right
     size = int(max(true.max(), pred.max())) + 1
     counts = np.bincount(pred * size + true, minlength=size * size).reshape(size, size)  # category × class
     _, class_of = linear_sum_assignment(counts.max() - counts)  # square: one class for every category

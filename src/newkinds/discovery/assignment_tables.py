@@ -6,13 +6,15 @@ from typing import Any
 
 from ..errors import NewkindsError, Skipped
 from ..runs.directory import RunDirectory
+from .edits import POOL, POOL_NAME
 from .kinds import Category, Member, category_names
 
 ASSIGNMENT_COLUMNS = (
     "path", "given_label", "category", "category_id", "is_new", "confidence", "unlike",
-    "model_category_id", "model_confidence",
+    "model_category_id", "model_confidence", "since",
 )  # fmt: skip
 SKIPPED_COLUMNS = ("path", "reason")
+NOT_PLACED = Category(POOL, POOL_NAME, False, 0, 0.0, [])
 
 
 def write_tables(
@@ -30,7 +32,7 @@ def member_row(m: Member) -> tuple[Any, ...]:
     elsewhere = "" if m.model_category_id is None else m.model_category_id
     sure_of_that = "" if m.model_confidence is None else f"{m.model_confidence:.4f}"
     answer = (m.path, m.given_label or "", m.category, m.category_id, new, sure, f"{m.unlike:.3f}")
-    return *answer, elsewhere, sure_of_that
+    return *answer, elsewhere, sure_of_that, m.since
 
 
 def write_skipped(skipped: Sequence[Skipped], run: RunDirectory) -> None:
@@ -47,7 +49,7 @@ class AssignmentRows:
 
     def __init__(self, run: RunDirectory, categories: Sequence[Category]) -> None:
         columns, self.rows = run.read_rows("assignments.csv")
-        self.file, self.categories = run.path("assignments.csv"), categories
+        self.file, self.category = run.path("assignments.csv"), {category.id: category for category in categories}
         self.column = {name: place for place, name in enumerate(columns)}
 
     def places(self) -> list[tuple[str, int]]:
@@ -55,7 +57,7 @@ class AssignmentRows:
         with self._expected():
             path, number = self.column["path"], self.column["category_id"]
             categories = [int(row[number]) for row in self.rows]
-            if not set(categories) <= set(range(len(self.categories))):
+            if not set(categories) <= {*self.category, POOL}:
                 raise IndexError("a category that is not there")
             return list(zip([row[path] for row in self.rows], categories, strict=True))
 
@@ -70,13 +72,16 @@ class AssignmentRows:
         with self._expected():
             label, sure, unlike = (self.column[name] for name in ("given_label", "confidence", "unlike"))
             other, other_sure = (self.column[name] for name in ("model_category_id", "model_confidence"))
+            since = self.column.get("since")  # earlier versions have none
             made = []
             for row, (path, number) in zip(self.rows, self.places(), strict=True):
-                category = self.categories[number]
+                category = self.category.get(number, NOT_PLACED)
                 far = float(row[unlike])
                 member = Member(path, row[label] or None, category.name, category.is_new, float(row[sure]), far, number)
+                if since is not None:
+                    member = member._replace(since=int(row[since]))
                 if row[other]:
-                    elsewhere = self.categories[int(row[other])].id
+                    elsewhere = self.category[int(row[other])].id
                     member = member._replace(model_category_id=elsewhere, model_confidence=float(row[other_sure]))
                 made.append(member)
             return made
@@ -92,30 +97,37 @@ class AssignmentRows:
             ) from None
 
 
-def read_categories(run: RunDirectory) -> list[dict[str, Any]]:
-    """The entries of `categories.json`; people may have changed the names in it."""
+def read_categories(run: RunDirectory) -> list[Category]:
+    """What `categories.json` says; people may have changed the names in it.
+
+    The place in the list is the number that the model has for a category. Those after these came since: the model does
+    not know them. Ids stay, whatever the model; those of earlier versions are places.
+    """
     file = run.path("categories.json")
     entries = run.read_json("categories.json")
     try:
-        wanted = ("name", "is_new", "size", "confidence", "exemplars")
-        made = [{name: entry[name] for name in wanted} for entry in entries]
-        if not all(isinstance(entry["name"], str) and entry["name"] for entry in made):
+        made = [
+            Category(entry.get("id", place), *(entry[name] for name in Category._fields[1:]))
+            for place, entry in enumerate(entries)
+        ]
+        if not all(isinstance(category.name, str) and category.name for category in made):
             raise TypeError
-    except (TypeError, KeyError):
+        if not all(type(category.id) is int and category.id >= 0 for category in made):
+            raise TypeError
+    except (TypeError, KeyError, AttributeError):
         raise NewkindsError(f"{file} is not a list of categories with names.") from None
-    if len({entry["name"] for entry in made}) < len(made):
-        raise NewkindsError(f"{file} gives two categories the same name: make them differ.")
+    for what in ("name", "id"):
+        if len({getattr(category, what) for category in made}) < len(made):
+            raise NewkindsError(f"{file} gives two categories the same {what}: make them differ.")
     return made
 
 
-def read_names(run: RunDirectory, known: Sequence[str], k: int, anew: bool = False) -> list[str]:
-    """Category names of a run: those in `categories.json` (people edit them), else the default ones.
-
-    `anew`: the model is going to find other categories, so that there may be more or fewer.
-    """
+def categories_of_model(run: RunDirectory, known: Sequence[str], k: int) -> list[tuple[int, str]]:
+    """Id and name of each of the k categories that a run's model knows: as `categories.json` has them (people edit the
+    names), else the default ones."""
     if not run.path("categories.json").is_file():
-        return category_names(known, k)
-    names = [entry["name"] for entry in read_categories(run)]
-    if len(names) != k and not anew:
-        raise NewkindsError(f"{run.path('categories.json')} has {len(names)} categories, the model has {k}.")
-    return names
+        return list(enumerate(category_names(known, k)))
+    found = read_categories(run)
+    if len(found) < k:
+        raise NewkindsError(f"{run.path('categories.json')} has {len(found)} categories, the model has {k}.")
+    return [(category.id, category.name) for category in found[:k]]

@@ -54,10 +54,10 @@ def _protocol(run: RunDirectory, described: Described, elsewhere: bool) -> str:
 
 
 def _found(discovery: Discovery, where: str) -> str:
-    junk = sum(member.status == "junk" for member in discovery.members)
+    junk, pool = sum(member.status == "junk" for member in discovery.members), len(discovery.pool)
     counts = (
         f"{len(discovery.members):,} images assigned, {len(discovery.skipped):,} skipped{where}"
-        f"{f', {junk:,} junk by hand' if junk else ''}; "
+        f"{f', {junk:,} junk by hand' if junk else ''}{f', {pool:,} not placed yet' if pool else ''}; "
         f"{len(discovery.known)} known categories, {len(discovery.new)} new ones with members."
     )
     known = sorted((category for category in discovery.known if category.size), key=lambda category: -category.size)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .categories import Discovery, next_name
-from .edits import JUNK, Edit
+from .edits import JUNK, NO_CATEGORY, POOL, Edit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -159,7 +159,8 @@ class _Carrying:
             path = self.was.get(member.path, member.path)
             if path in self.decisions.shown:
                 self.old_path[member.path] = path
-            self.inside[member.category_id].append(member.path)
+            self.inside.setdefault(member.category_id, []).append(member.path)
+        self.inside.pop(POOL, None)  # what is not placed yet corresponds to nothing
 
     def carry(self) -> list[str]:
         """Make the edits, in an order in which each finds what it needs; returns what could not be carried over."""
@@ -234,7 +235,7 @@ class _Carrying:
         for category, paths in self.inside.items():
             for path in paths:
                 before = self.old_path.get(path)
-                if before in images and self.decisions.shown[before] != JUNK:
+                if before in images and self.decisions.shown[before] not in NO_CATEGORY:
                     counts[self.decisions.shown[before], category] += 1
         return counts
 
@@ -351,7 +352,8 @@ class _Carrying:
     def _is_class_since(self, category: int) -> bool:
         """Whether a category is that of a class which had no labels before."""
         is_known = self.is_known.get(category, False)
-        return is_known and self.after.found_categories[category].name not in self.decisions.classes
+        names = {found.id: found.name for found in self.after.found_categories}
+        return is_known and names[category] not in self.decisions.classes
 
     def _place(self, stranded: Mapping[int, list[str]]) -> None:
         """Put images that a person decided about, or that came into their category by merging, where that is now."""

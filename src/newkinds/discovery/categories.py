@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NewkindsError, Skipped, nearest
 from ..files import stamp_of
-from ..runs.directory import EDITS, RunDirectory
+from ..runs.directory import EDITS, UPDATES, RunDirectory
 from ..text import escaped, unescaped
 from .assignment_tables import AssignmentRows, read_categories, read_skipped, write_tables
 from .editlog import EditLog, fingerprint
-from .edits import JUNK, JUNK_NAME, Corrections, Edit, EditConflict, builds_on, reach_of, refuse_conflict, usable_name
+from .edits import (
+    JUNK,
+    NO_CATEGORY,
+    POOL,
+    Corrections,
+    Edit,
+    EditConflict,
+    builds_on,
+    reach_of,
+    refuse_conflict,
+    usable_name,
+)  # fmt: skip
 from .kinds import Category, Member, category_of
 
 if TYPE_CHECKING:
@@ -35,14 +46,19 @@ class Discovery:
         categories: list[Category],
         members: list[Member] | AssignmentRows,
         skipped: list[Skipped],
+        next_id: int = 0,
     ) -> None:
-        """Categories and members as the model found them; what people corrected is read from the run's log."""
+        """Categories and members as they were found; what people corrected is read from the run's log.
+
+        `next_id`: below it, ids may have been those of categories that are gone.
+        """
         self.run = Path(run)
         self.found_categories, self._found_members, self.skipped = categories, members, skipped
         self._rows = members if isinstance(members, AssignmentRows) else None
         found = members.places() if isinstance(members, AssignmentRows) else [(m.path, m.category_id) for m in members]
         self._found = dict(found)
         self._log = EditLog(self.run / EDITS, fingerprint(found))
+        self._next_id = next_id
         self._state: Corrections | None = None
         self._seen: _Seen | None = None
         self.last_edit = 0  # the number of the edit that was made last by way of this object
@@ -58,9 +74,9 @@ class Discovery:
             why = "has not assigned its images yet" if begun else "is not a run directory"
             raise NewkindsError(f"{directory.folder} {why}: it has no assignments.csv (newkinds discover makes one).")
         directory.require_format()
-        entries = read_categories(directory)
-        categories = [Category(**{**entry, "id": number}) for number, entry in enumerate(entries)]
-        return cls(run, categories, AssignmentRows(directory, categories), read_skipped(directory))
+        categories = read_categories(directory)
+        rows = AssignmentRows(directory, categories)
+        return cls(run, categories, rows, read_skipped(directory), _next_id(directory))
 
     def write(self) -> None:
         """Write the tables of what the model found into the run; what people correct stays in the log."""
@@ -81,6 +97,15 @@ class Discovery:
         """The categories of known classes, as the model found them."""
         return [category for category in self.found_categories if not category.is_new]
 
+    def class_ids(self, known: Sequence[str]) -> dict[str, int]:
+        """Class, as labels name it → the id of its category as found. `known`: the classes that the model knows, in its
+        order; others came with labels since, and their labelled images are in their categories."""
+        ids = {name: self.found_categories[place].id for place, name in enumerate(known)}
+        for member in self.found_members:
+            if member.given_label is not None:
+                ids.setdefault(member.given_label, member.category_id)
+        return ids
+
     def names_as_found(self) -> dict[int, str]:
         """What the categories were called when they were found: people may have changed `categories.json` since."""
         names = {category.id: category.name for category in self.found_categories}
@@ -96,13 +121,18 @@ class Discovery:
 
     @property
     def members(self) -> list[Member]:
-        """All images, junk too (their status is "junk")."""
+        """All images, junk too (their status is "junk"), and the pool."""
         return self._shown().members
 
     @property
     def categories(self) -> list[Category]:
         """Known ones first, then new ones, in the order of their ids; empty ones too."""
         return self._shown().categories
+
+    @property
+    def pool(self) -> list[Member]:
+        """Images that are in no category yet: an update found them unlike every one."""
+        return [member for member in self.members if member.category_id == POOL]
 
     @property
     def new(self) -> list[Category]:
@@ -143,7 +173,7 @@ class Discovery:
         return next(category for category in self.categories if category.id == number)
 
     def _corrections(self, edits: Iterable[Edit]) -> Corrections:
-        return Corrections({c.id: c.name for c in self.found_categories}, self._found, edits)
+        return Corrections({c.id: c.name for c in self.found_categories}, self._found, edits, self._next_id)
 
     def _shown(self) -> "_Seen":
         state = self.corrections()
@@ -171,7 +201,8 @@ class Discovery:
 
         def change(state: Corrections) -> Edit:
             numbers = list(dict.fromkeys(_resolve(which, state) for which in categories))
-            known_first = sorted(numbers, key=lambda number: _is_new(number, self.found_categories))
+            known = {category.id for category in self.known_as_found()}
+            known_first = sorted(numbers, key=lambda number: number not in known)
             target = next(iter(known_first), None) if into is None else _resolve(into, state)
             others = [number for number in numbers if number != target]
             if target is None or not others:
@@ -275,8 +306,10 @@ class Discovery:
                     raise NewkindsError(f"'{state.names[number]}' has no images to accept.")
                 return {"edit": "accept", "category": number, "images": inside}
             paths = self._paths(images)
-            if gone := [path for path in paths if state.category_of(path) == JUNK]:
-                raise NewkindsError(f"{gone[0]} is junk: move it to a category first.")
+            for path in paths:
+                if (place := state.category_of(path)) in NO_CATEGORY:
+                    is_there = "is junk" if place == JUNK else "is not placed yet, so there is nothing to accept"
+                    raise NewkindsError(f"{path} {is_there}: move it to a category first.")
             return {"edit": "accept", "images": paths}
 
         return self._edit(change, seen)
@@ -361,13 +394,17 @@ class Discovery:
         raise NewkindsError(f"{self.run} has no image {image}: name it as its assignments.csv does.")
 
 
+def _next_id(run: RunDirectory) -> int:
+    """Below it, ids may have been those of categories that an update had opened, or a better model has merged."""
+    if not run.path(UPDATES).is_file():
+        return 0
+    from ..runs.records import UpdateHistory  # slow to import, and most runs have none
+
+    return max((update.next_id for update in UpdateHistory.read(run).updates), default=0)
+
+
 def _moves_any(paths: Iterable[str], state: Corrections, other: Corrections) -> bool:
     return any(state.category_of(path) != other.category_of(path) for path in paths)
-
-
-def _is_new(number: int, found: Sequence[Category]) -> bool:
-    """Whether a category is no known class; those that people made are none."""
-    return number >= len(found) or found[number].is_new
 
 
 class _Seen(NamedTuple):
@@ -383,11 +420,12 @@ class _Seen(NamedTuple):
 
 def _look_through(found: Sequence[Category], members: list[Member], state: Corrections, before: _Seen) -> _Seen:
     """Categories and members as they are after the edits in force; what is as `before` is not made again."""
-    is_new = {number: _is_new(number, found) for number in state.names}
-    now = {number: state.now(number) for number in {*range(len(found)), *state.place.values()}}
+    known = {category.id for category in found if not category.is_new}  # those that people made are no known classes
+    is_new = {number: number not in known for number in state.names}
+    now = {number: state.now(number) for number in {POOL, *(c.id for c in found), *state.place.values()}}
     placed = state.place.get
     numbers = [now[placed(member.path, member.category_id)] for member in members]
-    names = {**state.names, JUNK: JUNK_NAME}
+    names = {**state.names, **NO_CATEGORY}
     renamed = {number for number, name in names.items() if before.names.get(number) != name}
     marked = {path for path, _ in state.status.items() ^ before.status.items()}
     shown = list(before.members)
@@ -405,7 +443,7 @@ def _look_through(found: Sequence[Category], members: list[Member], state: Corre
     same = {category.id: category for category in before.categories if category.id not in changed}
     categories = [
         same.get(number) or category_of(number, name, is_new[number], inside[number])
-        for number, name in sorted(state.names.items())
+        for number, name in sorted(state.names.items(), key=lambda named: (named[0] not in known, named[0]))
     ]
     return _Seen(len(state.made), categories, shown, numbers, state.status, names)
 

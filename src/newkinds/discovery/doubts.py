@@ -13,7 +13,7 @@ def doubts_of(discovery: Discovery) -> dict[str, int]:
     state = discovery.corrections()
     found = {}
     for member in discovery.members:
-        if member.model_category_id is not None and not member.status:
+        if member.given_label is not None and member.model_category_id is not None and not member.status:
             number = state.now(member.model_category_id)
             if number not in (JUNK, member.category_id):
                 found[member.path] = number

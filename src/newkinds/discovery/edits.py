@@ -12,6 +12,9 @@ from ..text import CONTROL
 
 JUNK = -1  # the id of what belongs to no category
 JUNK_NAME = "(junk)"
+POOL = -2  # the id of what belongs to no category yet: images that an update could not place
+POOL_NAME = "(not placed yet)"
+NO_CATEGORY = {JUNK: JUNK_NAME, POOL: POOL_NAME}  # places of images that are no categories
 LONGEST_NAME = 255  # bytes: a name may become that of a folder
 Edit = Mapping[str, Any]  # {"edit": "merge", "into": 7, "categories": [9], "n": 3, "at": …}
 
@@ -26,7 +29,10 @@ class Corrections:
     `names` are those of all categories by their ids, `found` the category of each image by its path.
     """
 
-    def __init__(self, names: Mapping[int, str], found: Mapping[str, int], edits: Iterable[Edit]) -> None:
+    def __init__(
+        self, names: Mapping[int, str], found: Mapping[str, int], edits: Iterable[Edit], next_id: int = 0
+    ) -> None:
+        """`next_id`: below it, ids may have been those of categories that are gone."""
         self.names = dict(names)  # of the categories that there are
         self.earlier_names: dict[str, int] = {}  # what categories were called before they were renamed or merged
         self.became: dict[int, int] = {}  # category → the one it was merged into, or JUNK
@@ -34,7 +40,7 @@ class Corrections:
         self.status: dict[str, str] = {}  # image → "moved", "accepted" or "junk"
         self.in_force: list[Edit] = []
         self.undone: list[Edit] = []  # what can be redone, the next one last
-        self.next_id = max(names, default=-1) + 1
+        self.next_id = max([next_id, *(number + 1 for number in names)])
         self._found = found
         self.made = list(edits)
         for edit in self.made:
@@ -150,8 +156,8 @@ class Corrections:
         self.status.update(dict.fromkeys(paths, status))
 
     def category_of(self, path: str) -> int:
-        """Where an image of the run is now."""
-        return self.now(self.place[path] if path in self.place else self._found[path])
+        """Where an image of the run is now; one that edits name and that is gone is nowhere."""
+        return self.now(self.place[path] if path in self.place else self._found.get(path, JUNK))
 
     def now(self, category: int) -> int:
         """What became of a category by merging."""
@@ -175,8 +181,8 @@ def usable_name(name: str, most: int | None = LONGEST_NAME) -> str:
         raise NewkindsError(f"the name {name!r} has a line break or a character that cannot be shown: leave it out.")
     if most is not None and len(name.encode()) > most:
         raise NewkindsError(f"the name '{name[:40]}…' is longer than {most} bytes: choose a shorter one.")
-    if name == JUNK_NAME:
-        raise NewkindsError(f"'{JUNK_NAME}' means images that are junk: choose another name.")
+    if name in NO_CATEGORY.values():
+        raise NewkindsError(f"'{name}' means images that are in no category: choose another name.")
     if re.fullmatch(r"#\d+", name):
         raise NewkindsError(f"'{name}' means the category with that id: choose another name.")
     return name

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,13 +29,13 @@ from ..training.cache import TokenCache
 from ..training.device import choose_device
 from ..training.embedding import Embedded, embed, fields_of
 from ..training.model import Model, load_model
-from .assignment_tables import read_names, read_skipped
+from .assignment_tables import categories_of_model, read_skipped
 from .categories import Discovery
 from .decisions import Decisions
 from .described import Described, TypicalFields, write_described
-from .edits import JUNK, JUNK_NAME
+from .edits import JUNK, NO_CATEGORY
 from .kinds import Member, category_of
-from .lens import Lens
+from .placing import Placer
 from .split import EMBEDDING
 
 FIELD_IMAGES = 6  # images whose primitive fields are drawn on the page
@@ -59,12 +60,12 @@ class LoadedRun:
     >>> model.predict(["holiday.jpg"])[0].category
     """
 
-    def __init__(self, run: Run, model: Model, names: Sequence[str] | None = None) -> None:
-        """`names` of all categories; else those that the run has."""
+    def __init__(self, run: Run, model: Model, categories: Sequence[tuple[int, str]] | None = None) -> None:
+        """`categories`: id and name of those that the model knows; else as the run has them."""
         self.run = run
         self.config = run.config()
         self.model = model
-        self.names = list(names or read_names(run, model.known, model.categories))
+        self.categories = list(categories or categories_of_model(run, model.known, model.categories))
 
     def predict(self, images: str | Path | Iterable[str | Path]) -> list[Prediction]:
         """A category for each readable image; files and folders may be mixed. Unreadable ones are warned of."""
@@ -96,29 +97,27 @@ class LoadedRun:
         return self._predictions(table, embedded)[0], rows[0] / max(float(np.linalg.norm(rows[0])), 1e-12)
 
     def _predictions(self, table: Table, embedded: Embedded) -> list[Prediction]:
-        assignment = self.model.assign(embedded.features)
-        shown = self._seen_through_edits(table, embedded, assignment)
+        shown, assignment = self._seen_through_edits(table, embedded)
         confidence, unlike = assignment.confidence.tolist(), unlike_of(assignment)
         return [
             Prediction(table.paths[row], name, is_new, round(p, 4), other, number)
             for row, (number, name, is_new), p, other in zip(embedded.rows, shown, confidence, unlike, strict=True)
         ]
 
-    def _seen_through_edits(
-        self, table: Table, embedded: Embedded, assignment: Assignment
-    ) -> list[tuple[int, str, bool]]:
+    def _seen_through_edits(self, table: Table, embedded: Embedded) -> tuple[list[tuple[int, str, bool]], Assignment]:
         """Id, name and newness of each image's category as people see it; their word on an image is the last."""
-        category = assignment.category.cpu().numpy()
         if not self.run.is_answered:
             require_unanswered(self.run)
-            return [(c, self.names[c], c >= len(self.model.known)) for c in category.tolist()]
+            assignment = self.model.assign(embedded.features)
+            known = len(self.model.known)
+            return [(*self.categories[c], c >= known) for c in assignment.category.tolist()], assignment
         found = Discovery.read(self.run.folder)
-        lens = Lens(found, lambda: self.embedding(read_features(self.run)))
-        now = lens.shown(category, self.embedding(embedded.features) if lens.compares else None).tolist()
+        placer = Placer(self.model, found, partial(read_features, self.run))
+        placed, assignment = placer.place(embedded.features)
         decided = Decisions(self.run, found.members).about(table, embedded.rows)
-        now = [c if said is None else said for c, said in zip(now, decided, strict=True)]
-        names = {**lens.names, JUNK: JUNK_NAME}
-        return [(c, names[c], lens.is_new.get(c, False)) for c in now]
+        now = [c if said is None else said for c, said in zip(placed.tolist(), decided, strict=True)]
+        names = {**placer.lens.names, **NO_CATEGORY}
+        return [(c, names[c], placer.lens.is_new.get(c, False)) for c in now], assignment
 
     def embedding(self, features: Tensor) -> np.ndarray:
         """Unit rows (n, P) of features (n, D): the space in which images are compared."""
@@ -151,7 +150,7 @@ class LoadedRun:
         alone = self.model.assign(embedded.features)
         labels = torch.from_numpy(labels_of_copies(table))[embedded.rows]
         assignment = self.model.keep_labels(alone, embedded.features, labels)
-        found = gather(self.run, table, embedded, assignment, self.names, len(self.model.known), alone)
+        found = gather(self.run, table, embedded, assignment, self.categories, len(self.model.known), alone)
         self._keep_embedding(embedded.features)
         self._describe(found, table)
         if correct is not None:
@@ -203,25 +202,26 @@ def labels_of_copies(table: Table) -> np.ndarray:
 
 
 def gather(
-    run: Run, table: Table, embedded: Embedded, assignment: Assignment, names: Sequence[str], known: int,
+    run: Run, table: Table, embedded: Embedded, assignment: Assignment, named: Sequence[tuple[int, str]], known: int,
     alone: Assignment,
 ) -> Discovery:  # fmt: skip
-    """Members and categories from an assignment of the embedded images; the first `known` categories are known.
+    """Members and categories from an assignment of the embedded images; `named`: id and name of each category, of which
+    the first `known` are known.
 
     `alone`: what the model says without labels. Where that differs, it is kept beside the answer.
     """
     category, confidence = assignment.category.tolist(), assignment.confidence.tolist()
     members = [
-        Member(table.paths[row], table.labels[row], names[c], c >= known, round(p, 4), unlike, c)
+        Member(table.paths[row], table.labels[row], named[c][1], c >= known, round(p, 4), unlike, named[c][0])
         for row, c, p, unlike in zip(embedded.rows, category, confidence, unlike_of(assignment), strict=True)
     ]
     for place in (alone.category != assignment.category).nonzero()[:, 0].tolist():
-        other, sure = int(alone.category[place]), round(float(alone.confidence[place]), 4)
+        other, sure = named[int(alone.category[place])][0], round(float(alone.confidence[place]), 4)
         members[place] = members[place]._replace(model_category_id=other, model_confidence=sure)
-    inside: list[list[Member]] = [[] for _ in names]
+    inside: dict[int, list[Member]] = {number: [] for number, _ in named}
     for member in members:
         inside[member.category_id].append(member)
-    categories = [category_of(i, name, i >= known, inside[i]) for i, name in enumerate(names)]
+    categories = [category_of(number, name, c >= known, inside[number]) for c, (number, name) in enumerate(named)]
     return Discovery(run.folder, categories, members, table.skipped + embedded.skipped)
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from .edits import JUNK
+from .edits import JUNK, POOL
 
 EXEMPLARS = 12
 OUTSIDE = 1.0  # `unlike` above this: unlike every category. The scale is the same everywhere
@@ -22,7 +22,7 @@ class Category(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One image: what its label said, and the category the model (or a person) puts it in.
+    """One image: what its label said, and the category the model (or a person) puts it in; or JUNK, or POOL.
 
     A labelled image is in the category of its class. If the model would put it elsewhere, it deserves a look.
     """
@@ -35,13 +35,14 @@ class Member(NamedTuple):
     unlike: float = 0.0  # distance to its category; above 1, it is unlike every category
     category_id: int = JUNK
     status: str = ""  # "": as the model found it; else "moved", "accepted" or "junk" by a person
-    model_category_id: int | None = None  # where the model would put a labelled image; None: where it is
+    model_category_id: int | None = None  # where the model would put a labelled image, or one in the pool; None: here
     model_confidence: float | None = None  # that it belongs there
+    since: int = 0  # the number of the update with which it came; 0: it was there from the start
 
     @property
     def is_unlike(self) -> bool:
-        """Whether it is unlike every category, and nobody has decided where it belongs."""
-        return is_unlike(self.unlike, self.status)
+        """Whether it is in a category although it is unlike every one, and nobody has decided where it belongs."""
+        return is_unlike(self.unlike, self.status) and self.category_id != POOL
 
 
 def is_unlike(unlike: float, status: str = "") -> bool:

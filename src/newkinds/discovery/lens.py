@@ -25,7 +25,7 @@ class Lens:
     """Categories as people see them, for any image.
 
     >>> lens = Lens(Discovery.read(run), lambda: read_embedding(run, n))
-    >>> lens.shown(category, embedding)                # (n,) ids as the model gives them → (n,) ids as they are now
+    >>> lens.shown(category, embedding)                # (n,) ids of categories as found → (n,) ids as they are now
     """
 
     def __init__(self, discovery: Discovery, embedding: Callable[[], NDArray[np.float32]]) -> None:
@@ -38,9 +38,14 @@ class Lens:
         own: NDArray[np.float32] | None = None
         for edit in corrections.reshaping_edits():
             if edit["edit"] == "split":
-                own = embedding() if own is None else own
-                centres = unit_means(own, [[row_of[path] for path in part["images"]] for part in edit["parts"]])
-                self.steps.append(Reshape([edit["category"]], [part["id"] for part in edit["parts"]], centres))
+                rows = [[row_of[path] for path in part["images"] if path in row_of] for part in edit["parts"]]
+                parts = [(part["id"], inside) for part, inside in zip(edit["parts"], rows, strict=True) if inside]
+                centres = None
+                if len(parts) > 1:  # else images are gone since
+                    own = embedding() if own is None else own
+                    centres = unit_means(own, [inside for _, inside in parts])
+                into = [number for number, _ in parts] or [edit["category"]]
+                self.steps.append(Reshape([edit["category"]], into, centres))
             elif edit["edit"] == "merge":
                 self.steps.append(Reshape(list(edit["categories"]), [edit["into"]]))
             else:

@@ -12,7 +12,7 @@ from ..errors import NewkindsError
 from ..runs.records import CategoryChange, CategoryCounts, ImageChange, LabelCounts, RefinedRecord
 from ..text import text_table
 from .categories import Discovery
-from .edits import JUNK
+from .edits import JUNK, NO_CATEGORY
 from .kinds import Member, is_numbered
 from .lens import Lens
 
@@ -43,7 +43,7 @@ def corrections_of(
     """
     label = _labels(found, known, embedding)
     labelled = sorted({number for number in label if number != JUNK})
-    seen = {member.category_id for member in found.members if member.category_id != JUNK}
+    seen = {member.category_id for member in found.members if member.category_id not in NO_CATEGORY}
     new_id = {old: new for new, old in enumerate([*labelled, *sorted(seen - set(labelled))])}
     names: dict[int, str | None] = {category.id: category.name for category in found.categories}
     return [
@@ -54,7 +54,7 @@ def corrections_of(
 
 def _labels(found: Discovery, known: Sequence[str], embedding: Callable[[], NDArray[np.float32]]) -> list[int]:
     """The category that each image is taken to be; JUNK: nobody says."""
-    number = {name: place for place, name in enumerate(known)}
+    number = found.class_ids(known)
     given = np.array([JUNK if m.given_label is None else number[m.given_label] for m in found.members], dtype=np.int64)
     lens = Lens(found, embedding)
     through = lens.shown(given, embedding() if lens.compares else None)

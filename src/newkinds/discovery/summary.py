@@ -15,6 +15,9 @@ def discovery_text(discovery: Discovery) -> str:
     unlike_count = sum(member.is_unlike for member in discovery.members)
     are = "image is" if unlike_count == 1 else "images are"
     unlike = f"{unlike_count} {are} unlike every category (unlike > 1): see the report\n"
+    pool_count = len(discovery.pool)
+    waits = "image waits" if pool_count == 1 else "images wait"
+    pool = f"{pool_count} {waits} to be placed: like no category, and too few are alike to open one\n"
     doubtful, notes = len(doubts_of(discovery)), label_notes(discovery)
     were = "labelled image stays in its class" if doubtful == 1 else "labelled images stay in their class"
     doubts = f"{doubtful} {were} although the model would say another: see Labels to check in the report\n"
@@ -30,7 +33,8 @@ def discovery_text(discovery: Discovery) -> str:
     return (
         f"{table}\n\n{len(discovery.members)} images assigned ({len(discovery.known)} known categories, "
         f"{len(discovery.new)} new), {len(discovery.skipped)} skipped\n"
-        f"{about_names}{doubts if doubtful else ''}{unlike if unlike_count else ''}{corrected if edits else ''}"
+        f"{about_names}{doubts if doubtful else ''}{unlike if unlike_count else ''}{pool if pool_count else ''}"
+        f"{corrected if edits else ''}"
         f"{promises_text(discovery)}\n"
         f"look at {discovery.run / 'report.html'}; {tables}"
     )

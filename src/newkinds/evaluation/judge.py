@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from ..cluster import metrics
@@ -20,6 +21,7 @@ from ..data.table import Table
 from ..data.vectors import NAME as READY_MADE
 from ..data.vectors import true_table
 from ..discovery.categories import Discovery
+from ..discovery.edits import POOL
 from ..discovery.finished import ensure_assigned, load
 from ..discovery.kinds import Member
 from ..discovery.report.accuracy import state_of
@@ -57,11 +59,11 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     edits = len(found.corrections().in_force)
     if truth is not None:
         warn_of_unmatched(found.found_members, given)
-    result, judged = _on_unlabelled(found.members, given, opened, by_own_truth=truth is None)
+    result, judged = _on_unlabelled(found, found.members, given, opened, by_own_truth=truth is None)
     evaluated = f"{judged:,} unlabelled training images"
     as_found = None
     if edits:
-        as_found, _ = _on_unlabelled(found.found_members, given, opened, by_own_truth=truth is None)
+        as_found, _ = _on_unlabelled(found, found.found_members, given, opened, by_own_truth=truth is None)
         evaluated += f", with {edits} correction{'' if edits == 1 else 's'} by hand, which may be why they are right"
     if truth is not None:
         evaluated += f", judged by {Path(truth).name} (split {split_checksum(given)})"
@@ -98,10 +100,13 @@ def _show_on_page(run: Run) -> None:
         warn(f"{run.path(PAGE)} does not show these figures: {error}")
 
 
-def _on_unlabelled(members: Sequence[Member], given: Table, run: Run, by_own_truth: bool) -> tuple[Figures, int]:
-    """All metrics on the unlabelled images of an assigned run, and how many of them have a true class in `given`.
+def _on_unlabelled(
+    found: Discovery, members: Sequence[Member], given: Table, run: Run, by_own_truth: bool
+) -> tuple[Figures, int]:
+    """All metrics on the unlabelled images of an assigned run, as found or as people see them (`members`), and how many
+    of them have a true class in `given`.
 
-    Images that are junk are in no category, and are not judged.
+    Images that are junk are in no category, and are not judged; those that are not placed yet are never right.
     """
     unlabelled = [member for member in members if member.given_label is None]
     kept = [member for member in unlabelled if member.status != "junk"]
@@ -119,10 +124,10 @@ def _on_unlabelled(members: Sequence[Member], given: Table, run: Run, by_own_tru
         warn(f"{missing} unlabelled image(s) have no true class and are left out of the evaluation.")
     # a benchmark says which classes are known, even if none of a class's images kept its label
     known = given.known if by_own_truth else {member.given_label for member in members} - {None}
-    labels: list[str | None] = list(run.about_model().get("known", []))
+    labels = {number: label for label, number in found.class_ids(run.about_model().get("known", [])).items()}
     if run.config().data.get("refines"):  # what people called a category is no claim about the names in a truth
         classes = set(truth_of.values())
-        labels = [label if label in classes else None for label in labels]
+        labels = {number: label for number, label in labels.items() if label in classes}
     return score(true, predicted, known, labels), len(true)
 
 
@@ -160,7 +165,8 @@ def known_accuracy(run: Run) -> Figures | None:
         table = load_table(run.config().data)
         if all(label or not true for label, true in zip(table.labels, table.truth or [], strict=False)):
             return None
-        metrics, _ = _on_unlabelled(Discovery.read(run.folder).members, table, run, by_own_truth=True)
+        found = Discovery.read(run.folder)
+        metrics, _ = _on_unlabelled(found, found.members, table, run, by_own_truth=True)
     return {part: metrics[f"acc_{part}"] for part in ("all", "old", "new")}
 
 
@@ -206,27 +212,26 @@ def _earlier_test_figures(run: Run) -> HeldOutEvaluation | None:
 def _judge_assignment(model: Model, table: Table, embedded: Embedded) -> Figures:
     """All metrics of the assignment of the images that could be read, against the table's truth."""
     true = [str((table.truth or [])[row]) for row in embedded.rows]
-    return score(true, model.assign(embedded.features).category.tolist(), table.known, model.known)
+    labels = dict(enumerate(model.known))
+    return score(true, model.assign(embedded.features).category.tolist(), table.known, labels)
 
 
 def score(
-    true: Sequence[str], predicted: Sequence[int], known: Iterable[str | None], labels: Sequence[str | None]
+    true: Sequence[str], predicted: Sequence[int], known: Iterable[str | None], labels: Mapping[int, str]
 ) -> Figures:
-    """All metrics of categories by their ids; None, and a warning, if a split is empty.
+    """All metrics of categories by their ids; None, and a warning, if a split is empty. What is not placed yet is never
+    right.
 
-    `labels`: the known classes as the model numbers them. Category i claims to be `labels[i]`; if that is None, or if
-    there is none, it is new.
+    `labels`: the class that a category claims to be, by its id; others are new.
     """
     known = set(known)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        result = metrics.score_clustering(true, predicted, known)
+        result = metrics.score_clustering(true, predicted, known, np.array(predicted) != POOL)
     for message in caught:
         warn(str(message.message))
-    names = {number: label for number, label in enumerate(labels) if label is not None}
-    by_name = metrics.accuracy_by_name(
-        true, [names.get(number, number) for number in predicted], known | set(names.values())
-    )
+    claimed = [None if number == POOL else labels.get(number, number) for number in predicted]
+    by_name = metrics.accuracy_by_name(true, claimed, known | set(labels.values()))
     parts = ("all", "old", "new", "precision", "recall")
     result |= {f"{BY_NAME}_{part}": getattr(by_name, part) for part in parts}
     return {name: None if math.isnan(value) else value for name, value in result.items()}

@@ -40,6 +40,7 @@ JOURNAL = "replacing.json"  # which files that moves and removes, while it does
 IMAGES = "images.csv"  # what each image showed when the run started
 CORRECTIONS = "corrections.csv"  # of a refined run: every image as people saw it
 EVIDENCE = "evidence.csv"  # what the trials of a plan said about held-out images
+UPDATES = "updates.json"  # what came later
 K_AUTO = "k_auto"  # .json and .png: the estimate behind `--k auto`
 
 OUTLIVE = (CHECKSUMS, JOURNAL, "plan.json", EVIDENCE, "recipe.yaml")  # what belongs to a run whatever its result is

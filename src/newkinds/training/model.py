@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..assigners import ASSIGNERS, Assigner, Assignment
 from ..assigners.calibration import Calibration, HeldOutImages
+from ..assigners.extension import Extension
 from ..assigners.known_clusters import Naming
 from ..assigners.whitening import Whitening
 from ..data.batch import Batch
@@ -151,11 +152,13 @@ class Model(nn.Module):
         return {part: note for part, note in notes.items() if note}
 
     @torch.inference_mode()
-    def assign(self, features: Tensor) -> Assignment:
-        """Categories for features (n, D), of training images and of images never seen, by the model alone."""
+    def assign(self, features: Tensor, extension: Extension | None = None) -> Assignment:
+        """Categories for features (n, D), of training images and of images never seen, by the model alone, or with
+        other categories besides its own."""
         if not bool(features.isfinite().all()):  # NaN would get a category too
             raise NewkindsError("the model gives features that are NaN or infinite: its weights are damaged.")
-        assigned = [self._assign(block.to(self.device)) for block in features.split(ASSIGNED_AT_ONCE)]
+        blocks = features.split(ASSIGNED_AT_ONCE)
+        assigned = [self._assign(block.to(self.device), extension=extension) for block in blocks]
         unlike = [block.unlike for block in assigned if block.unlike is not None]
         return Assignment(
             torch.cat([block.category for block in assigned]),
@@ -175,13 +178,19 @@ class Model(nn.Module):
         confidence = found.confidence.masked_scatter(moved, own.confidence.to(found.confidence))
         return replace(found, category=torch.where(moved, labels, found.category), confidence=confidence)
 
-    def _assign(self, features: Tensor, category: Tensor | None = None) -> Assignment:
+    def _assign(
+        self, features: Tensor, category: Tensor | None = None, extension: Extension | None = None
+    ) -> Assignment:
         """By the largest logit, or how well the images fit a given `category` (n,)."""
         assigner = self.chosen_assigner
         rows = self.rows(features)
         embedding = rows if self.whitening is None else self.whitening(rows)
         assignment = Assignment.of_logits(self.naming(assigner(embedding)), assigner.temperature, category)
-        return self.calibration(rows, assignment, self.whitening) if self.calibration.fitted else assignment
+        if not self.calibration.fitted:
+            return assignment
+        if extension is not None:
+            return extension(rows, assignment, self.calibration, self.whitening)
+        return self.calibration(rows, assignment, self.whitening)
 
     def changing_state(self) -> dict[str, Tensor]:
         """All of the state but the frozen weights, which come from their file again, and what comes after training."""

@@ -81,7 +81,7 @@ def _embedded(source: Run, model: Model, table: Table) -> Embedded:
         if len(features) == len(table):
             return Embedded.of_all(features)
     say("the features of the run are missing or not of all images: these are embedded once more")
-    return LoadedRun(source, model, category_names(model.known, model.categories)).embed(table)
+    return LoadedRun(source, model, list(enumerate(category_names(model.known, model.categories)))).embed(table)
 
 
 def _write(

@@ -18,7 +18,7 @@ from ..console import say, warn
 from ..data import load_table
 from ..data.table import Table, readable, require_discoverable
 from ..discovery.categories import Discovery
-from ..discovery.edits import JUNK
+from ..discovery.edits import NO_CATEGORY
 from ..discovery.finished import ensure_assigned, read_features
 from ..errors import NewkindsError
 from ..evaluation.judge import all_true, table_with_truth
@@ -186,14 +186,15 @@ def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], 
     kept = [row for row, member in enumerate(members) if member.status != "junk"]
     classes = classes_said(found, model.known)
     labels = [members[row].given_label for row in kept]
-    y = np.array([classes.get(members[row].path, UNLABELLED) for row in kept])
-    return embedding[kept], [members[row].path for row in kept], labels, y, len(model.known), model.method.trains
+    place = {category.id: number for number, category in enumerate(found.categories)}  # known ones come first
+    y = np.array([place.get(classes.get(members[row].path, UNLABELLED), UNLABELLED) for row in kept])
+    return embedding[kept], [members[row].path for row in kept], labels, y, len(found.known), model.method.trains
 
 
 def classes_said(found: Discovery, known: Sequence[str]) -> dict[str, int]:
     """Image → the id of its class, for those whose class people have said: by a label, by accepting or by moving."""
     corrections = found.corrections()
-    number = {name: corrections.now(i) for i, name in enumerate(known)}  # known classes may have been merged
+    number = {name: corrections.now(of) for name, of in found.class_ids(known).items()}  # they may have been merged
     said = {member.path: number[member.given_label] for member in found.found_members if member.given_label is not None}
     decided = {m.path: m.category_id for m in found.members if m.status in ("accepted", "moved")}
-    return {path: c for path, c in {**said, **decided}.items() if c != JUNK}
+    return {path: c for path, c in {**said, **decided}.items() if c not in NO_CATEGORY}

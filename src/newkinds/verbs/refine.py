@@ -16,6 +16,7 @@ from ..data import load_table
 from ..data.corrections import NOWHERE, Correction, corrected_names, corrections_text, read_corrections
 from ..data.table import Table, readable
 from ..discovery.categories import Discovery
+from ..discovery.edits import POOL
 from ..discovery.finished import LoadedRun, load, read_features
 from ..discovery.kinds import with_more_names
 from ..discovery.lessons import changes, corrections_of, keep_decisions, require_corrections
@@ -109,9 +110,12 @@ def _clusters(loaded: LoadedRun, before: Discovery, features: Tensor) -> list[in
         clusters = (rows @ assigner.centres.cpu().T).argmax(dim=1).tolist()
     else:
         clusters = [member.category_id for member in before.found_members]
-    # a labelled image that the model would put elsewhere lies in no cluster of its class
+    # a labelled image that the model would put elsewhere lies in no cluster of its class, the pool in none at all
     found = zip(clusters, before.found_members, strict=True)
-    return [cluster if member.model_category_id is None else NOWHERE for cluster, member in found]
+    return [
+        cluster if member.model_category_id is None and member.category_id != POOL else NOWHERE
+        for cluster, member in found
+    ]
 
 
 def _target_of(source: CorrectedRun, out: Path | None) -> Run:
@@ -329,7 +333,7 @@ class Learner:
         run.copy_from(self.target, [CORRECTIONS] if run is not self.target else [])
         Reliability.of_json(model.calibration.record).write(run)
         run.write("model.safetensors", model.as_safetensors())
-        loaded = LoadedRun(run, model, with_more_names(self.source.names, model.categories))
+        loaded = LoadedRun(run, model, list(enumerate(with_more_names(self.source.names, model.categories))))
         return loaded.show(self.table, Embedded.of_all(features), correct=correct)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from ..._version import __version__
 from ...data.fragments import Box, split_name
 from ...text import spelt
-from ..edits import JUNK
+from ..edits import NO_CATEGORY
 from .image_export import DataSet, ExportedImage, data_set, record
 
 
@@ -26,7 +26,7 @@ def to_coco(data: DataSet) -> list[ExportedImage]:
                 "id": len(images) + 1, "file_name": picture.name, "width": picture.width, "height": picture.height,
                 **of_image,
             })  # fmt: skip
-        if member.category_id != JUNK:
+        if member.category_id not in NO_CATEGORY:
             box = picture.box or Box(0, 0, picture.width, picture.height)
             annotations.append({
                 "id": number, "image_id": image_of[picture.file], "category_id": _coco_id(member.category_id),

@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from ...text import spelt
-from ..edits import JUNK
+from ..edits import NO_CATEGORY
 from .image_export import DataSet, ExportedImage, data_set, record
 
 
@@ -23,10 +23,10 @@ def to_fiftyone(data: DataSet) -> list[ExportedImage]:
         label = {"label": place.get(number), "confidence": about.pop("confidence"), "attributes": about}
         sample = os.path.splitext(picture.name)[0]
         if not has_boxes:
-            labels[sample] = None if number == JUNK else label
+            labels[sample] = None if number in NO_CATEGORY else label
             continue
         detections = labels.setdefault(sample, [])
-        if number != JUNK:
+        if number not in NO_CATEGORY:
             detections.append({"bounding_box": _shares(picture), **label})
     classes = [spelt(category.name) for category in data.categories]
     data.write_json("labels.json", {"classes": classes, "labels": labels})

@@ -12,9 +12,8 @@ from torch.export import Dim, ExportedProgram
 from ...assigners import Assignment
 from ...console import silence
 from ...errors import NewkindsError, reason_of
-from ...training.model import Model
 from ..edits import JUNK
-from ..lens import Lens
+from ..placing import Placer
 
 MOST_IMAGES = 4096  # at once, below which nothing that is computed is divided into blocks of rows
 
@@ -32,16 +31,17 @@ class Answer(NamedTuple):
 class Classifier(nn.Module):
     """A finished model from pixels to categories as people see them.
 
-    >>> Classifier(model, lens)(torch.rand(2, 3, 64, 64)).category
+    >>> Classifier(placer)(torch.rand(2, 3, 64, 64)).category
     """
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, model: Model, lens: Lens) -> None:
+    def __init__(self, placer: Placer) -> None:
         super().__init__()
-        self.model = model
-        self.edited = Edited(lens, model.categories)
+        self.model = model = placer.model
+        self.extension = placer.extension
+        self.edited = Edited(placer)
         preprocessing = model.encoder.backbone.preprocessing
         for name, values in (("mean", preprocessing.mean), ("std", preprocessing.std)):
             self.register_buffer(name, torch.tensor(values).view(3, 1, 1))
@@ -55,24 +55,33 @@ class Classifier(nn.Module):
         logits = model.naming(assigner.logits(embedding))  # (n, K)
         shares = (logits / assigner.temperature).softmax(dim=1)
         found = Assignment(logits.argmax(dim=1), shares.amax(dim=1), torch.full_like(shares[:, 0], torch.nan))
+        every = len(self.edited.found)
+        of_model = F.one_hot(found.category, every).to(shares)  # (n, K + E)
         if model.calibration.fitted:
-            found = model.calibration(rows, found, model.whitening)
-        category = self.edited(F.one_hot(found.category, model.categories).to(shares), embedding).argmax(dim=1)
+            found = self.extension(rows, found, model.calibration, model.whitening)
+        one_hot = F.one_hot(found.category, every).to(shares)
+        if every > model.categories:  # what is nearer to a category that the model does not know has its share there
+            shares = F.pad(shares, (0, every - model.categories))
+            shares = shares + (one_hot - of_model) * (shares * of_model).sum(dim=1, keepdim=True)
+        category = self.edited(one_hot, embedding).argmax(dim=1)
         unlike = found.unlike
         assert unlike is not None
         return Answer(category, found.confidence, unlike, self.edited(shares, embedding), embedding)
 
 
 class Edited(nn.Module):
-    """Shares of the categories that a model knows → shares of those that people see, as `Lens` has it: merged ones are
+    """Shares of the categories that were found → shares of those that people see, as `Lens` has it: merged ones are
     added up, and the share of a split one goes to the part whose images are nearest."""
 
-    def __init__(self, lens: Lens, k: int) -> None:
+    def __init__(self, placer: Placer) -> None:
         super().__init__()
+        lens = placer.lens
+        self.found = placer.ids.tolist()  # (K + E,)
+        k = len(self.found)
         made = {number for step in lens.steps for number in step.into}
         junk = [JUNK] if JUNK in made else []
         self.ids = [*sorted(lens.names), *junk]  # (K',) of the columns in the end
-        every = [*range(k), *sorted({*made, *lens.names} - {*range(k), JUNK}), *junk]  # that there ever were
+        every = [*self.found, *sorted({*made, *lens.names} - {*self.found, JUNK}), *junk]  # that there ever were
         place = {number: column for column, number in enumerate(every)}
         identity = torch.eye(len(every))
         maps, splits = [identity[:k]], []  # a map before, between and after the splits

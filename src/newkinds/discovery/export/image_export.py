@@ -20,7 +20,7 @@ from ...runs.directory import RunDirectory
 from ...runs.seen_images import replaced_rows
 from ...text import spelt
 from ..categories import Discovery
-from ..edits import JUNK
+from ..edits import JUNK, NO_CATEGORY
 from ..kinds import Category, Member
 from ..originals import REPLACED, WHERE, originals
 from .base import EXPORTS
@@ -207,10 +207,10 @@ class DataSet:
             ) from None
 
     def folder_names(self) -> dict[int, str]:
-        """Category → the name of a folder for it; also for junk, if that goes in."""
+        """Category → the name of a folder for it; also for what is not placed yet, and for junk, if that goes in."""
         names = Names(TABLES)
         named = {category.id: names.make(category.name) for category in self.categories}
-        return named | ({JUNK: names.make("(junk)")} if self.junk else {})
+        return named | {number: names.make(name) for number, name in NO_CATEGORY.items() if number != JUNK or self.junk}
 
     def write_json(self, name: str, content: Any) -> None:
         write_whole(self.target / name, json_text(content, name, indent=1, ensure_ascii=False) + "\n")
@@ -240,7 +240,7 @@ class DataSet:
             are = "1 image is" if count == 1 else f"{count:,} images are"
             where = "" if len(self._replaced) == count else f" {WHERE}"
             warn(f"{are} missing, listed in missing.csv; the first is {first.path}: {first.reason}.{where}")
-        filled = {picture.member.category_id for picture in pictures} - {JUNK}
+        filled = {picture.member.category_id for picture in pictures} - NO_CATEGORY.keys()
         only_parts = all(found.part != WHOLE for found in self.found)
         how = "written" if self._originals.file is None or only_parts else DONE[self.files]
         junk = f"; {self.junk_count:,} junk left out (--junk includes them)" if self.junk_count else ""

@@ -14,7 +14,7 @@ from ...files import write_whole
 from ...runs.directory import RunDirectory
 from ...text import spelt
 from ..categories import Discovery
-from ..edits import JUNK
+from ..edits import JUNK, POOL
 from ..kinds import Member
 from .image_export import DataSet, ExportedImage, data_set, record
 
@@ -102,14 +102,13 @@ def _choice(name: str) -> str:
 
 
 class _Answers:
-    """What people and the model say about an image: the id of a category, or JUNK."""
+    """What people and the model say about an image: the id of a category, or JUNK or POOL."""
 
     def __init__(self, discovery: Discovery) -> None:
         self._state = discovery.corrections()
         self._found = {member.path: member for member in discovery.found_members}
-        known = [category.name for category in discovery.found_categories if not category.is_new]
-        labels = RunDirectory(discovery.run).about_model().get("known") or known  # whatever categories are called now
-        self._category = {label: number for number, label in enumerate(labels)}
+        # whatever categories are called now
+        self._category = discovery.class_ids(RunDirectory(discovery.run).about_model().get("known", []))
 
     def of_person(self, member: Member) -> int:
         """Where a person put it, or else what its label says."""
@@ -123,6 +122,8 @@ class _Answers:
     def of_model(self, member: Member) -> int:
         """What it found, as that is called now."""
         found = self._found[member.path]
+        if found.category_id == POOL:
+            return POOL
         if found.model_category_id is not None:
             return self._state.now(found.model_category_id)
         return self._state.now(found.category_id) if member.status in ("moved", "junk") else member.category_id

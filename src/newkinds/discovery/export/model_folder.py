@@ -5,6 +5,7 @@ import importlib.resources
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from ..card import run_card
 from ..categories import Discovery
 from ..edits import JUNK, JUNK_NAME
 from ..finished import LoadedRun, load, read_features
-from ..lens import Lens
+from ..placing import Placer
 from .graph import Answer, Classifier
 
 COMPARED = 100  # images on which an export is compared with the run itself, at most
@@ -93,31 +94,30 @@ class ModelExport:
 def prepare_export(discovery: Discovery, images: Sequence[str | Path] = ()) -> ModelExport:
     """Load a run, and let it say what it thinks about some of its own images, or of others that are named."""
     loaded = load(discovery.run, device="cpu")
-    lens = Lens(discovery, lambda: loaded.embedding(read_features(loaded.run)))
-    classifier = Classifier(loaded.model, lens)
-    names = {**lens.names, JUNK: JUNK_NAME}
+    placer = Placer(loaded.model, discovery, partial(read_features, loaded.run))
+    classifier = Classifier(placer)
+    names = {**placer.lens.names, JUNK: JUNK_NAME}
     labels: list[dict[str, object]] = [
-        {"id": number, "name": names[number], "is_new": lens.is_new.get(number, False)}
+        {"id": number, "name": names[number], "is_new": placer.lens.is_new.get(number, False)}
         for number in classifier.edited.ids
     ]
     views = _views(loaded, _table(loaded, images))
-    expected = _expected(loaded, classifier, lens, views)
+    expected = _expected(placer, classifier, views)
     return ModelExport(discovery, loaded, classifier, labels, views.float() / 255, expected)
 
 
 @torch.inference_mode()
-def _expected(loaded: LoadedRun, classifier: Classifier, lens: Lens, views: Tensor) -> Answer:
+def _expected(placer: Placer, classifier: Classifier, views: Tensor) -> Answer:
     """What `newkinds predict` says about views (n, 3, H, W) uint8; probabilities, which it does not, by the module."""
-    model = loaded.model
+    model = placer.model
     features = torch.cat([model.encoder(Pixels(some)).feature.float() for some in views.split(32)])
-    found, embedding = model.assign(features), model.embedding(features)
+    shown, found = placer.place(features)
     place = {number: column for column, number in enumerate(classifier.edited.ids)}
-    shown = lens.shown(found.category.numpy(), embedding.numpy())
     category = torch.tensor([place[number] for number in shown.tolist()])
     shares = torch.cat([classifier(some.float() / 255).probabilities for some in views.split(32)])
     unlike = found.unlike
     assert unlike is not None, "a model of a run is calibrated"
-    return Answer(category, found.confidence, unlike, shares, embedding)
+    return Answer(category, found.confidence, unlike, shares, model.embedding(features))
 
 
 def _table(loaded: LoadedRun, images: Sequence[str | Path]) -> Table:

@@ -143,6 +143,7 @@ class Page:
     pairs: list[MaybeOne] = field(default_factory=list)
     doubts: list[ShownImage] = field(default_factory=list)  # labelled images that the model would put elsewhere
     unlike: list[ShownImage] = field(default_factory=list)  # images that are like no category, the least alike first
+    pool: list[ShownImage] = field(default_factory=list)  # images that are not placed yet
     findings: list[tuple[Finding, ShownImage | None]] = field(default_factory=list)  # of the data check, with the image
     by_hand: ByHand | None = None  # what people corrected
     accuracy: AccuracyTable | None = None

@@ -21,7 +21,6 @@ from ..card import run_card
 from ..categories import Discovery
 from ..described import Described, read_described
 from ..doubts import doubts_of, label_notes
-from ..edits import JUNK
 from ..figures.field_maps import field_overlays
 from ..kinds import Member
 from ..marks import MEANINGS, marks_of
@@ -69,7 +68,7 @@ def page_of(run: RunDirectory, images: str | Path | None = None) -> Page:
     table, gone = _images(run, members, images)
     table, replaced = without_replaced(run, table)
     position = np.array(positions(categories, members), dtype=np.int64)  # (n,)
-    kept = np.flatnonzero(position != JUNK)
+    kept = np.flatnonzero(position >= 0)  # neither junk nor in the pool
     embedding = read_embedding(run, len(members))
     relations = relate(embedding[kept], position[kept], len(categories), len(discovery.known))
     groups = grow_tree(centres_of(embedding, position)).groups()
@@ -119,6 +118,7 @@ def page_of(run: RunDirectory, images: str | Path | None = None) -> Page:
         pairs=[MaybeOne(names[pair.first], names[pair.second], pair.mixing) for pair in relations.pairs],
         doubts=list(map(pictures.image_at, pictures.doubtful)),
         unlike=list(map(pictures.image_at, pictures.unlike)),
+        pool=list(map(pictures.image_at, pictures.pool)),
         findings=[(finding, pictures.image_of(finding.path)) for finding in findings],
         by_hand=by_hand(discovery, pictures, LIMITS["junk"]),
         accuracy=read_accuracy(run, discovery),
@@ -176,6 +176,7 @@ def _summary(discovery: Discovery, assigned: int) -> list[tuple[str, str]]:
         ("images in new categories", f"{sum(c.size for c in discovery.new):,}"),
         ("known categories", f"{len(discovery.known):,}"),
         ("images assigned", f"{assigned:,}"),
+        *([("images not placed yet", f"{len(discovery.pool):,}")] if discovery.pool else []),
         ("files skipped", f"{len(discovery.skipped):,}"),
     ]
 

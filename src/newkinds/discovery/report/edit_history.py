@@ -68,7 +68,7 @@ def present_labels(discovery: Discovery, known: Sequence[str]) -> list[int | Non
     image is in.
     """
     state = discovery.corrections()
-    number_of = {label: number for number, label in enumerate(known)}
+    number_of = discovery.class_ids(known)
     whole = {
         part["id"]: edit["category"]
         for edit in state.in_force
@@ -92,6 +92,6 @@ def _part_here(here: int, label: int, whole: Mapping[int, int], state: Correctio
 
 
 def positions(categories: Sequence[Category], members: Sequence[Member]) -> list[int]:
-    """The place of each member's category among these, or JUNK: ids have gaps once categories were merged."""
+    """The place of each member's category among these, or JUNK or POOL: ids have gaps once categories were merged."""
     place_of = {category.id: place for place, category in enumerate(categories)}
-    return [place_of.get(member.category_id, JUNK) for member in members]
+    return [place_of.get(member.category_id, member.category_id) for member in members]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...data.table import Table
-from ..edits import JUNK
+from ..edits import JUNK, POOL
 from ..kinds import Member
 from . import ShownImage
 from .sheets import Sheet, Tile, draw_sheets
@@ -25,7 +25,7 @@ class PageImages:
         self, members: Sequence[Member], position: NDArray[np.int64], k: int, labels: Sequence[int | None],
         table: Table, wanted: set[str], doubts: Mapping[str, str],
     ) -> None:  # fmt: skip
-        """`position` (n,) of each member's category among k, or -1 for junk; `labels`: the category that its label
+        """`position` (n,) of each member's category among k, or JUNK or POOL; `labels`: the category that its label
         stands for; `table` has the members' images; `wanted`: paths that are shown whatever the sample; `doubts`:
         labelled images that the model would put elsewhere, and the name of that category."""
         self.members = members
@@ -41,10 +41,12 @@ class PageImages:
         unlike = [place for place, member in enumerate(members) if member.is_unlike]
         self.unlike = sorted(unlike, key=lambda place: -members[place].unlike)
         self.junk = np.flatnonzero(position == JUNK).tolist()
+        pool = np.flatnonzero(position == POOL).tolist()
+        self.pool = sorted(pool, key=lambda place: members[place].unlike)
         self.place_of = {member.path: place for place, member in enumerate(members)}
 
         certain = np.where(decided, 1.0, confidence)
-        order = np.lexsort((-certain, position))[len(self.junk) :]  # by category, the most certain first
+        order = np.lexsort((-certain, position))[len(self.junk) + len(pool) :]  # by category, the most certain first
         sizes = np.bincount(position[order], minlength=k)
         flagged = (self.place_of[path] for path in wanted if path in self.place_of)
         kept = {*self.doubtful[:MOST_WANTED], *self.unlike[:MOST_WANTED], *flagged}
@@ -54,7 +56,7 @@ class PageImages:
     def _drawn(self, table: Table) -> tuple[list[Sheet], dict[int, Tile]]:
         """Sheets of the images that are always shown, which are larger, and of the others; and the tile of each."""
         ends = [[*most, *least] for most, least in zip(self.most, self.least, strict=True)]
-        others = [*self.others, self.junk[:MOST_WANTED]]
+        others = [*self.others, self.junk[:MOST_WANTED], self.pool[:MOST_WANTED]]
         front, front_tiles = draw_sheets(table, [group for group in ends if group], ENDS_BYTES)
         left = PICTURE_BYTES - sum(len(sheet.jpeg) for sheet in front)
         back, back_tiles = draw_sheets(table, [group for group in others if group], left, first=len(front))
@@ -63,7 +65,7 @@ class PageImages:
     @property
     def missing(self) -> int:
         """Images that should have a picture, but cannot be read any more."""
-        groups = (*self.most, *self.least, *self.others, self.junk[:MOST_WANTED])
+        groups = (*self.most, *self.least, *self.others, self.junk[:MOST_WANTED], self.pool[:MOST_WANTED])
         return sum(place not in self.tile_of for group in groups for place in group)
 
     def image_at(self, place: int) -> ShownImage:

@@ -1,6 +1,7 @@
 """Where a run's images lie in its embedding: categories that are near each other, images that are alike, the map."""
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from ...errors import NewkindsError
 from ...runs.directory import RunDirectory
-from ..edits import JUNK
+from ..edits import JUNK, NO_CATEGORY
 from ..split import read_embedding, split_rows
 from ..tree import Tree, grow_tree
 
@@ -16,10 +17,10 @@ from ..tree import Tree, grow_tree
 class Space:
     """The embedding of a run's images; it is read when it is first needed.
 
-    `found` (n,) are the categories of the images as the model found them, of which the first `known` are known.
+    `found` (n,) are the categories of the images as they were found, of which some are `known`.
     """
 
-    def __init__(self, run: RunDirectory, found: NDArray[np.int64], known: int) -> None:
+    def __init__(self, run: RunDirectory, found: NDArray[np.int64], known: Sequence[int]) -> None:
         self.problem = ""  # why there is no embedding, and what to do
         self._run, self._found, self._known = run, found, known
         self._rows: NDArray[np.float32] | None = None
@@ -80,8 +81,12 @@ class Space:
         rows = self.rows()
         with self._mapping:
             if self._places is None:
-                k = int(self._found.max(initial=-1)) + 1
-                self._places = relate(rows, self._found, k, self._known).places
+                # the map has places for categories without gaps, known ones first; what is not placed yet is like one
+                known = [number for number in self._known if (self._found == number).any()]
+                others = [number for number in np.unique(self._found).tolist() if number not in known]
+                place = {number: position for position, number in enumerate([*known, *others])}
+                of = np.array([place[number] for number in self._found.tolist()], dtype=np.int64)
+                self._places = relate(rows, of, len(place), len(known)).places
             return self._places
 
     def _centred(self, of: NDArray[np.int64]) -> dict[int, tuple[NDArray[np.float32], float]]:
@@ -93,7 +98,7 @@ class Space:
             for number in np.union1d(of[changed], self._of[changed]).tolist():
                 inside = rows[of == number]
                 made.pop(number, None)
-                if len(inside) and number != JUNK:
+                if len(inside) and number not in NO_CATEGORY:
                     mean = inside.mean(axis=0)
                     centre = mean / max(float(np.linalg.norm(mean)), 1e-12)
                     made[number] = (centre, float(1 - (inside @ centre).mean()))

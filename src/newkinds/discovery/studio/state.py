@@ -18,7 +18,7 @@ from ...runs.directory import RunDirectory
 from ...text import plural
 from ..categories import Discovery
 from ..described import known_classes
-from ..edits import JUNK, EditConflict
+from ..edits import JUNK, NO_CATEGORY, POOL, EditConflict
 from ..kinds import Category, Member, is_unlike
 from ..marks import marks_of
 from .pictures import Pictures
@@ -82,7 +82,7 @@ class Studio:
         self._lowered = [member.path.casefold() for member in members]
         self.pictures = Pictures(self.run, members, self._images)
         of = np.fromiter((member.category_id for member in members), np.int64, len(members))
-        self.space = Space(self.run, of, sum(not c.is_new for c in self._discovery.found_categories))
+        self.space = Space(self.run, of, [c.id for c in self._discovery.known_as_found()])
         self.sight = Sight(self.run)
         self._shown: Shown | None = None
         self._marks: tuple[int, dict[int, list[str]]] = (-1, {})  # of which revision, and of each category
@@ -201,15 +201,16 @@ class Studio:
         return {
             "run": self.run.folder.resolve().name, "folder": str(self.run.folder.resolve()), **self.version(),
             "revision": shown.revision, "images": len(shown.members), "junk": int((shown.of == JUNK).sum()),
+            "pool": int((shown.of == POOL).sum()),
             "skipped": len(self._discovery.skipped), "categories": cards, "undo": shown.undo, "redo": shown.redo,
             "marked": revision == shown.revision, "problem": problem, "fields": self.sight.has_fields,
             "model": self.sight.has_model, "groups": self._groups,
         }  # fmt: skip
 
     def members(self, category: int) -> Json:
-        """All images of a category (JUNK: what is in none), least certain first."""
+        """All images of a category (JUNK, POOL: what is in none), least certain first."""
         shown = self.shown()
-        if category != JUNK and category not in shown.cards:
+        if category not in NO_CATEGORY and category not in shown.cards:
             raise NewkindsError("this category is no longer there: it was merged or is junk.")
         rows = shown.rows_of(category).tolist()
         self.pictures.look(rows)
