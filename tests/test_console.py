@@ -70,3 +70,15 @@ def test_names_of_files_in_errors_and_tables_of_the_command(
     status, out, err = run_cli("predict", trained_run, tmp_path / "photos")
     assert (status, HARMLESS in out, HARMLESS in err) == (0, True, True)
     assert not {"\x07", "\x1b", "\x9b"} & {*out, *err}
+
+
+def test_a_program_that_reads_along_gets_lines_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(module, "console", Console(file=written, soft_wrap=True))
+    assert list(module.track([1, 2, 3], "embedding images", total=3)) == [1, 2, 3]
+    assert written.getvalue() == "", "a log file gets none"
+    monkeypatch.setenv("NEWKINDS_CHILD", "1")
+    monkeypatch.setattr(module, "LINE_EVERY", 0)
+    assert list(module.track([1, 2, 3], "embedding images", total=3)) == [1, 2, 3]
+    lines = written.getvalue().splitlines()
+    assert lines == [f"embedding images: {done} of 3, about 0 s to go" for done in (1, 2)]

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import Killed
 from newkinds.errors import NewkindsError
-from newkinds.files import csv_text, make_folder, remove_leftovers, temporary_of, write_whole
+from newkinds.files import csv_text, make_folder, remove_leftovers, temporary_of, write_new, write_whole
 from newkinds.ownership import OF_RUN, OwnFiles, remove_own_folder
 
 
@@ -121,3 +121,21 @@ def test_places_that_cannot_be_written_are_named(tmp_path: Path, name: str) -> N
     (tmp_path / "file.txt").write_text("")
     with pytest.raises(NewkindsError, match="cannot write"):
         write_whole(tmp_path / name, "x")
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_new_file_takes_no_other_ones_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool) -> None:
+    if not linked:  # as on a drive that has no links
+
+        def no_links(*_: object) -> None:
+            raise OSError(errno.EPERM, "no links here")
+
+        monkeypatch.setattr(os, "link", no_links)
+    (tmp_path / "a.png").write_bytes(b"theirs")
+    assert write_new(tmp_path / "a.png", b"ours") == tmp_path / "a-2.png"
+    assert write_new(tmp_path / "a.png", b"ours too") == tmp_path / "a-3.png"
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {
+        "a.png": b"theirs", "a-2.png": b"ours", "a-3.png": b"ours too",
+    }  # fmt: skip
+    with pytest.raises(NewkindsError, match="cannot write"):
+        write_new(tmp_path / "none" / "a.png", b"ours")

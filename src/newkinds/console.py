@@ -3,6 +3,7 @@
 import io
 import logging
 import sys
+import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -12,10 +13,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from .process import end_if_interrupted
-from .text import visible
+from .process import end_if_interrupted, is_child
+from .text import duration, visible
 
 T = TypeVar("T")
+LINE_EVERY = 1.0  # seconds between two lines of progress
 
 # soft_wrap: a path in a message must stay in one piece; width is the terminal's business
 console = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -89,20 +91,41 @@ class ProgressBar:
             self._progress.update(self._task, advance=1, note=visible(note))  # type: ignore[arg-type]
 
 
+class ProgressLines(ProgressBar):
+    """Says in lines what a bar would show, for a program that reads them: "embedding images: 3 of 9, 20 s to go"."""
+
+    def __init__(self, description: str, total: int, done: int) -> None:
+        super().__init__()
+        self._description, self._total, self._done, self._before = description, total, done, done
+        self._started = self._said = time.monotonic()
+
+    def advance(self, note: str = "") -> None:
+        super().advance(note)
+        self._done += 1
+        now = time.monotonic()
+        if now - self._said >= LINE_EVERY and self._done < self._total:
+            self._said = now
+            left = (now - self._started) / (self._done - self._before) * (self._total - self._done)
+            say(f"{self._description}: {self._done:,} of {self._total:,}, about {duration(left)} to go")
+
+
 @contextmanager
 def progress_bar(description: str, total: int, done: int = 0) -> Iterator[ProgressBar]:
-    """A bar with the time left; in a log file (no terminal) there is none."""
+    """A bar with the time left; lines, if a program reads them; in a log file (no terminal) there is none."""
     columns = (
         TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         TimeRemainingColumn(), TextColumn("{task.fields[note]}", markup=False),
     )  # fmt: skip
     global _bar_shown
     # a terminal holds one moving bar: an inner one stays hidden
-    if not console.is_terminal or _bar_shown or _quiet:
+    if not (console.is_terminal or is_child()) or _bar_shown or _quiet:
         yield ProgressBar()
         return
     _bar_shown = True
     try:
+        if not console.is_terminal:
+            yield ProgressLines(description, total, done)
+            return
         with Progress(*columns, console=console) as progress:
             task = progress.add_task(visible(description), total=total, completed=done, note="")
             yield ProgressBar(progress, task)

@@ -20,6 +20,7 @@ from .text import escaped, unescaped
 UNTOUCHED = " What was there before is untouched; make room or choose another folder, then rerun the same command."
 # names for what the process has open already, which may be a file in the middle
 OPEN_STREAM = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|(?P<process>\d+))/fd/\d+")
+NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
 TEMPORARY = re.compile(r"(\..+\.)([0-9a-f]{8})([0-9a-f]{8})\.tmp", re.DOTALL)
 
 
@@ -56,6 +57,42 @@ def write_whole(path: Path, content: bytes | str) -> None:
             temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
     remove_leftovers_of(path)
+
+
+def write_new(wanted: Path, content: bytes) -> Path:
+    """Write a file that is not there yet, whole; if its name is taken, under the next that is free: NAME-2, NAME-3 …"""
+    temporary, path, number = temporary_of(wanted), wanted, 2
+    try:
+        with _writing(wanted):
+            with open(temporary, "xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            while not _put_new(temporary, path):
+                path = wanted.with_name(f"{wanted.stem}-{number}{wanted.suffix}")
+                number += 1
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return path
+
+
+def _put_new(temporary: Path, path: Path) -> bool:
+    """Give a file its name; False if something has it."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        try:
+            path.open("xb").close()  # nobody else can take the name from now on
+        except FileExistsError:
+            return False
+        os.replace(temporary, path)
+    return True
 
 
 def sync_folder(folder: Path) -> None:

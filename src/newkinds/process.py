@@ -4,13 +4,17 @@ import gc
 import os
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
 from types import FrameType
 
 DOWNLOAD = "NEWKINDS_DOWNLOAD"  # 1: weights may be downloaded; 0: do not even ask
+CHILD = "NEWKINDS_CHILD"  # 1: another program started this command, reads what it says, and holds its standard input
+END_WITHIN = 15.0  # seconds that a command has to end in good order
 _interrupted = False  # whether Ctrl-C was pressed in a command
 _may_download = False  # whether this command said so
 
@@ -22,6 +26,8 @@ def prepare(opens_images: bool = True, download: bool = False) -> None:
     """
     global _may_download
     _may_download = download
+    if is_child():
+        _watch_parent()
     for stream in (sys.stdout, sys.stderr):  # names of files may hold anything
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -39,6 +45,29 @@ def prepare(opens_images: bool = True, download: bool = False) -> None:
     if is_one_of_several():
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # remarks for those who write such programs
     keep_freed_memory()
+
+
+def is_child() -> bool:
+    """Whether this command is part of another program, such as the studio, which shows its progress."""
+    return os.environ.get(CHILD) == "1"
+
+
+@cache
+def _watch_parent() -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Wait until the program that started this command closes its standard input, or is gone; then interrupt it, as
+    Ctrl-C would."""
+    while os.read(0, 1024):
+        pass
+    if os.name == "posix":  # wakes it from waiting, too
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    else:
+        signal.raise_signal(signal.SIGINT)
+    time.sleep(END_WITHIN)
+    os._exit(130)
 
 
 def may_download() -> bool | None:

@@ -194,4 +194,9 @@ def test_a_dropped_image_and_primitive_fields(chromium: Browser, trained_run: Pa
     screen.button("Primitive fields", "dialog")
     screen.until(lambda: len(screen.all("dialog .overlays img")) >= 3)
     assert "share" in screen.text("dialog .fields").lower()
+    screen.press(Keys.ESCAPE)
+    screen.button("Add to the run", ".asked")
+    screen.until(lambda: screen.text("h1") == "Jobs" and screen.text(".job h2").startswith("Updat"))
+    kept = run / "added" / "mine _b_.png"
+    assert kept.read_bytes() == (tmp_path / "mine <b>.png").read_bytes()
     screen.served.end()

@@ -1,5 +1,6 @@
 """The verbs that find categories."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,7 @@ def _refine(run: str, **chosen: Any) -> None:
 
     found = refine(run, **chosen)
     show(f"{changes_text(RefinedRecord.read(RunDirectory(found.run)))}\n\n{discovery_text(found)}")
+    show(f"to look through it: newkinds studio {shlex.quote(str(found.run))}")
 
 
 @verb(

@@ -19,6 +19,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 SAFE = ("GET", "HEAD")  # requests that change nothing
 MOST_JSON = 16_000_000  # bytes of an edit: all images of a large run, each by its number
 MOST_IMAGE = 48_000_000  # bytes of a dropped image
+IMAGES = ("/api/look", "/api/add")  # where one is sent
 BODY_WITHIN = 20.0  # seconds from a request's head to its end; an image of 48 MB needs far less on one machine
 
 HEADERS = {
@@ -140,7 +141,7 @@ def most_bytes(scope: MutableMapping[str, Any]) -> int:
     """How large the body of a request may be."""
     if scope["method"] in SAFE:
         return 0
-    return MOST_IMAGE if scope["path"] == "/api/look" else MOST_JSON
+    return MOST_IMAGE if scope["path"] in IMAGES else MOST_JSON
 
 
 def _bounded(receive: Receive, most: int) -> Receive:

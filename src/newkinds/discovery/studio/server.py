@@ -30,6 +30,7 @@ from ...errors import NewkindsError, reason_of
 from ...text import plural, show
 from ..edits import EditConflict
 from .guard import ADMITTED, EXCEPTION_HANDLERS, Guard
+from .jobs import options
 from .pictures import LARGE, THUMBNAIL
 from .state import Outdated, Studio
 
@@ -80,19 +81,30 @@ def app_of(studio: Studio, port: int) -> Guard:
             data, media_type="image/jpeg", headers={"Cache-Control": FOREVER if is_this_one else "no-store"}
         )
 
-    async def edit(request: Request) -> Response:
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            return _json({"error": "edits are JSON (Content-Type: application/json)."}, 415)
-        try:
-            wanted = json.loads(await request.body())
-        except (ValueError, RecursionError):
-            return _json({"error": "this is not JSON."}, 400)
-        if not isinstance(wanted, dict):
-            return _json({"error": "an edit is a JSON object."}, 400)
-        return await _answer(partial(studio.edit, wanted))
+    def told(do: Callable[[dict[str, Any]], Any]) -> Callable[[Request], Any]:
+        """Something to be done, which is told in JSON."""
 
-    async def look(request: Request) -> Response:
-        return await _answer(partial(_look, studio, await request.body()))
+        async def endpoint(request: Request) -> Response:
+            if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+                return _json({"error": "this must be JSON (Content-Type: application/json)."}, 415)
+            try:
+                wanted = json.loads(await request.body())
+            except (ValueError, RecursionError):
+                return _json({"error": "this is not JSON."}, 400)
+            if not isinstance(wanted, dict):
+                return _json({"error": "this must be a JSON object."}, 400)
+            return await _answer(partial(do, wanted))
+
+        return endpoint
+
+    def shown_image(do: Callable[[Path, Request], Any]) -> Callable[[Request], Any]:
+        """Something to be done with an image of the user's."""
+
+        async def endpoint(request: Request) -> Response:
+            content = await request.body()
+            return await _answer(partial(_with_file, content, lambda file: do(file, request)))
+
+        return endpoint
 
     async def field(request: Request) -> Response:
         try:
@@ -119,8 +131,16 @@ def app_of(studio: Studio, port: int) -> Guard:
         Route("/api/log", asked(lambda studio, _: studio.log())),
         Route("/api/model", asked(lambda studio, _: {"state": studio.sight.state, "says": studio.sight.says})),
         Route("/api/fields/{row}", asked(lambda studio, r: _described(_fields(studio, _number(r, "row"))))),
-        Route("/api/edit", edit, methods=["POST"]),
-        Route("/api/look", look, methods=["POST"]),
+        Route("/api/job", asked(lambda studio, r: studio.jobs.status(_after(r)))),
+        Route("/api/jobs", asked(lambda studio, _: options())),
+        Route("/api/edit", told(studio.edit), methods=["POST"]),
+        Route("/api/images", told(lambda wanted: studio.images(wanted.get("rows"))), methods=["POST"]),
+        Route("/api/job/start", told(studio.jobs.start), methods=["POST"]),
+        Route("/api/job/stop", told(lambda _: studio.jobs.stop()), methods=["POST"]),
+        Route("/api/look", shown_image(lambda file, _: studio.look(file)), methods=["POST"]),
+        Route(
+            "/api/add", shown_image(lambda file, r: studio.add(file, r.query_params.get("name", ""))), methods=["POST"]
+        ),
     ]
     return Guard(Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS), port)
 
@@ -152,6 +172,11 @@ def _number(request: Request, name: str) -> int:
     return int(text)
 
 
+def _after(request: Request) -> int:
+    text = request.query_params.get("after", "0")
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
+
+
 def _into(request: Request) -> int | None:
     text = request.query_params.get("into", "")
     if text and not text.isdecimal():
@@ -166,14 +191,15 @@ def _picture(studio: Studio, row: int, size: int) -> tuple[bytes, str]:
     return studio.pictures.picture(row, size), studio.pictures.versions[row]
 
 
-def _look(studio: Studio, content: bytes) -> Any:
+def _with_file(content: bytes, do: Callable[[Path], Any]) -> Any:
+    """What `do` makes of an image that was sent, as a file."""
     if not content:
         raise NewkindsError("the image is empty.")
     with tempfile.TemporaryDirectory(prefix="newkinds-") as folder:
         file = Path(folder, "dropped")
         file.write_bytes(content)
         try:
-            return studio.look(file)
+            return do(file)
         except BadImage as error:
             raise NewkindsError(f"this file cannot be looked at: {error}.") from None
 
@@ -283,8 +309,11 @@ def serve(studio: Studio, port: int | None = None, browser: bool = True) -> None
     threading.Thread(target=studio.prepare, daemon=True).start()
     if browser:
         threading.Timer(0.3, _open_browser, [f"{here}{app.ticket()}"]).start()
-    with suppress(KeyboardInterrupt):
-        uvicorn.Server(config_of(app)).run(sockets=[bound])
+    try:
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config_of(app)).run(sockets=[bound])
+    finally:
+        studio.jobs.end()
     show("the studio has stopped; nothing is lost")
 
 

@@ -21,17 +21,19 @@ from ..described import known_classes
 from ..edits import JUNK, NO_CATEGORY, POOL, EditConflict
 from ..kinds import Category, Member, is_unlike
 from ..marks import marks_of
+from .added import keep_image
+from .jobs import Jobs
 from .pictures import Pictures
+from .searching import Search
 from .sight import Sight
 from .space import Space
+from .wanted import Json, listed, make_edit, whole
 
 FACES = 6  # pictures of a category on the wall
 NEAREST = 8
 SIMILAR = 120
 MOST_HITS = 500  # images that a search shows
 MARK_AFTER = 0.7  # s without an edit
-
-Json = dict[str, Any]
 
 
 class Outdated(NewkindsError):
@@ -70,6 +72,7 @@ class Studio:
         self._images = None if images is None else Path(images)
         self._lock = threading.RLock()
         self._marking: threading.Timer | None = None
+        self.jobs = Jobs(self.run.folder, self._images)
         self._open()
 
     def _open(self) -> None:
@@ -150,7 +153,12 @@ class Studio:
             if self._stamp() not in ("", self.found):  # discovered again
                 self._open()
                 threading.Thread(target=self.prepare, daemon=True).start()
-            return {"found": self.found, "revision": self._discovery.revision, "prepared": self.prepared}
+            return {
+                "found": self.found,
+                "revision": self._discovery.revision,
+                "prepared": self.prepared,
+                "job": self.jobs.stamp,
+            }
 
     def shown(self) -> Shown:
         """What is there now."""
@@ -205,6 +213,7 @@ class Studio:
             "skipped": len(self._discovery.skipped), "categories": cards, "undo": shown.undo, "redo": shown.redo,
             "marked": revision == shown.revision, "problem": problem, "fields": self.sight.has_fields,
             "model": self.sight.has_model, "groups": self._groups,
+            "growable": self.sight.has_model and self.pictures.has_any,
         }  # fmt: skip
 
     def members(self, category: int) -> Json:
@@ -262,10 +271,23 @@ class Studio:
             "unlike": prediction.unlike if is_unlike(prediction.unlike) else 0, **self._alike(vector),
         }  # fmt: skip
 
+    def add(self, image: Path, called: str) -> Json:
+        """Let an image that was looked at belong to the run: its file is kept, and an update begins."""
+        self.jobs.require_none()
+        file, more = keep_image(self.run, image, called)
+        return {"file": str(file), **self.jobs.start({"job": "update"}, more)}
+
     def search(self, text: str) -> Json:
-        """The images whose path contains a text."""
-        shown, wanted = self.shown(), text.casefold().strip()
-        rows = [row for row, path in enumerate(self._lowered) if wanted in path] if wanted else []
+        """The categories and images that fit what was typed."""
+        shown, search = self.shown(), Search.of(text)
+        rows = search.rows(shown.members, self._lowered)
+        return {**self._some_images(shown, rows), "categories": search.categories(shown.categories)}
+
+    def images(self, rows: Any) -> Json:
+        """Images by their rows."""
+        return self._some_images(self.shown(), self._check_rows(listed(rows)))
+
+    def _some_images(self, shown: Shown, rows: Sequence[int]) -> Json:
         some = rows[:MOST_HITS]
         self.pictures.look(some)
         return {"revision": shown.revision, "total": len(rows), "images": self._images_of(shown, some)}
@@ -308,9 +330,9 @@ class Studio:
             self.version()
             if wanted.get("found") != self.found:
                 raise Outdated("the categories were found again since this window was opened: it shows them now.")
-            seen = _whole(wanted.get("seen"), "seen")
+            seen = whole(wanted.get("seen"), "seen")
             try:
-                says = self._make(wanted, seen)
+                says = make_edit(self._discovery, wanted, seen, self._named)
             except EditConflict:
                 raise
             except NewkindsError:
@@ -320,55 +342,11 @@ class Studio:
             self._mark_later()
             return {"says": says, "n": self._discovery.last_edit, "state": self.state()}
 
-    def _make(self, wanted: Json, seen: int) -> str:
-        discovery, kind = self._discovery, wanted.get("edit")
-        if kind == "undo":
-            return discovery.undo(_whole(wanted["of"], "of") if "of" in wanted else None, seen=seen)
-        if kind == "redo":
-            return discovery.redo(seen=seen)
-        if kind == "rename":
-            return discovery.rename(_whole(wanted.get("category"), "category"), _text(wanted.get("name")), seen=seen)
-        if kind == "merge":
-            categories = [_whole(category, "category") for category in _list(wanted.get("categories"))]
-            return discovery.merge(categories, _whole(wanted.get("into"), "into"), seen=seen)
-        if kind == "split":
-            parts = [self._named(part) for part in _list(wanted.get("parts"))]
-            return discovery.split(_whole(wanted.get("category"), "category"), parts=parts, seen=seen)
-        if kind == "move" and "name" in wanted:
-            return discovery.move(self._named(wanted.get("rows")), _text(wanted["name"]), new=True, seen=seen)
-        if kind == "move":
-            return discovery.move(self._named(wanted.get("rows")), _whole(wanted.get("to"), "to"), seen=seen)
-        if kind in ("junk", "accept"):
-            make = discovery.junk if kind == "junk" else discovery.accept
-            if "category" in wanted:
-                return make(category=_whole(wanted["category"], "category"), seen=seen)
-            return make(self._named(wanted.get("rows")), seen=seen)
-        raise NewkindsError(f"there is no edit {kind!r}.")
-
-    def _named(self, rows: Any) -> list[str]:
-        numbers = self._check_rows(_list(rows))
-        return [self._discovery.found_members[row].path for row in numbers]
+    def _named(self, rows: Sequence[Any]) -> list[str]:
+        return [self._discovery.found_members[row].path for row in self._check_rows(rows)]
 
     def _check_rows(self, rows: Sequence[Any]) -> list[int]:
-        numbers = [_whole(row, "row") for row in rows]
+        numbers = [whole(row, "row") for row in rows]
         if any(not 0 <= row < len(self._row_of) for row in numbers):
             raise NewkindsError(f"images have the numbers 0 to {len(self._row_of) - 1}.")
         return numbers
-
-
-def _whole(value: Any, what: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise NewkindsError(f"'{what}' must be a whole number.")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise NewkindsError("a name must be text.")
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise NewkindsError("a list is needed.")
-    return value

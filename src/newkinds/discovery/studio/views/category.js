@@ -3,11 +3,19 @@
 import { askMerge, askMove, askRename, askSplit, rename } from "./dialogs.js";
 import { h, icon, many, name, percent, plain } from "./dom.js";
 import { Grid, dropTarget } from "./grid.js";
-import { edit, get, store, toast } from "./store.js";
+import { JUNK, POOL, edit, get, store, toast } from "./store.js";
 import { openViewer } from "./viewer.js";
 import { actOn, badges, card, dot, inOrder } from "./wall.js";
 
-export const JUNK = -1;
+// the places that are no categories: how they are called, what can be done there, and what is said if nothing is there
+const PLACES = {
+  [JUNK]: { title: "Junk", label: "Images that are junk", without: ["a", "x"],
+    full: "These images belong to no category. Their files are untouched. Move one to take it back.",
+    empty: "Nothing is junk. Press X on an image, and it comes here; its file stays." },
+  [POOL]: { title: "Not placed yet", label: "Images that are not placed yet", without: ["a"],
+    full: "These images are unlike every category, and too few are alike to be one of their own. Move some to a category, or make a new one of them (M, and a name that no category has).",
+    empty: "Every image has a place. After an update, images that are unlike every category wait here." },
+};
 const ORDERS = {
   // what a person has decided about is certain
   unsure: ["Least certain first", (a, b) => Boolean(a.status) - Boolean(b.status) || a.sure - b.sure],
@@ -18,9 +26,10 @@ const chosen = { order: "unsure" };
 
 /** The bar that says how many images are selected, and what can be done with them.
  *
+ * `without`: keys of what cannot be done here; `more`: another button.
  * `leave(rows)`: these are no longer here, before the server has said so: the next key is about the next image;
  * `accept(rows)`: these go to the end, if the least certain come first; `back()`: they are as before, for it has refused. */
-export function selectionBar(grid, { junk = false, leave = () => {}, accept = () => {}, back = () => {} } = {}) {
+export function selectionBar(grid, { without = [], more = null, leave = () => {}, accept = () => {}, back = () => {} } = {}) {
   const count = h("b");
   const act = (make) => async () => {
     const rows = grid.targets();
@@ -36,8 +45,8 @@ export function selectionBar(grid, { junk = false, leave = () => {}, accept = ()
   const button = (key, label, sign, more = {}) =>
     h("button", { onclick: actions[key], ...more }, sign && icon(sign), label, h("kbd", {}, key.toUpperCase()));
   const node = h("div", { class: "selection", role: "toolbar", "aria-label": "Selected images", hidden: true },
-    count, button("m", "Move…", "move"), !junk && button("a", "Accept", "check"), !junk && button("x", "Junk", "bin"),
-    button("l", "More like it", "image"),
+    count, button("m", "Move…", "move"), !without.includes("a") && button("a", "Accept", "check"),
+    !without.includes("x") && button("x", "Junk", "bin"), button("l", "More like it", "image"), more,
     h("button", { class: "quiet", "aria-label": "Select nothing", onclick: () => grid.select([]) }, icon("close")));
   return {
     node,
@@ -47,7 +56,7 @@ export function selectionBar(grid, { junk = false, leave = () => {}, accept = ()
     },
     key: (event) => {
       const key = event.key === "Delete" ? "x" : event.key;
-      if (!(key in actions) || event.ctrlKey || event.metaKey || event.altKey || (junk && (key === "a" || key === "x"))) return false;
+      if (!(key in actions) || event.ctrlKey || event.metaKey || event.altKey || without.includes(key)) return false;
       actions[key]();
       return true;
     },
@@ -55,7 +64,7 @@ export function selectionBar(grid, { junk = false, leave = () => {}, accept = ()
 }
 
 export function category(id) {
-  const isJunk = id === JUNK;
+  const place = PLACES[id]; // undefined: a category
   const head = h("div", { class: "head" });
   const beside = h("aside", { class: "beside", "aria-label": "Most like it" });
   const order = h("select", { "aria-label": "Order of the images", onchange: () => { chosen.order = order.value; sort(); } },
@@ -64,18 +73,18 @@ export function category(id) {
   let besideSays = null; // what stands beside, as text
   let shownAt = null; // the revision that the images are of
   const grid = new Grid({
-    label: isJunk ? "Images that are junk" : "Images of this category",
+    label: place?.label ?? "Images of this category",
     open: (index) => openViewer(grid, index),
     changed: () => bar.update(),
   });
   const bar = selectionBar(grid, {
-    junk: isJunk,
+    without: place?.without,
     leave,
     accept: (rows) => { if (chosen.order === "unsure") leave(rows); }, // and come back, at the end, with the answer
     back: () => { shownAt = null; refresh(); },
   });
-  const tools = h("div", { class: "tools" }, order, h("button", { class: "quiet", onclick: selectAll }, icon("select"), "Select all"));
-  const node = h("section", { class: "category" }, head, h("div", { class: "columns" }, h("div", { class: "members" }, tools, grid.node), !isJunk && beside), bar.node);
+  const tools = h("div", { class: "tools", hidden: true }, order, h("button", { class: "quiet", onclick: selectAll }, icon("select"), "Select all"));
+  const node = h("section", { class: "category" }, head, h("div", { class: "columns" }, h("div", { class: "members" }, tools, grid.node), !place && beside), bar.node);
 
   function leave(rows) {
     images = images.filter((image) => !rows.includes(image.row));
@@ -88,14 +97,15 @@ export function category(id) {
   }
 
   function sort() {
+    tools.hidden = !images.length;
     grid.show([...images].sort(ORDERS[chosen.order][1]));
   }
 
   function fillHead() {
     const it = store.byId.get(id);
-    if (isJunk) {
-      head.replaceChildren(h("h1", {}, "Junk"), h("p", { class: "hint" },
-        store.state.junk ? "These images belong to no category. Their files are untouched. Move one to take it back." : "Nothing is junk. Press X on an image, and it comes here; its file stays."));
+    if (place) {
+      const count = id === JUNK ? store.state.junk : store.state.pool;
+      head.replaceChildren(h("h1", {}, place.title), h("p", { class: "hint" }, count ? place.full : place.empty));
       return;
     }
     if (!it) return;
@@ -104,18 +114,19 @@ export function category(id) {
     head.replaceChildren(
       h("div", { class: "named" }, title, ...badges(it)),
       h("p", { class: "facts" }, h("span", {}, many(it.size, "image")), h("span", {}, `${percent(it.confidence)} sure on average`),
-        h("span", {}, `${it.decided.toLocaleString("en")} accepted`), it.unlike > 0 && h("span", {}, `${it.unlike} unlike every category`)),
+        h("span", {}, `${it.decided.toLocaleString("en")} accepted`),
+        it.unlike > 0 && h("a", { href: `#/find/${encodeURIComponent(`#${id} unlike`)}` }, `${it.unlike} unlike every category`), h("span", {}, `#${id}`)),
       h("div", { class: "actions" },
         button("Rename", "R", () => rename(id, title)),
-        button("Accept all", "⇧A", () => edit({ edit: "accept", category: id }), { disabled: !it.size }),
-        button("Split…", "S", () => askSplit(id), { disabled: it.size < 2 }),
-        button("Merge…", "⇧M", () => askMerge(id)),
+        it.size > 0 && button("Accept all", "⇧A", () => edit({ edit: "accept", category: id })),
+        it.size > 1 && button("Split…", "S", () => askSplit(id)),
+        store.state.categories.length > 1 && button("Merge…", "⇧M", () => askMerge(id)),
         button("Junk", "⇧X", () => edit({ edit: "junk", category: id }))),
     );
   }
 
   async function fillBeside() {
-    if (isJunk) return;
+    if (place) return;
     const heading = h("h2", {}, "Most like it");
     try {
       const { nearest } = await get(`/api/nearest/${id}`);
@@ -142,7 +153,7 @@ export function category(id) {
   }
 
   async function ask() {
-    if (!isJunk && !store.byId.has(id)) {
+    if (!place && !store.byId.has(id)) {
       if (!store.editing) toast("This category is no longer there: it was merged, junked or undone.");
       location.hash = "#/";
       return;
@@ -163,14 +174,13 @@ export function category(id) {
 
   function step(by) {
     const all = inOrder();
-    const place = all.findIndex((other) => other.id === id);
-    const next = all[place + by];
+    const next = all[all.findIndex((other) => other.id === id) + by];
     if (next) location.hash = `#/c/${next.id}`;
   }
 
   function key(event) {
     if (bar.key(event)) return true;
-    if (isJunk) return false;
+    if (place) return false;
     if (event.key === "r") askRename(id, head.querySelector("h1"));
     else if (event.key === "n" || event.key === "p") step(event.key === "n" ? 1 : -1);
     else return actOn(id, event);
@@ -179,7 +189,7 @@ export function category(id) {
 
   const ready = refresh();
   return {
-    title: isJunk ? "Junk" : plain(store.byId.get(id)?.name ?? ""), node, refresh, key,
+    title: place?.title ?? plain(store.byId.get(id)?.name ?? ""), node, refresh, key,
     destroy: () => grid.destroy(),
     focus: () => ready.then(() => grid.images.length && document.activeElement === document.getElementById("main") && grid.focus(0, { scroll: false })),
   };

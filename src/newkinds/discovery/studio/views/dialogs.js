@@ -209,17 +209,3 @@ export async function askSplit(id) {
   }, "wide");
   if (accepted && parts) await edit({ edit: "split", category: id, parts: parts.map((part) => part.map((image) => image.row)) });
 }
-
-const KEYS = [
-  ["Anywhere", [["/", "search names of files and categories"], ["G", "go to a category"], ["Ctrl Z, Ctrl ⇧ Z", "undo, redo"], ["1 2 3 4", "wall, map, junk, log"], ["Esc", "close, or back to the wall"], ["?", "this help"]]],
-  ["A grid of images", [["arrows, Home, End", "go to an image"], ["Space", "select it, or not"], ["⇧ arrows, ⇧ click", "select a range"], ["Ctrl A", "select all"], ["Enter", "enlarge"], ["M", "move to another category, or a new one"], ["A", "accept: it belongs here"], ["X, Delete", "junk"], ["L", "more like it"]]],
-  ["A category, or its card on the wall", [["R", "rename"], ["⇧ A", "accept all its images"], ["S", "split, with a preview"], ["⇧ M", "merge with another"], ["⇧ X", "make it junk"], ["N, P", "next, previous category"]]],
-  ["An enlarged image", [["← →", "previous, next"], ["F", "primitive fields, if the model has them"], ["M A X L", "as above"]]],
-];
-
-export function help() {
-  return dialog("Keys", (close) => [h("h2", {}, "Keys"), h("div", { class: "keys" }, KEYS.map(([title, keys]) =>
-    h("div", {}, h("h3", {}, title), h("dl", {}, keys.map(([key, does]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, does))))))),
-    h("p", { class: "hint" }, "By mouse: drag images onto a category, drag a card onto another to merge, drop a file to find what is like it. ",
-      "By touch: press long to select."), h("div", { class: "buttons" }, h("button", { class: "main", autofocus: true, onclick: () => close() }, "Close"))], "wide");
-}

@@ -28,6 +28,7 @@ const PATHS = {
   move: "M4 12h15m-6-6 6 6-6 6",
   close: "m6 6 12 12M18 6 6 18",
   select: "M4 4h16v16H4zm4 8 3 3 5-6",
+  lasso: "M12 4c5 0 9 2.200 9 5.500S17 15 12 15s-9-2.200-9-5.500S7 4 12 4M7 14c-1.500 1-1.500 3 0 3.500s1.500 2.500 0 3.500",
 };
 
 /** A drawn sign; what it means must be said beside it or in a label. */

@@ -3,14 +3,14 @@
 import { selectionBar } from "./category.js";
 import { h, many, name, percent } from "./dom.js";
 import { Grid } from "./grid.js";
-import { get, send, store } from "./store.js";
+import { get, placeName, send, store, toast } from "./store.js";
 import { openViewer, watchModel } from "./viewer.js";
 import { card } from "./wall.js";
 
 const MOST_CARDS = 60;
 
-/** A view with a heading, cards and a grid of images, which `ask()` fills: { images, … }. */
-function results(title, ask, { before = null, caption = null, cards = () => [] } = {}) {
+/** A view with a heading, cards and a grid of images, which `ask()` fills: { says, images, categories }. */
+function results(title, ask, { before = null, caption = (image) => placeName(image.of) } = {}) {
   const says = h("p", { class: "hint", role: "status" });
   const some = h("div", { class: "wall", role: "list" });
   const grid = new Grid({ label: "Images found", open: (index) => openViewer(grid, index), changed: () => bar.update(), caption });
@@ -23,10 +23,11 @@ function results(title, ask, { before = null, caption = null, cards = () => [] }
   }
 
   async function fill() {
-    some.replaceChildren(...cards().slice(0, MOST_CARDS).map((it) => h("div", { role: "listitem" }, card(it))));
     try {
       const answer = await ask((said) => { says.textContent = said; });
       says.textContent = answer.says;
+      const cards = (answer.categories ?? []).map((id) => store.byId.get(id)).filter(Boolean).slice(0, MOST_CARDS);
+      some.replaceChildren(...cards.map((it) => h("div", { role: "listitem" }, card(it))));
       grid.show(answer.images);
     } catch (error) {
       says.textContent = error.message;
@@ -37,18 +38,34 @@ function results(title, ask, { before = null, caption = null, cards = () => [] }
   return { title: typeof title === "string" ? title : "newkinds studio", node, refresh, key: bar.key, destroy: () => grid.destroy(), grid, ready };
 }
 
+const shown = (answer) => (answer.images.length < answer.total ? `, the first ${answer.images.length} are shown` : "");
+
 export function find(text) {
-  const words = text.toLowerCase().trim();
-  const cards = () => store.state.categories.filter((it) => it.name.toLowerCase().includes(words));
   const view = results(`“${text}”`, async () => {
     const answer = await get(`/api/search?q=${encodeURIComponent(text)}`);
-    const shown = answer.images.length < answer.total ? `, the first ${answer.images.length} are shown` : "";
-    return { ...answer, says: `${many(cards().length, "category", "categories")}, ${many(answer.total, "image")}${shown}` };
-  }, { cards, caption: (image) => store.byId.get(image.of)?.name ?? "junk" });
+    const nothing = !answer.total && !answer.categories.length;
+    const counts = `${many(answer.categories.length, "category", "categories")}, ${many(answer.total, "image")}${shown(answer)}`;
+    return { ...answer, says: nothing ? "Nothing is called so. Type a part of a file's or a category's name, #31 for the category with that id, unlike for images that are like no category." : counts };
+  });
   return { ...view, title: `“${text}”`, focus: null };
 }
 
-const cosine = (image) => `${image.score.toFixed(2)} · ${store.byId.get(image.of)?.name ?? "junk"}`;
+let rows = []; // what was selected on the map
+
+/** Show some images as a grid. */
+export function showPicked(some) {
+  rows = some;
+  location.hash = "#/picked";
+}
+
+export function picked() {
+  return results("Selected images", async () => {
+    const answer = await send("/api/images", JSON.stringify({ rows }), "application/json");
+    return { ...answer, says: answer.total ? `${many(answer.total, "image")}${shown(answer)}` : "Nothing is selected: draw around images on the map." };
+  });
+}
+
+const cosine = (image) => `${image.score.toFixed(2)} · ${placeName(image.of)}`;
 
 export function like(row) {
   return results("More like it", async () => {
@@ -69,6 +86,7 @@ export function lookAt(file) {
 export function look() {
   const canvas = h("canvas", { class: "dropped", role: "img", "aria-label": "The image that is looked for" });
   const told = h("p", { class: "told" });
+  const add = h("button", { hidden: true, onclick: () => addToRun(file, add) }, "Add to the run");
   if (!dropped) return { title: "Find by image", node: h("section", {}, h("h1", {}, "Find by image"), h("p", { class: "hint" }, "Drop an image onto this page, paste one, or choose a file.")), refresh() {} };
   const { file } = dropped;
   createImageBitmap(file).then((bitmap) => {
@@ -90,6 +108,20 @@ export function look() {
     const it = store.byId.get(answer.category);
     told.replaceChildren("The model says: ", it ? h("a", { href: `#/c/${it.id}` }, name(it.name)) : name(answer.name), `, ${percent(answer.sure)} sure`,
       answer.unlike ? `, but it is unlike every category (${answer.unlike.toFixed(2)}).` : ".");
+    add.hidden = !store.state.growable;
     return { ...answer, says: "The images of this run that are nearest to it, with their cosine." };
-  }, { before: h("div", { class: "asked" }, canvas, told), caption: cosine });
+  }, { before: h("div", { class: "asked" }, canvas, told, add), caption: cosine });
+}
+
+/** Keep a copy of the file with the run's images, and let an update put it where it belongs. */
+async function addToRun(file, button) {
+  button.disabled = true;
+  try {
+    const { file: kept } = await send(`/api/add?name=${encodeURIComponent(file.name)}`, file, file.type || "application/octet-stream");
+    toast(`A copy is kept: ${kept}`);
+    location.hash = "#/jobs";
+  } catch (error) {
+    button.disabled = false;
+    toast(error.message, { wrong: true });
+  }
 }

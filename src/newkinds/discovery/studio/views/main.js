@@ -1,17 +1,20 @@
 // The studio: its bar, its views by address (#/ is the wall, #/c/7 a category …), its keys.
 
-import { category, JUNK } from "./category.js";
-import { choose, help } from "./dialogs.js";
+import { category } from "./category.js";
+import { choose } from "./dialogs.js";
 import { h, icon, isTyping, many, name, plain } from "./dom.js";
-import { find, like, look, lookAt } from "./found.js";
+import { find, like, look, lookAt, picked } from "./found.js";
+import { help } from "./help.js";
+import { jobs, jobSign } from "./jobs.js";
 import { map } from "./map.js";
-import { banner, edit, get, onState, poll, refresh, store, toast } from "./store.js";
+import { JUNK, POOL, banner, edit, get, onState, poll, refresh, store, toast, undoLastToast } from "./store.js";
 import { wall } from "./wall.js";
 
 const main = document.getElementById("main");
 const veil = document.getElementById("veil");
 const SEARCH_AFTER = 180; // ms without another letter
-const PAGES = [["#/", "Wall"], ["#/map", "Map"], ["#/junk", "Junk"], ["#/log", "Log"]];
+// address, name, what is counted beside it; one that counts, but for junk, is only named if there is something
+const PAGES = [["#/", "Wall"], ["#/map", "Map"], ["#/junk", "Junk", "junk"], ["#/log", "Log"], ["#/jobs", "Jobs"]];
 const scrolled = new Map(); // address → where it was left
 let view = null;
 let address = null;
@@ -39,6 +42,9 @@ function made(hash) {
     return wall();
   }
   if (hash === "#/junk") return category(JUNK);
+  if (hash === "#/pool") return category(POOL);
+  if (hash === "#/jobs") return jobs();
+  if (hash === "#/picked") return picked();
   if (hash === "#/map") return map();
   if (hash === "#/log") return log();
   if (hash === "#/look") return look();
@@ -70,7 +76,7 @@ function route() {
   }
 }
 
-const search = h("input", { type: "search", placeholder: "Search files and categories", "aria-label": "Search names of files and categories", autocomplete: "off", spellcheck: "false" });
+const search = h("input", { type: "search", placeholder: "Search: a name, #31, unlike", "aria-label": "Search by a part of a file's or a category's name, by #id, or unlike", autocomplete: "off", spellcheck: "false" });
 let typing = 0;
 function showSearch() {
   clearTimeout(typing);
@@ -103,8 +109,8 @@ function fillBar() {
   const here = PAGES.some(([to]) => to === address) ? address : "#/";
   run.replaceChildren(name(state.run), h("small", {}, many(state.images, "image")));
   run.title = plain(state.folder);
-  nav.replaceChildren(...PAGES.map(([to, label]) =>
-    h("a", { href: to, "aria-current": to === here ? "page" : undefined }, label, to === "#/junk" && state.junk > 0 && h("b", {}, state.junk.toLocaleString("en")))));
+  nav.replaceChildren(...PAGES.map(([to, label, counts], index) => (!counts || counts === "junk" || state[counts] > 0 || to === here) &&
+    h("a", { href: to, "aria-current": to === here ? "page" : undefined, title: `${label} (${index + 1})` }, label, state[counts] > 0 && h("b", {}, state[counts].toLocaleString("en")))).filter(Boolean));
   undo.disabled = !state.undo;
   undo.title = state.undo ? `Undo: ${plain(state.undo)}` : "Nothing to undo";
   undo.setAttribute("aria-label", undo.title);
@@ -116,7 +122,7 @@ function fillBar() {
 }
 
 const byImage = h("button", { class: "quiet", "aria-label": "Find by image", title: "Find what is like an image of yours", onclick: () => file.click() }, icon("image"));
-document.getElementById("bar").append(run, nav, search, file, h("div", { class: "right" }, byImage, undo, redo,
+document.getElementById("bar").append(run, nav, search, file, h("div", { class: "right" }, jobSign(), byImage, undo, redo,
   h("button", { class: "quiet", "aria-label": "Keys and help", title: "Keys (?)", onclick: () => help() }, icon("help"))));
 
 async function goTo() {
@@ -134,11 +140,15 @@ addEventListener("keydown", (event) => {
     return;
   }
   if (isTyping(event.target) || event.altKey) return;
-  const keys = { "/": () => { search.focus(); search.select(); }, "?": help, g: goTo, Escape: () => { if (location.hash !== "#/") location.hash = "#/"; } };
+  if (view?.key?.(event)) {
+    event.preventDefault();
+    return;
+  }
+  const keys = { u: undoLastToast, "/": () => { search.focus(); search.select(); }, "?": help, g: goTo, Escape: () => { if (location.hash !== "#/") location.hash = "#/"; } };
   const page = PAGES[Number(event.key) - 1];
   if (!control && page) location.hash = page[0];
   else if (!control && event.key in keys) keys[event.key]();
-  else if (!view?.key?.(event)) return;
+  else return;
   event.preventDefault();
 });
 

@@ -1,7 +1,11 @@
 // The map: every image is a dot, near those that it resembles. Corrections change colours, never places.
 
-import { h, hue, many, name, picture, plain } from "./dom.js";
-import { get, store } from "./store.js";
+import { selectionBar } from "./category.js";
+import { h, hue, icon, many, name, picture, plain } from "./dom.js";
+import { showPicked } from "./found.js";
+import { strip } from "./grid.js";
+import { Lasso, Picked } from "./lasso.js";
+import { get, placeAddress, placeName, store } from "./store.js";
 
 const UNIT = 4000; // the server's places are whole numbers up to this
 const CELLS = 80; // of the grid by which the dot under the pointer is found
@@ -9,15 +13,20 @@ const NEAR = 14; // px
 
 export function map() {
   const canvas = h("canvas", { tabindex: 0, role: "application",
-    "aria-label": "Map of all images. Arrows move it, plus and minus zoom, N and P go from category to category, Enter opens one." });
+    "aria-label": "Map of all images. Arrows move it, plus and minus zoom, N and P go from category to category, Enter opens one, Space selects its images, E all that is in the frame." });
   const card = h("div", { class: "hover", hidden: true });
   const says = h("p", { class: "hint", role: "status" }, "Placing the images…");
   const show = h("select", { "aria-label": "Show", onchange: () => draw() },
     [["all", "All images"], ["new", "New categories"], ["known", "Known categories"]].map(([value, label]) => h("option", { value }, label)));
+  const draws = h("button", { "aria-pressed": false, title: "Draw around images to select them (S, or ⇧ and drag)", onclick: () => drawing(!isDrawing) }, icon("lasso"), "Select", h("kbd", {}, "S"));
+  const lookAtThem = () => picked.selected.size && showPicked(picked.targets());
+  const picked = new Picked(() => { bar.update(); preview(); draw(); });
+  const bar = selectionBar(picked, { more: h("button", { onclick: lookAtThem }, "Look at them", h("kbd", {}, "V")) });
+  const seen = h("div", { class: "picked", hidden: true });
   const zoomBy = (factor) => () => zoom(factor, canvas.clientWidth / 2, canvas.clientHeight / 2);
   const node = h("section", { class: "map" }, h("div", { class: "tools" }, show,
     h("button", { onclick: zoomBy(1.5), "aria-label": "Zoom in" }, "+"), h("button", { onclick: zoomBy(1 / 1.5), "aria-label": "Zoom out" }, "−"),
-    h("button", { onclick: () => { view = { scale: 1, x: 0, y: 0 }; draw(); } }, "Whole map"), says), h("div", { class: "frame" }, canvas, card));
+    h("button", { onclick: () => { view = { scale: 1, x: 0, y: 0 }; draw(); } }, "Whole map"), draws, says), h("div", { class: "frame" }, canvas, seen, card), bar.node);
   let places = null;
   let of = [];
   let stamps = [];
@@ -26,6 +35,8 @@ export function map() {
   let view = { scale: 1, x: 0, y: 0 };
   let lit = null; // the category under the pointer
   let frame = 0;
+  let lasso = null; // the line that is being drawn
+  let isDrawing = false; // whether a finger or the mouse draws one, and does not move the map
 
   const side = () => [canvas.clientWidth - 40, canvas.clientHeight - 40];
   const toScreen = (x, y) => [20 + (x / UNIT * side()[0] + view.x) * view.scale, 20 + (y / UNIT * side()[1] + view.y) * view.scale];
@@ -37,6 +48,7 @@ export function map() {
       ({ places, of, v: stamps } = answer);
       prepare();
       says.textContent = `${many(of.length, "image")}; zoom with the wheel or two fingers`;
+      node.classList.toggle("empty", !of.length);
       draw();
     } catch (error) {
       says.textContent = error.message;
@@ -99,6 +111,42 @@ export function map() {
       pen.fill();
     }
     label(pen, colour, shows);
+    pen.globalAlpha = 1;
+    pen.lineWidth = 1.6;
+    pen.strokeStyle = colour("--ink");
+    pen.beginPath();
+    for (const row of picked.selected) {
+      const [x, y] = toScreen(places[2 * row], places[2 * row + 1]);
+      pen.moveTo(x + size / 2 + 1.5, y);
+      pen.arc(x, y, size / 2 + 1.5, 0, 7);
+    }
+    pen.stroke();
+    lasso?.paint(pen, colour("--new"));
+  }
+
+  const isShown = (row) => show.value === "all" || (show.value === "new") === store.byId.get(of[row])?.new;
+
+  /** The images whose dots are shown and lie where `holds(x, y)` says. */
+  function dots(holds) {
+    const rows = [];
+    for (let row = 0; row < of.length; row += 1) {
+      if (isShown(row) && holds(...toScreen(places[2 * row], places[2 * row + 1]))) rows.push(row);
+    }
+    return rows;
+  }
+
+  function drawing(on) {
+    isDrawing = on;
+    draws.setAttribute("aria-pressed", String(on));
+    canvas.classList.toggle("drawing", on);
+    says.textContent = on ? "Draw around images with the mouse or a finger; a click selects one." : `${many(of.length, "image")}`;
+  }
+
+  /** Some of what is selected. */
+  function preview() {
+    const rows = picked.targets();
+    seen.hidden = !rows.length;
+    seen.replaceChildren(strip(rows.map((row) => ({ row, v: stamps[row], path: "" })), innerWidth < 700 ? 6 : 12));
   }
 
   /** Names where there is room, those of the largest categories first. */
@@ -161,7 +209,7 @@ export function map() {
     card.hidden = row === null;
     if (row !== null && card.dataset.row !== String(row)) {
       card.dataset.row = row;
-      card.replaceChildren(picture(row, stamps[row], null), h("b", {}, it ? name(it.name) : "junk"), it && h("small", {}, many(it.size, "image")));
+      card.replaceChildren(picture(row, stamps[row], null), h("b", {}, name(placeName(id))), it && h("small", {}, many(it.size, "image")));
     }
     if (row !== null) {
       const right = x > canvas.clientWidth / 2;
@@ -176,6 +224,8 @@ export function map() {
     canvas.setPointerCapture(event.pointerId);
     pointers.set(event.pointerId, event);
     moved = 0;
+    lasso = pointers.size === 1 && places && (isDrawing || event.shiftKey) ? new Lasso() : null;
+    lasso?.add(event.offsetX, event.offsetY);
   });
   canvas.addEventListener("pointermove", (event) => {
     if (!places) return;
@@ -185,6 +235,9 @@ export function map() {
       const [other] = [...pointers.values()].filter((p) => p.pointerId !== event.pointerId);
       const far = (p) => Math.hypot(p.offsetX - other.offsetX, p.offsetY - other.offsetY) || 1;
       zoom(far(event) / far(before), (event.offsetX + other.offsetX) / 2, (event.offsetY + other.offsetY) / 2);
+    } else if (lasso) {
+      lasso.add(event.offsetX, event.offsetY);
+      draw();
     } else {
       view = { ...view, x: view.x + (event.offsetX - before.offsetX) / view.scale, y: view.y + (event.offsetY - before.offsetY) / view.scale };
       draw();
@@ -197,9 +250,17 @@ export function map() {
     canvas.addEventListener(kind, (event) => {
       const pressed = pointers.delete(event.pointerId);
       if (kind === "pointerleave") hover(null);
-      if (kind !== "pointerup" || !pressed || moved > 6 || !places) return;
+      if (!pressed) return;
+      const drawn = lasso;
+      lasso = null;
+      if (kind !== "pointerup" || !places) return draw();
+      if (drawn?.isDrawn && moved > 6) return picked.select(dots((x, y) => drawn.holds(x, y)), { keep: event.shiftKey });
+      if (moved > 6) return undefined;
       const row = under(event.offsetX, event.offsetY);
-      if (row !== null) location.hash = of[row] < 0 ? "#/junk" : `#/c/${of[row]}`;
+      if (row === null) return draw();
+      if (drawn) return picked.toggle([row]);
+      location.hash = placeAddress(of[row]);
+      return undefined;
     });
   }
   canvas.addEventListener("wheel", (event) => {
@@ -216,12 +277,19 @@ export function map() {
   }
 
   function key(event) {
+    if (picked.selected.size && bar.key(event)) return true;
     const pan = { ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60] }[event.key];
     if (pan && document.activeElement === canvas) view = { ...view, x: view.x + pan[0] / view.scale, y: view.y + pan[1] / view.scale };
     else if (event.key === "+" || event.key === "=") zoomBy(1.4)();
     else if (event.key === "-") zoomBy(1 / 1.4)();
     else if ((event.key === "n" || event.key === "p") && centres.size) step(event.key === "n" ? 1 : -1);
     else if (event.key === "Enter" && lit !== null && document.activeElement === canvas) location.hash = `#/c/${lit}`;
+    else if (event.key === "s") drawing(!isDrawing);
+    else if (event.key === "e" && places) picked.select(dots((x, y) => x >= 0 && y >= 0 && x <= canvas.clientWidth && y <= canvas.clientHeight));
+    else if (event.key === "v" && picked.selected.size) lookAtThem();
+    else if (event.key === " " && lit !== null && document.activeElement === canvas) picked.toggle([...of.keys()].filter((row) => of[row] === lit));
+    else if (event.key === "Escape" && picked.selected.size) picked.select([]);
+    else if (event.key === "Escape" && isDrawing) drawing(false);
     else return false;
     draw();
     return true;

@@ -5,6 +5,9 @@ import { h } from "./dom.js";
 const POLL = 2000; // ms between two questions whether something has changed
 const listeners = new Set();
 
+export const JUNK = -1; // the place of images that belong to no category
+export const POOL = -2; // of those that belong to none yet
+
 /** The last state of the server, and its categories by their ids. */
 export const store = { state: null, byId: new Map(), answers: true, editing: false };
 
@@ -14,6 +17,12 @@ export class Refused extends Error {
     this.status = status;
   }
 }
+
+/** What the place of an image is called. */
+export const placeName = (id) => store.byId.get(id)?.name ?? (id === POOL ? "not placed yet" : "junk");
+
+/** Where the images of a place are shown. */
+export const placeAddress = (id) => (id === JUNK ? "#/junk" : id === POOL ? "#/pool" : `#/c/${id}`);
 
 export function onState(listener) {
   listeners.add(listener);
@@ -92,7 +101,7 @@ export async function poll() {
     try {
       const now = await get("/api/version");
       await editing;
-      if (store.state !== before || ["found", "revision", "prepared"].every((key) => now[key] === before[key])) continue;
+      if (store.state !== before || ["found", "revision", "prepared", "job"].every((key) => now[key] === before[key])) continue;
       await refresh();
       if (now.found !== before.found) toast("The categories were found again: these are the new ones.");
       else if (now.revision !== before.revision) toast("Changed in another window or on the command line.");
@@ -124,9 +133,17 @@ const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 /** A short message, which is also read out. */
 export function toast(text, { action = null, wrong = false } = {}) {
   const place = document.getElementById("toasts");
-  const button = action && h("button", { onclick: () => { message.remove(); action[1](); } }, action[0]);
+  const button = action && h("button", { onclick: () => { message.remove(); action[1](); } }, action[0], action[0] === "Undo" && h("kbd", {}, "U"));
   const message = h("div", { class: wrong ? "toast wrong" : "toast" }, h("span", {}, text), button);
   while (place.children.length > 2) place.firstChild.remove();
   place.append(message);
-  setTimeout(() => message.remove(), wrong ? 9000 : 5000);
+  const leave = () => (message.matches(":hover, :focus-within") ? setTimeout(leave, 1000) : message.remove()); // it is being read
+  setTimeout(leave, wrong ? 9000 : action ? 7000 : 5000);
+}
+
+/** Undo what the last message that can be undone names; whether there was one. */
+export function undoLastToast() {
+  const button = [...document.querySelectorAll("#toasts .toast button")].filter((one) => one.textContent.startsWith("Undo")).pop();
+  button?.click();
+  return Boolean(button);
 }

@@ -28,6 +28,7 @@ const FILTERS = {
   mixed: ["Mixed", (c) => c.marks.includes("mixed")],
   small: ["Small", (c) => c.marks.includes("small")],
   unsure: ["Unsure", (c) => c.marks.includes("unsure")],
+  unlike: ["With unlike", (c) => c.unlike > 0],
   open: ["Not accepted", (c) => c.decided < c.size],
   empty: ["Empty", (c) => c.size === 0],
 };
@@ -103,10 +104,12 @@ export function wall() {
     Object.entries(ORDERS).map(([key, [label]]) => h("option", { value: key, selected: key === chosen.order }, label)));
   const hint = h("p", { class: "hint" });
   const cards = new Map(); // of each category: what it shows, as text and as an element
-  const node = h("section", { "aria-label": "Wall" }, h("div", { class: "tools" }, chips, order), list, hint);
+  const tools = h("div", { class: "tools" }, chips, order);
+  const node = h("section", { "aria-label": "Wall" }, tools, list, hint);
 
   function fill() {
     const { categories } = store.state;
+    tools.hidden = !categories.length;
     chips.replaceChildren(chips.firstChild, ...Object.entries(FILTERS).map(([key, [label, keeps]]) => {
       const count = categories.filter(keeps).length;
       const input = h("input", { type: "radio", name: "show", value: key, checked: key === chosen.filter,
@@ -126,8 +129,20 @@ export function wall() {
     };
     list.replaceChildren(...groups.flatMap(([heading, some]) =>
       [...(heading ? [h("p", { role: "listitem", class: "group" }, heading)] : []), ...some.map(item)]));
-    hint.textContent = shown.length ? "" : "There is no such category.";
+    hint.replaceChildren(...(shown.length ? [] : nothing()));
     if (held) at(chosen.focused)?.focus();
+  }
+
+  /** What is said instead of cards, and how to go on. */
+  function nothing() {
+    const { images, junk, pool, categories } = store.state;
+    if (!images) return ["This run has no images."];
+    if (categories.some((c) => c.size)) return ["There is no such category. ", h("button", { class: "small", onclick: () => { chosen.filter = "all"; fill(); } }, "Show all")];
+    return ["No category has images: ", ...[
+      junk > 0 && h("a", { href: "#/junk" }, `${many(junk, "image is", "images are")} junk`),
+      junk > 0 && pool > 0 && ", ",
+      pool > 0 && h("a", { href: "#/pool" }, `${many(pool, "image is", "images are")} not placed yet`),
+    ].filter(Boolean), ". Move some to a category, or undo what was done last."];
   }
 
   const at = (id) => list.querySelector(`.card[data-id="${id}"]`);
