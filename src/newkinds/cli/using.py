@@ -147,6 +147,10 @@ def _diagnose(runs: list[str], **chosen: Any) -> None:
         nargs="+",
     ),
     switch("--junk", "junk", "data sets: with the images that are junk"),
+    switch(
+        "--keep-unlike", "keep_unlike",
+        "folders: images that are unlike every category stay with the nearest one (default: in a folder of their own)",
+    ),
 )  # fmt: skip
 def _export(run: str, to: str, out: str, **chosen: Any) -> None:
     """Take what a run found elsewhere, with all corrections by hand: the data in the formats of other tools, or the

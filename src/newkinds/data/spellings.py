@@ -25,6 +25,7 @@ NO_CLASS = {
     "unassigned", "unidentified", "untagged", "unannotated", "unnamed", "untitled", "untitled folder", "new folder",
     "misc", "miscellaneous", "other", "others", "rest", "the rest", "remaining", "various", "mixed", "todo", "to do",
     "tbd", "inbox", "no class", "no category", "without class",
+    "unlike every category", "not placed yet",  # folders that an export makes
 }  # fmt: skip
 # beside "unlabeled" in the name of a folder these say nothing about what is in it
 BESIDE = {

@@ -84,7 +84,6 @@ class DataSet:
         self.discovery = discovery
         self.target = target
         self.files = files
-        self.junk = junk
         self.categories: list[Category] = discovery.categories
         run = RunDirectory(discovery.run)
         members = [member for member in discovery.members if junk or member.category_id != JUNK]
@@ -206,11 +205,13 @@ class DataSet:
                 f"cannot make a {self.files} to {file}: {why}. Nothing was exported; choose --files copy."
             ) from None
 
-    def folder_names(self) -> dict[int, str]:
-        """Category → the name of a folder for it; also for what is not placed yet, and for junk, if that goes in."""
+    def folder_names(self, besides: str) -> tuple[dict[int, str], str]:
+        """Category → the name of a folder for it, also for what is not placed yet, and for junk; and the name of one
+        more. No category gets theirs."""
         names = Names(TABLES)
-        named = {category.id: names.make(category.name) for category in self.categories}
-        return named | {number: names.make(name) for number, name in NO_CATEGORY.items() if number != JUNK or self.junk}
+        other = names.make(besides)
+        named = {number: names.make(name) for number, name in NO_CATEGORY.items()}
+        return named | {category.id: names.make(category.name) for category in self.categories}, other
 
     def write_json(self, name: str, content: Any) -> None:
         write_whole(self.target / name, json_text(content, name, indent=1, ensure_ascii=False) + "\n")
