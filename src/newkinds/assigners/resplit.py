@@ -70,13 +70,15 @@ def resplits(labels: NDArray[np.int64], splits: int, random: np.random.RandomSta
 
 
 def task_splits(
-    labels: NDArray[np.int64], categories: int, splits: int, random: np.random.RandomState, most: int
-) -> list[Resplit]:
+    labels: NDArray[np.int64], categories: int, splits: int, random: np.random.RandomState, most: int,
+    groups: NDArray[np.int64] | None = None,
+) -> list[Resplit]:  # fmt: skip
     """The task itself, several times, with a part of the labels (n,; -1: none) hidden: all images are there, and as
     many `categories` are to be found. What depends on their number, or on how many images there are, is seen.
 
     A quarter of the labelled classes act as new, and a quarter of the others' labels is hidden. Of more than `most`
-    images so many are drawn. Of too few classes there are none, see `can_judge`.
+    images so many are drawn. Of too few classes there are none, see `can_judge`. Images of one of the `groups` (n,)
+    have the same feature: they lose their labels together, or one that keeps it would tell what the others are.
     """
     if not can_judge(labels):
         return []
@@ -85,6 +87,7 @@ def task_splits(
         rows = np.sort(random.choice(len(labels), most, replace=False))
         if not can_judge(labels[rows]):
             return []
+    groups = rows if groups is None else groups[rows]  # (m,)
     names, classes = np.unique(labels[rows], return_inverse=True)
     names, classes = names[names >= 0], classes - int((names < 0).sum())  # (C,), (m,; -1: none)
     found = []
@@ -97,8 +100,10 @@ def task_splits(
         left = np.where(truth < known, truth, -1)
         for one in range(known):
             own = np.flatnonzero(left == one)
-            fewer = int(HIDDEN * len(own) + random.rand())  # rounded up or down at random: right on average
-            left[random.permutation(own)[: min(fewer, len(own) - 1)]] = -1
+            units = np.unique(groups[own])
+            fewer = int(HIDDEN * len(units) + random.rand())  # rounded up or down at random: right on average
+            lost = random.permutation(units)[: min(fewer, len(units) - 1)]
+            left[own[np.isin(groups[own], lost)]] = -1
         hidden = np.flatnonzero((truth >= 0) & (left < 0))
         found.append(Resplit(rows, left, truth, known, hidden, random.randint(2**31), categories))
     return found

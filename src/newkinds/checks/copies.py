@@ -1,4 +1,4 @@
-"""Images that are there more than once: the same pixels, nearly the same, and the same under two labels."""
+"""Images that are there more than once: the same pixels, nearly the same; and one thing under two labels."""
 
 import numpy as np
 
@@ -31,8 +31,9 @@ class NearDuplicate(Check):
 
 
 def _found(evidence: CheckInput, copies: Copies, relation: str, said: str) -> Verdict:
-    paths = evidence.table.paths
-    why = {row: f"{relation} {paths[copies.of[row]]}" for row in np.flatnonzero(copies.flag).tolist()}
+    paths, group = evidence.table.paths, evidence.table.group_numbers()
+    counted = copies.flag & (group != group[copies.of])  # a group counts once anyway
+    why = {row: f"{relation} {paths[copies.of[row]]}" for row in np.flatnonzero(counted).tolist()}
     return Verdict.images(copies.similarity, why, "is", said)
 
 
@@ -56,3 +57,26 @@ class TwoLabels(Check):
         score = np.zeros(len(table))
         score[list(why)] = 1
         return Verdict.images(score, why, "is", "under another label too: decide for one label each.")
+
+
+@CHECKS.register("group of two kinds")
+class GroupOfTwoKinds(Check):
+    """Different labels in one group (a burst, a video, a specimen), whose images should be of one kind."""
+
+    order = 2
+
+    def look(self, evidence: CheckInput) -> Verdict:
+        table = evidence.table
+        rows_of: dict[str, dict[str, list[int]]] = {}  # group → label → its images
+        for row, (group, label) in enumerate(zip(table.groups or [], table.labels, strict=False)):
+            if group is not None and label is not None:
+                rows_of.setdefault(group, {}).setdefault(label, []).append(row)
+        why: dict[int, str] = {}
+        for group, of_label in rows_of.items():
+            for label, rows in of_label.items() if len(of_label) > 1 else ():
+                other = next(name for name in of_label if name != label)
+                why |= dict.fromkeys(rows, f"labelled '{label}', but '{other}' is in its group '{group}' too")
+        score = np.zeros(len(table))
+        score[list(why)] = 1
+        said = "in a group with another label: correct it, or divide the group. Only equal labels are taken together."
+        return Verdict.images(score, why, "is", said)

@@ -78,13 +78,14 @@ class Table:
         return None if self.seen is None else [image.content for image in self.seen]
 
     def distinct(self) -> np.ndarray:
-        """(m,) the rows without exact copies: of those with the same pixels and the same label, the first; all rows if
-        the pixels were not looked at."""
-        if self.contents is None:
-            return np.arange(len(self))
-        first: dict[tuple[str, str | None], int] = {}
-        for row, key in enumerate(zip(self.contents, self.labels, strict=True)):
-            first.setdefault(key, row)
+        """(m,) the rows without exact copies and repetitions: of those with the same pixels and the same label the
+        first, if pixels were looked at; and of each group the first."""
+        contents = self.contents or self.paths
+        first: dict[tuple[str | int, str | None], int] = {}
+        numbers = self.group_numbers().tolist()
+        shared = {number for row, number in enumerate(numbers) if number != row}
+        for row, key in enumerate(zip(contents, self.labels, strict=True)):
+            first.setdefault((numbers[row], None) if numbers[row] in shared else key, row)
         return np.array(list(first.values()), dtype=np.int64)
 
     def part_of(self, row: int) -> Part:
@@ -96,12 +97,37 @@ class Table:
         return self.open(row) if self.file is None else open_part(self.file(row), self.part_of(row), enough)
 
     def group_numbers(self) -> np.ndarray:
-        """(n,) equal for images of one group, and for no others."""
-        number: dict[str, int] = {}
-        of_rows = self.groups or [None] * len(self)
-        return np.array(
-            [row if group is None else number.setdefault(group, row) for row, group in enumerate(of_rows)], np.int64
-        )
+        """(n,) equal for images that are of one kind because they are in one group, and for no others.
+
+        Where images of a group have different labels, they cannot be of one kind: then only those with the same label
+        are, and those without one stand alone.
+        """
+        if self.groups is None:
+            return np.arange(len(self))
+        labels: dict[str, set[str]] = {}
+        for group, label in zip(self.groups, self.labels, strict=True):
+            if group is not None and label is not None:
+                labels.setdefault(group, set()).add(label)
+        first: dict[tuple[str, str | None], int] = {}
+        numbers = list(range(len(self)))
+        for row, (group, label) in enumerate(zip(self.groups, self.labels, strict=True)):
+            if group is None:
+                continue
+            if len(labels.get(group, ())) < 2:
+                numbers[row] = first.setdefault((group, None), row)
+            elif label is not None:
+                numbers[row] = first.setdefault((group, label), row)
+        return np.array(numbers, dtype=np.int64)
+
+    def targets_once(self) -> np.ndarray:
+        """As `targets`, but one label of each group alone: the others have the same feature, and would tell what one
+        that is hidden is."""
+        targets = self.targets
+        labelled = np.flatnonzero(targets >= 0)
+        _, first = np.unique(self.group_numbers()[labelled], return_index=True)
+        once = np.full(len(self), -1, dtype=np.int64)
+        once[labelled[first]] = targets[labelled[first]]
+        return once
 
     def files(self) -> list[Path]:
         """The files that the images are opened from, if there are any; one may hold several images."""

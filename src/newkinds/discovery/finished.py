@@ -188,17 +188,25 @@ class LoadedRun:
 
 def labels_of_copies(table: Table) -> np.ndarray:
     """(n,) the class of each image, -1 if there is no label: that of an exact copy counts, as it does in `predict`, if
-    copies do not contradict each other. Not in a benchmark, where nothing but the split says what is labelled."""
+    copies do not contradict each other, and that of its group. Not in a benchmark, where nothing but the split says
+    what is labelled."""
     targets = table.targets
-    if table.contents is None or table.class_list is not None:
+    if table.class_list is not None:
         return targets
-    classes: dict[str, set[int]] = {}
-    for content, target in zip(table.contents, targets.tolist(), strict=True):
+    if table.groups is not None:
+        targets = _agreed_in(table.group_numbers().tolist(), targets)
+    return targets if table.contents is None else _agreed_in(table.contents, targets)
+
+
+def _agreed_in(keys: Sequence[str | int], targets: np.ndarray) -> np.ndarray:
+    """Classes (n,; -1: none), where images with the same key have the class that those with one agree on."""
+    classes: dict[str | int, set[int]] = {}
+    for key, target in zip(keys, targets.tolist(), strict=True):
         if target >= 0:
-            classes.setdefault(content, set()).add(target)
-    agreed = {content: next(iter(of)) for content, of in classes.items() if len(of) == 1}
-    pairs = zip(table.contents, targets.tolist(), strict=True)
-    return np.array([target if target >= 0 else agreed.get(content, -1) for content, target in pairs], dtype=np.int64)
+            classes.setdefault(key, set()).add(target)
+    agreed = {key: next(iter(of)) for key, of in classes.items() if len(of) == 1}
+    pairs = zip(keys, targets.tolist(), strict=True)
+    return np.array([target if target >= 0 else agreed.get(key, -1) for key, target in pairs], dtype=np.int64)
 
 
 def gather(

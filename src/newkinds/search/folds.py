@@ -38,6 +38,7 @@ class Lessons:
     known: int
     categories: int
     seed: int = 0
+    groups: NDArray[np.int64] | None = None  # (n,) equal for images that have one feature
 
     @property
     def decided(self) -> NDArray[np.bool_]:
@@ -45,19 +46,22 @@ class Lessons:
         return np.array([c.is_decided for c in self.said], dtype=bool)
 
     def folds(self) -> list[Fold]:
-        """Parts of the labelled images; decided ones are spread evenly over them."""
+        """Parts of the labelled images; decided ones are spread evenly over them, and groups are not divided."""
         random = np.random.default_rng(seed_for("plan", self.seed))
         decided, labelled = self.decided, self.labels >= 0
         order = [random.permutation(np.flatnonzero(labelled & which)) for which in (decided, ~decided)]
         shuffled = np.concatenate(order)
         every = np.arange(len(self.labels))
-        return [Fold(every, np.sort(shuffled[fold::FOLDS])) for fold in range(min(FOLDS, len(shuffled)))]
+        units = shuffled if self.groups is None else self.groups[shuffled]
+        _, first, place = np.unique(units, return_index=True, return_inverse=True)
+        turn = np.argsort(np.argsort(first))[place] % FOLDS  # (m,) groups take turns in the order of their first image
+        return [Fold(every, np.sort(shuffled[turn == fold])) for fold in range(min(FOLDS, len(first)))]
 
     def hide(self, rows: NDArray[np.int64]) -> "Lessons":
         """The same, as if nobody had said anything about some images."""
         labels = self.labels.copy()
         labels[rows] = -1
-        return Lessons(self.said, labels, self.known, self.categories, self.seed)
+        return Lessons(self.said, labels, self.known, self.categories, self.seed, self.groups)
 
     def pieces(self, hidden: NDArray[np.int64] | None = None) -> Pieces:
         """The clusters to go on from: what the model had found as one cluster and people see as one category.

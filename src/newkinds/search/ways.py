@@ -113,15 +113,18 @@ class Judge(Generic[S]):
     silent_because: str = NOTHING_TO_JUDGE_BY  # why there are no splits, if there are none
 
 
-def judge_of(targets: NDArray[np.int64], seed: int, categories: int) -> Judge[Resplit]:
+def judge_of(
+    targets: NDArray[np.int64], seed: int, categories: int, groups: NDArray[np.int64] | None = None
+) -> Judge[Resplit]:
     """Judges by the task itself, with some of the labels (`targets`, (n,); -1: none) hidden: see `task_splits`.
 
-    So many `categories` are to be found. Of very many images some are drawn.
+    So many `categories` are to be found. Of very many images some are drawn. Labels of one of the `groups` (n,) are
+    hidden together.
     """
     random = np.random.RandomState(seed_for("plan", seed) % 2**32)
     most = max(MOST_IMAGES, IMAGES_PER_CATEGORY * categories)
     splits = TRIALS if len(targets) > MANY_IMAGES else SPLITS
-    return Judge(task_splits(targets, categories, splits, random, most), score_split)
+    return Judge(task_splits(targets, categories, splits, random, most, groups), score_split)
 
 
 def score_split(way: Way, features: Features, split: Resplit) -> Accuracy:

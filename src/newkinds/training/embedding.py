@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..console import track
@@ -77,7 +78,8 @@ def embed(
 ) -> Embedded:
     """The feature of every image of a table, trained encoder or not; unreadable images are skipped and listed.
 
-    With a cache that holds them, the images themselves are not read again.
+    With a cache that holds them, the images themselves are not read again. Images of one group have the same feature,
+    see `share_in_groups`.
     """
     started = time.perf_counter()
     encoder.to(device).eval()
@@ -90,12 +92,30 @@ def embed(
                 features = encoder(batch.on(device)).feature.float().cpu()
             done.append(Embedded(features, batch.rows, batch.skipped))
     every = world().in_turn(all_gather(done))
+    features = torch.cat([torch.empty(0, encoder.dim), *(part.features for part in every)])
+    rows = [row for part in every for row in part.rows]
+    if table.groups is not None:
+        features = share_in_groups(features, table.group_numbers()[rows])
     return Embedded(
-        torch.cat([torch.empty(0, encoder.dim), *(part.features for part in every)]),
-        [row for part in every for row in part.rows],
+        features,
+        rows,
         [image for part in every for image in part.skipped],
         time.perf_counter() - started,
     )
+
+
+def share_in_groups(features: Tensor, groups: np.ndarray) -> Tensor:
+    """Features (n, D) where all rows of a group (`groups`, (n,), equal numbers) are alike: the mean of their
+    directions, as long as they are on average. One that is alone stays as it is, to the bit."""
+    numbers, place, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    at = torch.from_numpy(place)
+    lengths = features.norm(dim=1)  # (n,)
+    units = F.normalize(features, dim=1).double()
+    sums = torch.zeros(len(numbers), features.shape[1], dtype=units.dtype).index_add_(0, at, units)  # (G, D)
+    length = torch.zeros(len(numbers), dtype=units.dtype).index_add_(0, at, lengths.double()) / torch.from_numpy(sizes)
+    means = F.normalize(sums, dim=1) * length[:, None]
+    several = torch.from_numpy(sizes > 1)[at] & (sums.norm(dim=1)[at] > 0)
+    return torch.where(several[:, None], means[at].to(features.dtype), features)
 
 
 @torch.inference_mode()

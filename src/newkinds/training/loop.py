@@ -220,7 +220,7 @@ def _finish(
         embedded = embed_training_images(model, table, config, store)
     labels = torch.from_numpy(table.targets)
     model.find_categories(embedded.features, labels, config.seed)
-    model.calibrate(embedded.features, labels, config.seed, evidence)
+    model.calibrate(embedded.features, torch.from_numpy(table.targets_once()), config.seed, evidence)
     if run is not None:
         for part, note in model.describe_found().items():
             say(f"{part}: {note}")

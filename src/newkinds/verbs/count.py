@@ -89,9 +89,10 @@ def count_categories(
     else:
         table = readable(table, contents=True)
         require_discoverable(table)
-        if not published:  # whose score is of all images
-            table = table.rows(table.distinct().tolist())
         features = backbone_rows(config, table)
+        if not published:  # whose score is of all images
+            once = table.distinct()
+            features, table = features[once], table.rows(once.tolist())
         paths, labels, y, known = table.paths, table.labels, table.targets, len(table.known)
     if with_truth is not None:
         options["published_truth"] = all_true(paths, labels, with_truth)

@@ -94,10 +94,11 @@ class PlannedSearch:
     def __init__(self, plan: Plan, images: EmbeddedImages, categories: int, scores: list[CandidateScore]) -> None:
         self.plan, self.images = plan, images
         self.clock = plan.clock
-        judge = judge_of(self.looked.table.targets, self.looked.config.train.seed, categories)
+        table = self.looked.table
+        judge = judge_of(table.targets, self.looked.config.train.seed, categories, table.group_numbers())
         self.search = Search(judge, self.clock, scores, self._write)
         self.evidence = TrialEvidence(categories) if plan.earlier is None else TrialEvidence.read(plan.run, categories)
-        self._digest = digest_of(self.looked.table)
+        self._digest = digest_of(table)
         self._choice = self._default()
         self._keeps = plan.earlier is not None  # else nothing is written before the first answer
         self._finished = False

@@ -246,7 +246,8 @@ def _images(source: CorrectedRun, config: Config) -> tuple[Table, Tensor]:
 def _lessons(source: CorrectedRun, table: Table, config: Config) -> Lessons:
     said = {c.path: c for c in source.said}
     in_order = [said[path] for path in table.paths]
-    return Lessons(in_order, table.targets, source.known, len(source.names), config.train.seed)
+    categories, groups = len(source.names), table.group_numbers()
+    return Lessons(in_order, table.targets, source.known, categories, config.train.seed, groups)
 
 
 @dataclass(frozen=True)
