@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .discovery.categories import Discovery as Discovery
     from .discovery.finished import load as load
     from .discovery.finished import predict as predict
+    from .discovery.questions import next_questions as next_questions
     from .discovery.suggest import suggest_names as suggest_names
     from .encoders.encoder import Encoder as Encoder
     from .encoders.organizers.cpf import CPF as CPF
@@ -46,7 +47,7 @@ _HOME = {
     "diagnose_runs": "evaluation.diagnose", "discover": "verbs.discover", "evaluate": "evaluation.judge",
     "export": "verbs.export",
     "figures": "verbs.figures", "load": "discovery.finished", "predict": "discovery.finished", "train": "verbs.train",
-    "refine": "verbs.refine", "report": "verbs.report",
+    "next_questions": "discovery.questions", "refine": "verbs.refine", "report": "verbs.report",
     "suggest_names": "discovery.suggest", "tune": "verbs.tune",
 }  # fmt: skip
 

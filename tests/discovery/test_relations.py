@@ -5,7 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from newkinds.discovery.relations import MAY_BE_ONE, NEIGHBOURS, may_be_one, mixing_of, nearest_neighbours, relate
+from newkinds.discovery.relations import (
+    MAY_BE_ONE,
+    NEIGHBOURS,
+    may_be_one,
+    mixing_of,
+    nearest_neighbours,
+    relate,
+    rivals_of,
+)
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -117,3 +125,30 @@ def test_neighbours_of_very_few_images_say_nothing(each: int, compared: bool) ->
     rng = np.random.default_rng(0)
     rows = unit(np.repeat(rng.normal(size=(each, 5)), 2, axis=0) + rng.normal(size=(2 * each, 5)) / 100)
     assert bool(mixing_of(rows, np.arange(2 * each) % 2, 2)[0, 1] > 0) is compared
+
+
+def test_the_second_best_category_is_that_of_plain_loops() -> None:
+    rows, of = clusters(4, each=7, noise=1.5)
+    of = of * 3 + 2  # ids have gaps
+    of[[0, 9]] = -1, -2  # in no category
+    of[1] = 40  # alone in its own
+    rivals = rivals_of(rows, of)
+    ids = sorted({number for number in of.tolist() if number >= 0})
+    for place, number in enumerate(of.tolist()):
+        like = {}
+        for category in ids:
+            inside = [row for row in range(len(of)) if of[row] == category and row != place]
+            mean = rows[inside].mean(axis=0) if inside else np.zeros(rows.shape[1])
+            like[category] = float(rows[place] @ mean / max(np.linalg.norm(mean), 1e-12))
+        own = like.pop(number, 0.0)
+        other = max(like, key=lambda category: like[category])
+        assert rivals.other_id[place] == other
+        assert rivals.own[place] == pytest.approx(own, abs=1e-5)
+        assert rivals.margin[place] == pytest.approx(own - like[other], abs=1e-5)
+
+
+@pytest.mark.parametrize("of", [[5, 5], [-1, -1], []])
+def test_without_another_category_there_is_no_second_best(of: list[int]) -> None:
+    rivals = rivals_of(unit(np.ones((len(of), 3))), np.array(of, np.int64))
+    assert rivals.other_id.tolist() == [-1] * len(of)
+    assert np.isfinite(rivals.margin).all()

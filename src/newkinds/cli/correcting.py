@@ -1,7 +1,9 @@
-"""The verbs that correct what was found. They need neither torch nor numpy (but for `name --suggest`), so that they
-answer at once."""
+"""The verbs that correct what was found. They need neither torch nor numpy (but for `name --suggest`, `next` and
+`split`), so that they answer at once."""
 
+import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from .. import process
@@ -179,6 +181,34 @@ def _do_to_all(edit: Callable[..., str], found: "Discovery", what: Sequence[str]
         show(edit(category=category))
     if images:
         show(edit(images))
+
+
+@verb(
+    RUN,
+    argument("--number", "N", "how many images (default: 20)", type=int),
+    argument("--only", "KIND", "questions of one kind: name, doubt, label, merge or pool"),
+    JSON,
+)  # fmt: skip
+def _next(run: str, as_json: bool = False, **chosen: Any) -> None:
+    """Show which images to look at next, each with its reason and the commands that answer.
+
+    newkinds next runs/photos                         what to look at next, and why
+    newkinds next runs/photos --number 5 --only name
+    newkinds next runs/photos --json > questions.json
+    """
+    from ..discovery.questions import next_questions
+
+    questions = next_questions(_read(run), **chosen)
+    if as_json:
+        listed = [{**asdict(q), "answers": [a._asdict() for a in q.answers(run)]} for q in questions]
+        show(json_text(listed, "the questions", indent=1))
+    elif not questions:
+        show("there is nothing to ask: people have decided about all images that this could be about")
+    for number, question in enumerate([] if as_json else questions, start=1):
+        shown = " and ".join(escaped(path) for path in (question.path, question.other_path) if path is not None)
+        show(f"{number:>3}  {shown}\n     {question.asks} {question.reason[:1].upper()}{question.reason[1:]}.")
+        for answer in question.answers(run):
+            show(f"       {answer.meaning + ':':<22} {shlex.join(answer.command)}")
 
 
 @verb(RUN)

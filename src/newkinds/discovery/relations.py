@@ -41,6 +41,47 @@ class Relations:
         return [int(other) for other in order if np.isfinite(self.similarity[category, other])]
 
 
+@dataclass(frozen=True)
+class Rivals:
+    """How much each of n images is like its own category, and like the one that comes next."""
+
+    own: NDArray[np.float32]  # (n,) cosine with the centre of the other images of its category; 0 if there are none
+    other: NDArray[np.float32]  # (n,) largest cosine with the centre of another category; -1 if there is none
+    other_id: NDArray[np.int64]  # (n,) that category; -1 if there is none
+
+    @property
+    def margin(self) -> NDArray[np.float32]:
+        """(n,) how much more an image is like its own category; below 0, it is more like the other one."""
+        return self.own - self.other
+
+
+def rivals_of(rows: NDArray[np.float32], of: NDArray[np.int64]) -> Rivals:
+    """The second-best category of each image: of unit rows (n, P) in categories (n,), negative if they are in none.
+
+    An image does not count for the centre that it is compared with: small categories are not like themselves.
+
+    >>> rivals = rivals_of(read_embedding(run, n), of)
+    >>> doubtful = rivals.margin.argsort()[:20]
+    """
+    filled, place = np.unique(of, return_inverse=True)  # negative ids come first
+    none = int(np.count_nonzero(filled < 0))
+    sums = _sums(rows, place, len(filled))  # (c, P)
+    size = np.bincount(place, minlength=len(filled))
+    inside = place >= none
+    own = np.zeros(len(rows), np.float32)
+    together = np.einsum("np,np->n", rows, sums[place]) - np.einsum("np,np->n", rows, rows)  # with all others, summed
+    squared = np.einsum("cp,cp->c", sums, sums)[place] - 2 * together - 1  # length of the others' sum
+    own[inside] = (together / np.sqrt(np.maximum(squared, 1e-6)))[inside]
+    own[size[place] < 2] = 0
+    if not len(filled) - none:
+        nothing = np.full(len(rows), -1)
+        return Rivals(own, nothing.astype(np.float32), nothing)
+    own_column = np.where(inside, place - none, -1)
+    other, column = _second_centre(rows, own_column, _unit(sums[none:]))
+    found = np.isfinite(other)
+    return Rivals(own, np.where(found, other, -1).astype(np.float32), np.where(found, filled[none:][column], -1))
+
+
 def relate(embedding: NDArray[np.floating], category: NDArray[np.int64], k: int, known: int) -> Relations:
     """Relations of unit rows (n, P) in categories (n,) of k, of which the first `known` are given by labels.
 
@@ -171,11 +212,11 @@ def _map(
     radius[filled] = np.maximum(apart, np.quantile(apart, 0.25)) * 0.42
 
     # the more an image resembles a second centre, the further it leans towards that one, up to almost half the way
-    likeness, rival = _second_centre(rows, of, centre[filled], filled)
+    likeness, second = _second_centre(rows, np.searchsorted(filled, of), centre[filled])
     less = own - likeness  # (n,); infinite if there is no second centre
     usual = max(float(np.quantile(less, 0.5, method="lower")), 1e-3) if len(filled) > 1 else 1.0
     lean = np.exp(np.minimum(-2 * less / usual, 0)) * 0.45
-    towards = at[rival] - at[of]
+    towards = at[filled[second]] - at[of]
 
     # the two main directions in which images differ from their centre, in units of a usual difference
     residual = rows - centre[of]
@@ -192,21 +233,20 @@ def _map(
 
 
 def _second_centre(
-    rows: NDArray[np.float32], of: NDArray[np.int64], centre: NDArray[np.float32], filled: NDArray[np.int64]
+    rows: NDArray[np.float32], own: NDArray[np.int64], centre: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Of each row, the largest cosine (n,) with the centre (c, P) of a category of `filled` (c,) that is not its own,
-    and that category (n,)."""
-    cosine, rival = np.empty(len(rows), np.float32), np.empty(len(rows), np.int64)
-    own = np.searchsorted(filled, of)  # the column of each row's own category
+    """Of each row, the largest cosine (n,) with a centre of (c, P) that is not its `own` (-1: it has none), and which
+    that is (n,); -inf if there is no other."""
+    cosine, best = np.empty(len(rows), np.float32), np.empty(len(rows), np.int64)
     at_once = max(1, ENTRIES_AT_ONCE // len(centre))
     for start in range(0, len(rows), at_once):
         some = slice(start, start + at_once)
         products = rows[some] @ centre.T
-        every = np.arange(len(products))
-        products[every, own[some]] = -np.inf
-        best = products.argmax(axis=1)
-        cosine[some], rival[some] = products[every, best], filled[best]
-    return cosine, rival
+        has_own = np.flatnonzero(own[some] >= 0)
+        products[has_own, own[some][has_own]] = -np.inf
+        best[some] = products.argmax(axis=1)
+        cosine[some] = products[np.arange(len(products)), best[some]]
+    return cosine, best
 
 
 def _spread_out(centre: NDArray[np.float64]) -> NDArray[np.float64]:
