@@ -14,6 +14,7 @@ from safetensors.numpy import save
 from discovered import discovered
 from newkinds import Discovery, NewkindsError, next_questions
 from newkinds.discovery.categories import Member
+from newkinds.discovery.edits import POOL, POOL_NAME
 from newkinds.discovery.kinds import category_names, category_of
 from newkinds.discovery.questions import KINDS
 from newkinds.discovery.split import read_embedding
@@ -35,7 +36,8 @@ def written(folder: Path, rows: np.ndarray, members: list[Member], known: int, k
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     run.write("embedding.safetensors", save({"embedding": unit.astype(np.float16)}))
     names = category_names([f"class-{c}" for c in range(known)], k)
-    members = [m._replace(category=names[m.category_id], is_new=m.category_id >= known) for m in members]
+    called = {**dict(enumerate(names)), POOL: POOL_NAME}
+    members = [m._replace(category=called[m.category_id], is_new=m.category_id >= known) for m in members]
     inside = [[m for m in members if m.category_id == c] for c in range(k)]
     Discovery(folder, [category_of(c, n, c >= known, inside[c]) for c, n in enumerate(names)], members, []).write()
     return Discovery.read(folder)
@@ -58,14 +60,33 @@ def test_a_clear_member_of_each_unnamed_category_comes_first(run: Path) -> None:
         assert found.category(question.category_id).name in question.reason
 
 
-def test_large_categories_are_named_first_and_every_fourth_question_is_another_kind(tmp_path: Path) -> None:
+def test_large_categories_are_named_first_and_every_fifth_question_is_another_kind(tmp_path: Path) -> None:
     found = Discovery.read(discovered(tmp_path / "run", new=9, per_category=5))
     for size, category in enumerate(("new-3", "new-7"), start=1):
         found.junk([m.path for m in found.members if m.category == category][:size])
-    questions = next_questions(found, number=12)
-    assert [q.kind == "name" for q in questions] == [True, True, True, False] * 3
+    questions = next_questions(found, number=11)
+    assert [q.kind == "name" for q in questions] == [True, True, True, True, False] * 2 + [True]
     sizes = [found.category(q.category_id).size for q in questions if q.kind == "name"]
     assert sizes == sorted(sizes, reverse=True)
+
+
+def test_typical_images_stand_for_most_that_are_unlike_what_was_seen(run: Path) -> None:
+    found = Discovery.read(run)
+    found.accept([category.exemplars[0] for category in found.new])
+    rows = read_embedding(RunDirectory(run), 36).astype(float)
+    seen = {place for place, m in enumerate(found.members) if m.status or m.given_label is not None}
+    asked = next_questions(found, number=12, only="typical")
+    for question in asked:
+        gain = {}
+        for x, member in enumerate(found.members):
+            same = [i for i, other in enumerate(found.members) if other.category_id == member.category_id]
+            best = {i: max([max(rows[i] @ rows[j], 0) ** 3 for j in same if j in seen], default=0) for i in same}
+            unseen = [i for i in same if i not in seen]
+            if x in unseen:
+                gain[x] = sum(max(max(rows[i] @ rows[x], 0) ** 3 - best[i], 0) for i in unseen)
+        chosen = next(place for place, m in enumerate(found.members) if m.path == question.path)
+        assert gain[chosen] == pytest.approx(max(gain.values()), rel=1e-4)
+        seen.add(chosen)
 
 
 def test_what_was_decided_is_never_asked_again(run: Path) -> None:
@@ -164,6 +185,18 @@ def test_of_images_unlike_every_category_one_of_each_group_is_asked_about(tmp_pa
     questions = next_questions(written(tmp_path / "run", rows, members, 0, 3), only="pool")
     assert [int(q.path.removesuffix(".jpg")) // 36 for q in questions] == [0, 1]  # 30 to 35 first, then 36 to 38
     assert "5 more images like it" in questions[0].reason
+
+
+def test_what_is_not_placed_yet_is_asked_about_with_its_nearest_category(tmp_path: Path) -> None:
+    axes = np.eye(8)
+    rows = np.concatenate([around(axes[c], 10, 0.1, c) for c in range(3)] + [around(axes[5] + axes[1], 4, 0.1, 5)])
+    found = written(tmp_path / "run", rows, unlabelled([c for c in range(3) for _ in range(10)] + [POOL] * 4), 0, 3)
+    (question,) = next_questions(found, only="pool")
+    assert question.path in {member.path for member in found.pool}
+    assert (question.category_id, question.other_id) == (POOL, 1)
+    assert "in no category yet, and 3 more images like it" in question.reason
+    every = next_questions(found, number=100)
+    assert sum(q.category_id == POOL for q in every) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
