@@ -4,6 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import TextIO
 
+from .errors import NewkindsError
+
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}  # of a duration
 # control characters, what separates lines or turns the direction of writing, and bytes that are not UTF-8
 CONTROL = r"\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 
@@ -92,3 +95,20 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h" + (f" {minutes % 60} min" if minutes % 60 else "")
+
+
+def read_duration(text: str | float, setting: str) -> float:
+    """`10m`, `2h`, `90s`, or a number of seconds → seconds. Text without a unit is refused: some would mean minutes by
+    it, and others seconds. `setting`: what it is for, as people write it."""
+    seconds = text
+    if isinstance(seconds, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", seconds.lower())
+        if found is None:
+            raise NewkindsError(f"{setting} {text} is not a time: write 90s, 10m or 2h.")
+        if not found[2]:
+            number = found[1]
+            raise NewkindsError(f"{setting} {number} has no unit: write {number}s, {number}m or {number}h.")
+        seconds = float(found[1]) * UNITS[found[2]]
+    if not 0 < seconds < float("inf"):
+        raise NewkindsError(f"{setting} {seconds:g} is not a time: write 90s, 10m or 2h.")
+    return float(seconds)

@@ -73,10 +73,13 @@ DATA = argument("data", "DATA", SOURCE, nargs="?")
 DOWNLOAD = switch("--download", "may_download", "allow weights that are not on this machine to be downloaded, once")
 TIME = argument("--time", "TIME", "how long it may take: 90s, 10m, 2h (default: 1h)")
 PLANNED = (
-    *choices("k", "labels", "assigner", "whiten", "seed", "backbone", "weights"), DOWNLOAD,
+    *choices("k", "labels", "group_by_time", "assigner", "whiten", "seed", "backbone", "weights"), DOWNLOAD,
     *choices("data_root", "device", "settings"),
 )  # fmt: skip
-BACKBONE = (*choices("labels", "backbone", "weights"), DOWNLOAD, *choices("data_root", "recipe", "device", "settings"))
+BACKBONE = (
+    *choices("labels", "group_by_time", "backbone", "weights"), DOWNLOAD,
+    *choices("data_root", "recipe", "device", "settings"),
+)  # fmt: skip
 CHOSEN = (
     *choices("k", "method", "organizer", "tuning", "start", "assigner", "whiten", "seed", "epochs", "cache_views"),
     *BACKBONE,

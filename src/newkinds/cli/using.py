@@ -13,9 +13,11 @@ from .options import DOWNLOAD, JSON, RUN, TRUTH, argument, choices, switch, verb
 
 @verb(
     RUN, argument("images", "IMAGE", "image files or folders; vectors (.npy) for a run of these", nargs="+"),
-    argument("--out", "FILE", "CSV file to write (default: print)"), *choices("device"),
+    argument("--out", "FILE", "CSV file to write (default: print)"), *choices("group_by_time", "device"),
 )  # fmt: skip
-def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any) -> int:
+def _predict(
+    run: str, images: list[str], out: str | None = None, group_by_time: str | None = None, **chosen: Any
+) -> int:
     """Categories of new images, by a finished run.
 
     newkinds predict runs/photos new-images/          categories of new images
@@ -34,7 +36,7 @@ def _predict(run: str, images: list[str], out: str | None = None, **chosen: Any)
         require_table_name(file, "a table", "predictions.csv")
         for written in (file, beside):
             require_output(written)
-    predictions, skipped = load(run, **chosen).predict_or_skip(images)
+    predictions, skipped = load(run, **chosen).predict_or_skip(images, group_by_time)
     columns = ("path", "category", "category_id", "is_new", "confidence", "unlike")
     rows = [
         (p.path, p.category, p.category_id, str(p.is_new).lower(), f"{p.confidence:.4f}", f"{p.unlike:.3f}")

@@ -18,6 +18,7 @@ from ..errors import NewkindsError, nearest
 from ..files import exists
 from ..ownership import ELSEWHERE, OF_RUN, is_run_folder, own_pictures
 from ..text import unescaped
+from .bursts import group_photos
 from .fragments import WHOLE, Part, find_part, read_box, split_name
 from .images import is_meant_as_image
 from .parts import open_part
@@ -57,15 +58,16 @@ ClassFolder = Literal["top", "leaf"]
 @DATASETS.register("folder")
 def read_folder(
     path: str, known: Known | None = None, fraction: float = 0.5, split_seed: int = 0, tune: bool = False,
-    class_folder: ClassFolder | None = None,
+    class_folder: ClassFolder | None = None, group_by_time: str | float | None = None,
 ) -> Table:  # fmt: skip
     """`<class>/…` are labelled images; `unlabeled/…` and loose files are not. Sub-folders are searched.
 
     `class_folder`: an image's class is the name of the top folder (as by default, which is then said), or of the folder
     that it lies in (`leaf`), such as Bengal in `Felidae/Bengal/`. Files that are no images are ignored; an image that
-    is damaged is one.
+    is damaged is one. `group_by_time`: see `bursts`.
     """
-    return as_benchmark(_table_of_folder(Path(path), class_folder), known, fraction, split_seed, tune)
+    table = group_photos(_table_of_folder(Path(path), class_folder), group_by_time)
+    return as_benchmark(table, known, fraction, split_seed, tune)
 
 
 def _table_of_folder(root: Path, class_folder: ClassFolder | None) -> Table:
@@ -169,14 +171,15 @@ def refuse_whole_disk(folder: Path) -> None:
 
 @DATASETS.register("csv")
 def read_csv(
-    path: str, known: Known | None = None, fraction: float = 0.5, split_seed: int = 0, tune: bool = False
-) -> Table:
+    path: str, known: Known | None = None, fraction: float = 0.5, split_seed: int = 0, tune: bool = False,
+    group_by_time: str | float | None = None,
+) -> Table:  # fmt: skip
     """Columns path and label (empty = unlabelled), optionally truth (read by `eval` only), box and group.
 
     Paths are relative to the CSV file's folder. `box` is x, y, width, height in pixels: an image may have several lines
     with a box each, and each of them is an item. Images of one `group` (a burst, an event, a specimen) are of one kind.
     """
-    return as_benchmark(_table_of_list(Path(path)), known, fraction, split_seed, tune)
+    return as_benchmark(group_photos(_table_of_list(Path(path)), group_by_time), known, fraction, split_seed, tune)
 
 
 def _table_of_list(file: Path) -> Table:

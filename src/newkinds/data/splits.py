@@ -49,9 +49,10 @@ def hide_labels(table: Table, known: Sequence[str], fraction: float = 0.5, seed:
     """A labelled table as a benchmark: a `fraction` of the `known` classes' images keeps its label.
 
     All labels become the table's truth. Images that had none stay without label and without truth; how many
-    categories there are is then unknown.
+    categories there are is then unknown. Images of one group keep their labels together, as the first of them does.
     """
-    kept, _ = gcd_split(["" if label is None else label for label in table.labels], known, fraction, seed)
+    drawn, _ = gcd_split(["" if label is None else label for label in table.labels], known, fraction, seed)
+    kept = np.flatnonzero(np.isin(table.group_numbers(), drawn))
     labels: list[str | None] = [None] * len(table)
     for row in kept:
         labels[row] = table.labels[row]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..console import warn
 from ..data import load_table
+from ..data.bursts import group_photos
 from ..data.folder import files_of, mention_ignored, table_below
 from ..data.images import BadImage
 from ..data.table import Table, readable
@@ -67,13 +68,21 @@ class LoadedRun:
         self.model = model
         self.categories = list(categories or categories_of_model(run, model.known, model.categories))
 
-    def predict(self, images: str | Path | Iterable[str | Path]) -> list[Prediction]:
-        """A category for each readable image; files and folders may be mixed. Unreadable ones are warned of."""
-        return self.predict_or_skip(images)[0]
+    def predict(
+        self, images: str | Path | Iterable[str | Path], group_by_time: str | float | None = None
+    ) -> list[Prediction]:
+        """A category for each readable image; files and folders may be mixed. Unreadable ones are warned of.
 
-    def predict_or_skip(self, images: str | Path | Iterable[str | Path]) -> tuple[list[Prediction], list[Skipped]]:
+        `group_by_time`: photos that a camera took within so short a time, such as "10s", get one category.
+        """
+        return self.predict_or_skip(images, group_by_time)[0]
+
+    def predict_or_skip(
+        self, images: str | Path | Iterable[str | Path], group_by_time: str | float | None = None
+    ) -> tuple[list[Prediction], list[Skipped]]:
         """Predictions, and the images that could not be read with the reason."""
         table = self._table_of([images] if isinstance(images, (str, Path)) else list(images))
+        table = group_photos(table, group_by_time)
         embedded = embed(self.model.encoder, table, self.model.device)
         all_skipped = [*table.skipped, *embedded.skipped]
         for skipped in all_skipped:

@@ -1,17 +1,14 @@
 """How long a search may take, and on what its time was spent."""
 
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ..console import say
-from ..errors import NewkindsError
 from ..runs.records import Stage
-from ..text import duration
+from ..text import duration, read_duration
 
 LACK = "needs about"  # how the reason begins why something is not begun for want of time
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Clock:
@@ -57,16 +54,4 @@ def seconds_of(time: str | float | None, default: float) -> float:
 
     Text without a unit is refused: some would mean minutes by it, and others seconds.
     """
-    if time is None:
-        return default
-    if isinstance(time, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", time.lower())
-        if found is None:
-            raise NewkindsError(f"--time {time} is not a time: write 90s, 10m or 2h.")
-        if not found[2]:
-            number = found[1]
-            raise NewkindsError(f"--time {number} has no unit: write {number}s, {number}m or {number}h.")
-        time = float(found[1]) * UNITS[found[2]]
-    if not 0 < time < float("inf"):
-        raise NewkindsError(f"--time {time:g} is not a time: write 90s, 10m or 2h.")
-    return float(time)
+    return default if time is None else read_duration(time, "--time")
