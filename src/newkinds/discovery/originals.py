@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 import numpy as np
 from PIL import Image
 
-from ..data import load_table
+from ..data import load_table, root_of
 from ..data.folder import table_below
 from ..data.images import BadImage
 from ..data.table import Table
@@ -36,9 +36,9 @@ def originals(run: RunDirectory, members: Sequence[Member], folder: str | Path |
     data = run.settings().get("data")
     if not isinstance(data, dict) or "name" not in data:
         raise NewkindsError(f"{run.path('config.yaml')} does not say which images the run is of.")
-    if data["name"] in ("folder", "csv"):
-        there = Path(str(data.get("path")))
-        root = Path(folder) if folder is not None else there if data["name"] == "folder" else there.parent
+    own_root = root_of(data)
+    if own_root is not None:
+        root = own_root if folder is None else Path(folder)
         if not root.is_dir():
             raise NewkindsError(f"the images of {run.folder} are not in {root} any more. {WHERE}")
         if data["name"] == "folder":  # no name in a folder leads out of it; a list may name files anywhere

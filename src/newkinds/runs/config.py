@@ -144,7 +144,9 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     by_hand = [name for name in CORRECTED if name in given["data"]]
     taught = {name: coerce(given["data"].pop(name), str, f"data.{name}") for name in by_hand}
     data = {"name": data_name, **section_of("data", DATASETS[data_name], given["data"]), **taught}
-    if "root" in data and (root := data_root(data["root"])) is not None:
+    if "root" in data and "path" in data:  # of a list: the variable is for data sets of ours
+        data["root"] = None if data["root"] is None else str(user_path(data["root"]))
+    elif "root" in data and (root := data_root(data["root"])) is not None:
         data["root"] = str(root)  # a run finds its images again from any folder, and without the variable
     if "labels" in data and data["labels"] is not None:
         data["labels"] = str(user_path(data["labels"]))

@@ -184,7 +184,7 @@ def _summary(discovery: Discovery, assigned: int) -> list[tuple[str, str]]:
 def _truth_of(run: RunDirectory, folder: str | Path | None) -> dict[str, str | None]:
     """Path → true class, if the data has one of its own."""
     data = run.settings()["data"]
-    moved = {} if folder is None else {"path" if "path" in data else "root": str(folder)}
+    moved = {} if folder is None else {"root" if "root" in data else "path": str(folder)}
     try:
         table = load_table({**data, **moved})
     except NewkindsError:  # the images have moved, or are not there
