@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from newkinds.search import trainings, ways
-from newkinds.search.trainings import TRAININGS, Training
+from newkinds.search.search import Search
+from newkinds.search.trainings import TRAININGS, Training, training_called
 
 STEPS = 25
-ADAPTER, PRIMITIVES, LAST_BLOCK = TRAININGS
+ADAPTER, *_ = TRAININGS
+PRIMITIVES = training_called("adapter and primitives (CPF)")
 METHOD = {**ADAPTER.settings["method"], "memax_weight": 1.0}
 ANOTHER = replace(ADAPTER, name="another", settings={**ADAPTER.settings, "method": METHOD})
 
@@ -17,6 +19,7 @@ def shorten(patch: pytest.MonkeyPatch, *tried: Training, steps: int = STEPS) -> 
     """While the patch is in force, these trainings are tried, with few steps."""
     patch.setattr(ways, "SPLITS", 2)
     patch.setattr(trainings, "TRAININGS", tuple(replace(training, steps=steps) for training in tried))
-    # after so few steps every head looks collapsed
+    # after so few steps every head looks collapsed, and the first split says that it has lost
+    patch.setattr(Search, "_why_lost", lambda *_: "")
     patch.setattr(trainings, "FEWEST_FILLED", 0.0)
     patch.setattr(trainings, "MARGIN", 1.0)

@@ -6,7 +6,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
 from typing import TypeVar
 
 from rich.console import Console
@@ -31,11 +31,20 @@ def be_quiet() -> None:
     _quiet = True
 
 
-@contextmanager
-def break_silence() -> Iterator[None]:
+def break_silence() -> AbstractContextManager[None]:
     """While it is open, this process speaks, quiet or not."""
+    return _be(quiet=False)
+
+
+def keep_quiet() -> AbstractContextManager[None]:
+    """While it is open, nothing is said or shown: what goes on is of no concern to users."""
+    return _be(quiet=True)
+
+
+@contextmanager
+def _be(quiet: bool) -> Iterator[None]:
     global _quiet
-    before, _quiet = _quiet, False
+    before, _quiet = _quiet, quiet
     try:
         yield
     finally:

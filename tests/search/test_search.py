@@ -20,7 +20,7 @@ from newkinds.search.clock import Clock, seconds_of
 from newkinds.search.frozen_features import FrozenFeatures, frozen_ways
 from newkinds.search.search import JUDGED, Search, choose, judged, table_of_scores
 from newkinds.search.trainings import TRAININGS, table_of_split, training_called
-from newkinds.search.ways import Features, Judge, Way, judge_of
+from newkinds.search.ways import Features, Judge, Way, judge_of, score_split
 
 HOUR = 3600.0
 
@@ -77,10 +77,10 @@ def test_a_source_that_trains_is_on_every_candidate_of_it() -> None:
     search.compare(Pretended(NOISY), [Way("own"), Way("balanced")])
     trained = [score for score in search.scores if score.trains]
     assert [(score.name, score.training) for score in trained] == [
-        ("pretended, own prototypes", "pretended"),
+        ("pretended, own assigner", "pretended"),
         ("pretended, balanced", "pretended"),
     ]
-    assert search.choose().candidate.name == "pretended, own prototypes", "its categories are the truth"
+    assert search.choose().candidate.name == "pretended, own assigner", "its categories are the truth"
 
 
 def test_what_was_judged_is_not_judged_again_and_every_score_is_kept() -> None:
@@ -116,14 +116,14 @@ def test_without_time_a_training_is_not_begun_and_with_more_it_is() -> None:
     later = Search(search.judge, Clock(HOUR), search.scores)
     later.compare(source, [Way("own")])
     assert later.state_of("pretended") == ""
-    assert later.state_of("pretended, own prototypes") == JUDGED
+    assert later.state_of("pretended, own assigner") == JUDGED
 
 
 def test_an_error_ends_a_training_and_the_search_goes_on() -> None:
     search = Search(judge_of(TARGETS, seed=0, categories=6), Clock(HOUR))
     search.compare(FrozenFeatures(NOISY), [Way("balanced")])
     search.compare(Pretended(NOISY, error="it diverged."), [Way("own")])
-    assert search.state_of("pretended, own prototypes") == "stopped: it diverged."
+    assert search.state_of("pretended") == "stopped: it diverged."
     assert search.choose().candidate.name == "frozen features, balanced"
 
 
@@ -167,6 +167,47 @@ def test_training_must_win_by_more_than_its_standard_error() -> None:
     assert choose([*frozen, score_of("c", [0.90, 0.78, 0.75], True)]).candidate.name == "a", "+0.01 ± 0.09"
     stopped = replace(score_of("c", [1.0, 1.0, 1.0], True), state="stopped: it collapsed")
     assert choose([*frozen, stopped]).candidate.name == "a"
+
+
+def test_the_best_training_that_is_worth_it_is_taken_also_if_a_doubtful_one_has_a_better_mean() -> None:
+    frozen = score_of("a", [0.5, 0.5, 0.5], False)
+    sure, doubtful = score_of("b", [0.55, 0.56, 0.57], True), score_of("c", [0.3, 0.9, 0.6], True)
+    assert choose([frozen, sure, doubtful]).candidate.name == "b"
+
+
+def test_a_training_that_has_lost_is_ended_and_one_that_could_win_is_not() -> None:
+    """Compared with what the rule says of every end that it could take."""
+    ends = np.linspace(0, 1, 21)
+    random = np.random.RandomState(0)
+    seen = set()
+    for _ in range(40):
+        frozen = score_of("a", random.uniform(0.5, 0.95, 3).round(2).tolist(), False)
+        first = round(random.uniform(0.2, 1), 2)
+        rivals = [score_of("b", random.uniform(0.5, 1, 3).round(2).tolist(), True)] * int(random.rand() < 0.5)
+        search: Search[Resplit] = Search(Judge([], score_split), Clock(HOUR), [frozen, *rivals])
+        could = any(
+            choose([frozen, *rivals, score_of("c", [first, second, third], True)]).candidate.name == "c"
+            for second in ends for third in ends
+        )  # fmt: skip
+        lost = search._why_lost([Accuracy(first, first, first)], splits=3)
+        assert bool(lost) == (not could), (frozen.scores, [rival.scores for rival in rivals], first)
+        seen.add(could)
+    assert seen == {True, False}
+
+
+def test_what_was_ended_is_not_begun_again_unless_it_wanted_time() -> None:
+    source = Pretended(NOISY.flip(0))
+    search = Search(judge_of(TARGETS, seed=0, categories=6), Clock(HOUR))
+    search.compare(FrozenFeatures(rows_of(TARGETS, noise=2.0)), [Way("balanced")])
+    search.compare(source, [Way("balanced")])
+    assert "cannot be the best any more" in search.state_of("pretended")
+    assert source.asked == 1, "on one split of two"
+    again = Search(search.judge, Clock(HOUR), search.scores)
+    again.compare(source, [Way("balanced")])
+    assert source.asked == 1
+    wanted = [replace(score, state="stopped: by its first steps it needs about 9 min") for score in search.scores[1:]]
+    Search(search.judge, Clock(HOUR), [search.scores[0], *wanted]).compare(source, [Way("balanced")])
+    assert source.asked == 2
 
 
 def test_a_split_as_a_table_hides_what_the_split_hides() -> None:

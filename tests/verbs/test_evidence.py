@@ -50,7 +50,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     with pytest.MonkeyPatch.context() as patch:
         shorten(patch, ADAPTER)
-        patch.setattr(search, "choose", chooser("own prototypes"))
+        patch.setattr(search, "choose", chooser("own assigner"))
         patch.setattr(discover, "_train_chosen", killed)
         with pytest.raises(Killed):
             newkinds.discover("creatures", out, settings=DATA)
@@ -65,7 +65,7 @@ def resumed(judged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return shutil.copytree(judged, tmp_path / "run")
 
 
-@pytest.mark.parametrize("way", ["own prototypes", "shrinkage 0.5"])
+@pytest.mark.parametrize("way", ["own assigner", "shrinkage 0.5"])
 def test_the_evidence_of_the_chosen_way_is_what_calibrates_it(
     way: str, resumed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,7 +88,7 @@ def test_the_evidence_of_the_chosen_way_is_what_calibrates_it(
 def test_without_the_file_a_stand_in_calibrates_and_the_note_says_so(
     resumed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "choose", chooser("own prototypes"))
+    monkeypatch.setattr(search, "choose", chooser("own assigner"))
     Run(resumed).remove(EVIDENCE)
     newkinds.discover("creatures", resumed, settings=DATA)
     assert "seen in training" in Reliability.read(Run(resumed)).note

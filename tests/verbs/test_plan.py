@@ -98,7 +98,8 @@ def test_what_wins_is_what_the_plan_the_settings_the_model_and_the_page_say(
     organizer = training.settings.get("organizer", {"name": "none"})["name"]
     assert config.organizer["name"] == organizer
     assert config.assigner["name"] == way.assigner
-    assert config.method["memax_weight"] == training.settings["method"]["memax_weight"]
+    assert config.method == {**config.method, **training.settings["method"]}
+    assert config.train.lr == training.settings["train"]["lr"]
     model = newkinds.load(run.folder).model
     assert type(model.encoder.organizer) is newkinds.organizers.ORGANIZERS[organizer]
     assert winner in run.path("report.html").read_text()
@@ -112,7 +113,7 @@ def test_a_plan_ends_with_a_complete_run_and_says_what_was_compared(tmp_path: Pa
     record = planned(tmp_path / "run")
     names = [score.name for score in record.candidates]
     assert "frozen features, em" in names
-    assert "adapter on class tokens, own prototypes" in names
+    assert "adapter on class tokens, own assigner" in names
     assert {score.state for score in record.candidates} == {JUDGED}
     assert record.chosen in names
     assert record.why

@@ -14,10 +14,10 @@ from ..console import say
 from ..errors import NewkindsError
 from ..runs.records import CandidateScore, PlanRecord, standard_error
 from ..text import duration, percent, plural, text_table
-from .clock import Clock
+from .clock import LACK, Clock
 from .ways import Features, Judge, Way
 
-JUDGED = "judged"
+JUDGED, STOPPED = "judged", "stopped: "
 # what ends a candidate, and not the search: also what libraries say about matrices that no number fits into
 FAILURES = (NewkindsError, ArithmeticError, ValueError, RuntimeError)
 S_contra = TypeVar("S_contra", contravariant=True)
@@ -74,13 +74,14 @@ class Search(Generic[S]):
         self._keep = keep
 
     def compare(self, source: FeatureSource[S], ways: Sequence[Way]) -> None:
-        """Judge every way in the features of a source, unless that is done already or cannot be."""
+        """Judge every way in the features of a source, unless that is done already or cannot be. What is true of all
+        ways of a training stands in one row."""
         wanted = {f"{source.name}, {way}": way for way in ways}
-        missing = {name: way for name, way in wanted.items() if self.state_of(name) != JUDGED}
-        if not missing:
+        missing = {name: way for name, way in wanted.items() if not self._is_settled(name)}
+        if not missing or self._is_settled(source.name):
             return
         if why_not := self._why_not(source):
-            if source.training:  # one row says it for all of its ways
+            if source.training:
                 missing = {source.name: ways[0]}
             for name, way in missing.items():
                 self._note(replace(self._begin(source, name, way), state=f"not tried: {why_not}"))
@@ -103,12 +104,13 @@ class Search(Generic[S]):
         found: dict[str, list[Accuracy]] = {name: [] for name in ways}
         state: dict[str, str] = {}
         seconds = dict.fromkeys(ways, 0.0)
-        for number, split in enumerate(self.judge.splits[: source.most_splits]):
+        splits = self.judge.splits[: source.most_splits]
+        for number, split in enumerate(splits):
             started = time.perf_counter()
             try:
                 features = source.features(split, number)
             except FAILURES as error:
-                state = dict.fromkeys(ways, f"stopped: {_reason(error)}")
+                state = dict.fromkeys(ways, f"{STOPPED}{_reason(error)}")
                 break
             shared = time.perf_counter() - started
             for name, way in ways.items():
@@ -121,14 +123,34 @@ class Search(Generic[S]):
                         continue
                     found[name].append(self.judge.score(way, features, split))
                 except FAILURES as error:
-                    state[name] = f"stopped: {_reason(error)}"
+                    state[name] = f"{STOPPED}{_reason(error)}"
                 seconds[name] += shared + time.perf_counter() - started
+                if source.training and name not in state and (lost := self._why_lost(found[name], len(splits))):
+                    state[name] = f"{STOPPED}{lost}"
+            if len(state) == len(ways):
+                break
+        if source.training and len(state) == len(ways) and len(set(state.values())) == 1:
+            ways = {source.name: next(iter(ways.values()))}
+            state = {source.name: next(iter(state.values()))}
         return [
             replace(self._begin(source, name, way), state=state[name])
             if name in state
             else judged(self._begin(source, name, way), found[name], seconds[name])
             for name, way in ways.items()
         ]
+
+    def _why_lost(self, found: Sequence[Accuracy], splits: int) -> str:
+        """Why a training cannot be chosen any more, even if all came out right on the other splits; empty if it can."""
+        frozen = self.best(trains=False)
+        if frozen is None or len(found) == splits:
+            return ""
+        scores = [float(accuracy.all) for accuracy in found]
+        at_most = [*scores, *[1.0] * (splits - len(scores))]
+        rival = best_training(self.scores, frozen)
+        if wins(at_most, frozen) and (rival is None or float(np.mean(at_most)) > _mean(rival)):
+            return ""
+        there = f"{percent(float(np.mean(scores)))} % on {len(scores)} of {splits} splits"
+        return f"{there}, so it cannot be the best any more"
 
     def _begin(self, source: FeatureSource[S], name: str, way: Way) -> CandidateScore:
         settings = {**source.settings, **way.settings}
@@ -144,7 +166,7 @@ class Search(Generic[S]):
 
     def reject(self, candidate: CandidateScore, why: str) -> None:
         """A candidate failed on all images: it cannot be chosen any more, nor any other with the same training."""
-        state = f"stopped: {why}"
+        state = f"{STOPPED}{why}"
         if not self.state_of(candidate.name):
             self.scores.append(candidate)
         self.scores = [
@@ -154,6 +176,11 @@ class Search(Generic[S]):
             for score in self.scores
         ]
         self._keep()
+
+    def _is_settled(self, name: str) -> bool:
+        """Whether more time, or another attempt, would say nothing new about a candidate."""
+        state = self.state_of(name)
+        return state == JUDGED or (state.startswith(STOPPED) and LACK not in state)
 
     def state_of(self, name: str) -> str:
         """What became of a candidate; empty if it was never looked at."""
@@ -211,24 +238,42 @@ def choose(scores: Sequence[CandidateScore]) -> Choice:
     """The best by the rule: what trains must win by more than the standard error of its gain."""
     done = [score for score in scores if score.state == JUDGED]
     frozen = max((score for score in done if not score.trains), key=_mean, default=None)
-    trained = max((score for score in done if score.trains), key=_mean, default=None)
     if frozen is None:
         untried = (score for score in scores if not score.trains and score.state.startswith("not tried"))
         first = next(untried, None)
         if first is None:
-            why = next((f" {score.name} {score.state}" for score in scores if score.state.startswith("stopped")), "")
+            why = next((f" {score.name} {score.state}" for score in scores if score.state.startswith(STOPPED)), "")
             raise NewkindsError(f"no candidate could be judged.{why}")
         return Choice(first, f"the default: {first.state.removeprefix('not tried: ')}")
     on_hidden = "on labelled images split again"
-    if trained is None:
+    best = best_training(done, frozen)
+    shown = best or max((score for score in done if score.trains), key=_mean, default=None)
+    if shown is None:
         return Choice(frozen, f"{percent(frozen.score)} % {on_hidden}, the best of {len(done)} that were judged")
-    gains = np.subtract(trained.scores, frozen.scores[: len(trained.scores)])
-    gain, error = float(gains.mean()), standard_error(gains.tolist()) or 0.0
+    gain, error = gain_of(shown.scores, frozen)
     against = f"{100 * gain:+.1f} ± {100 * error:.1f} against the best answer without it"
-    figures = f"{percent(trained.score)} % {on_hidden}, {against}"
-    if gain > error:
-        return Choice(trained, figures)
-    return Choice(frozen, f"training did not pay: {trained.name} has {figures}")
+    figures = f"{percent(shown.score)} % {on_hidden}, {against}"
+    if best is not None:
+        return Choice(best, figures)
+    return Choice(frozen, f"training did not pay: {shown.name} has {figures}")
+
+
+def best_training(scores: Sequence[CandidateScore], frozen: CandidateScore) -> CandidateScore | None:
+    """The best of those that train and are worth it, if any is."""
+    trained = [score for score in scores if score.trains and score.state == JUDGED]
+    return max((score for score in trained if wins(score.scores, frozen)), key=_mean, default=None)
+
+
+def gain_of(scores: Sequence[float], frozen: CandidateScore) -> tuple[float, float]:
+    """How much better scores are than those of a frozen answer on the same splits: the mean, and its standard error."""
+    gains = np.subtract(scores, frozen.scores[: len(scores)])
+    return float(gains.mean()), standard_error(gains.tolist()) or 0.0
+
+
+def wins(scores: Sequence[float], frozen: CandidateScore) -> bool:
+    """Whether a training with these scores is worth it. A higher score on any split never changes a yes into a no."""
+    gain, error = gain_of(scores, frozen)
+    return gain > error
 
 
 def _mean(score: CandidateScore) -> float:

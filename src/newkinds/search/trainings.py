@@ -32,6 +32,15 @@ STEP_SECONDS = 0.03  # of one step on class tokens, until it is measured
 Train = Callable[[Table, Config, Evaluator | None, TokenCache | None, Pace | None], Fitted]
 
 
+@dataclass(frozen=True)
+class Trainer:
+    """What trains, and what is known of a training before it begins."""
+
+    train: Train
+    step_seconds: Callable[[Table, Config], float]  # measured by a few steps
+    uncached_views: Callable[[Table, Config], int]  # of all images, which it has to compute first
+
+
 class Collapsed(NewkindsError):
     """A training that lost what the frozen features knew."""
 
@@ -43,8 +52,7 @@ class Training:
     name: str  # the identity: candidates, plans, pages and recipes say which training they mean by it
     settings: Mapping[str, Any]
     steps: int
-    passes: float  # views of an image that go through the backbone, over one
-    blocks: float = 0.0  # backbone passes that one epoch of training costs, forwards and backwards
+    views: int = 0  # of an image that go through the backbone first; 0: class tokens are all that it reads
 
     def epoch_size(self, images: int) -> int:
         """Images drawn in an epoch: an epoch of a few steps would be spent on writing checkpoints."""
@@ -76,24 +84,33 @@ ADAPTER: dict[str, Any] = {
     "backbone": {"train_blocks": 0},
     "train": {"lr": 0.1, "cache_views": 1, "cache_precision": "float32"},
 }
+NARROW = {"projection_hidden": 1024, "output_dim": 2048}  # heads made for millions of images are most of the cost
+
+
+def last_block(name: str, method: Mapping[str, Any], rate: float, steps: int) -> Training:
+    """A method that trains the last block, at 1/100 of the head's rate. All of them read the same views: only the first
+    that is tried has to compute the blocks before."""
+    settings = {
+        "method": method,
+        "backbone": {"train_blocks": 1},
+        "train": {"lr": rate, "backbone_lr_ratio": 0.01, "cache_views": 4},
+    }
+    return Training(name, settings, steps, views=5)
+
+
+# In the order in which they are tried: what has gained most in its time comes first (RESULTS.md, "The trainings of the
+# plan"). Rates and steps of SelEx and InfoSieve are those of "Every system on birds" there.
 TRAININGS = (
-    Training("adapter on class tokens", ADAPTER, steps=600, passes=0),
+    Training("adapter on class tokens", ADAPTER, steps=600),
+    last_block("last block, SelEx", {"name": "selex", **NARROW}, rate=0.3, steps=165),
+    last_block("last block, InfoSieve", {"name": "infosieve", **NARROW}, rate=0.3, steps=165),
     Training(
         "adapter and primitives (CPF)",
         {**ADAPTER, "organizer": {"name": "cpf-parts", "dropout": 0.1}},
         steps=600,
-        passes=1,
+        views=1,
     ),
-    Training(
-        "last block, slowly",
-        {
-            "method": {"name": "simgcd", "memax_weight": 2.0},
-            "train": {"lr": 0.1, "backbone_lr_ratio": 0.01, "cache_views": 4},
-        },
-        steps=600,
-        passes=5,
-        blocks=0.5,
-    ),
+    last_block("last block, slowly", {"name": "simgcd", "memax_weight": 2.0}, rate=0.1, steps=600),
 )
 
 
@@ -116,6 +133,7 @@ class Material:
     config_of: Callable[[Mapping[str, Any]], Config]  # settings of a candidate → all settings
     image_seconds: float  # of a pass over one image
     judged: int  # images in a split
+    categories: int  # that are to be found
     row_of: Mapping[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -123,14 +141,14 @@ class Material:
 
     def cache_for(self, training: Training) -> TokenCache | None:
         """Class tokens, if these are all that it reads."""
-        return self.cache if training.passes == 0 else None
+        return None if training.views else self.cache
 
 
 class TrainedFeatures:
     """The features of a training on what a split leaves labelled; trained in memory, and thrown away."""
 
     def __init__(
-        self, training: Training, material: Material, clock: Clock, train: Train, unfit: str = "", at: str = "",
+        self, training: Training, material: Material, clock: Clock, trainer: Trainer, unfit: str = "", at: str = "",
         evidence: TrialEvidence | None = None,
     ) -> None:  # fmt: skip
         """`at`: of images at which size, for the name."""
@@ -138,32 +156,43 @@ class TrainedFeatures:
         self.settings = training.settings
         self.most_splits: int | None = TRIALS
         self.images = len(material.table)
-        self._training, self._material, self._clock, self._train = training, material, clock, train
+        self._training, self._material, self._clock, self._trainer = training, material, clock, trainer
         self._unfit, self._evidence = unfit, evidence
+        self._needs: float | None = None  # once it is measured
 
     def unfit(self) -> str:
         return self._unfit
 
     def needs(self) -> float:
-        return self._seconds(STEP_SECONDS, splits=TRIALS)
+        """Seconds; of a training that begins with views of all images, by a few steps that need none, if a rough guess
+        does not say already that there is no time for it."""
+        if self._needs is None:
+            training, table = self._training, self._material.table
+            views, per_step = 0, STEP_SECONDS
+            if training.views:
+                config = self._config(training.settings_for(len(table)))
+                views = self._trainer.uncached_views(table, config)
+                if not self._clock.lack(self._seconds(per_step, TRIALS, views)):
+                    per_step = self._trainer.step_seconds(table, config)
+            self._needs = self._seconds(per_step, TRIALS, views)
+        return self._needs
 
-    def _seconds(self, per_step: float, splits: int) -> float:
-        """Of training on so many splits and then on all images, if a step on class tokens takes so long."""
-        training, n, judged = self._training, self.images, self._material.judged
-        views = training.passes * n
-        blocks = training.blocks * (splits * judged * training.epochs(judged) + n * training.epochs(n))
-        return (splits + 1) * training.steps * per_step + self._material.image_seconds * (views + blocks)
+    def _seconds(self, per_step: float, splits: int, views: int) -> float:
+        """Of training on so many splits and then on all images, if so many views are not there yet."""
+        return (splits + 1) * self._training.steps * per_step + self._material.image_seconds * views
+
+    def _config(self, settings: Mapping[str, Any]) -> Config:
+        return replace(self._material.config_of(settings), k=self._material.categories)
 
     def features(self, split: Resplit, number: int) -> Features:
         table = table_of_split(self._material.table, split)
         cache = self._material.cache_for(self._training)
-        config = replace(self._material.config_of(watched(self._training.settings_for(len(table)))), k=split.categories)
+        config = self._config(watched(self._training.settings_for(len(table))))
         watch = watch_collapse(self._material, table)
-        model, embedded = self._train(table, config, watch, cache, self._pace_on(number))
+        model, embedded = self._trainer.train(table, config, watch, cache, self._pace_on(number))
+        require_sound(self._material, table, model, embedded.features)
         own = model.assign(embedded.features).category.cpu().numpy()
-        require_sound(self._material, table, own, model.k)
-        with torch.inference_mode():
-            rows = model.rows(embedded.features.to(model.device)).float().cpu()
+        rows = rows_of(model, embedded.features)
         if self._evidence is None:
             return Features(rows, own)
         return Features(rows, own, self._evidence.watch(self.name, rows, self.images, number))
@@ -172,10 +201,9 @@ class TrainedFeatures:
         """Whether the steps of a split are so slow that the rest would not be done in time."""
 
         def why_too_slow(per_step: float) -> str:
-            rest = TRIALS - number + 1  # this split, those that follow, and all images
-            later_views = self._training.passes * self._material.image_seconds * (self.images - self._material.judged)
-            needs = rest * self._training.steps * per_step + later_views
-            lack = self._clock.lack(needs)
+            later_views = self._training.views * (self.images - self._material.judged)
+            # this split, those that follow, and all images
+            lack = self._clock.lack(self._seconds(per_step, TRIALS - number, later_views))
             return f"by its first steps it {lack}" if lack else ""
 
         return why_too_slow
@@ -187,32 +215,45 @@ def watched(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, "train": {**train, "eval_every": max(1, round(LOOK_AFTER * train["epochs"]))}}
 
 
+def rows_of(model: Model, features: Tensor) -> Tensor:
+    """(n, P) unit rows in which a trained model finds categories, of features (n, D)."""
+    with torch.inference_mode():
+        return model.rows(features.to(model.device)).float().cpu()
+
+
 def watch_collapse(material: Material, table: Table) -> Evaluator:
     """Ends a training that has collapsed: most categories empty, or labels that frozen features knew forgotten."""
 
     def look(model: Model, features: Tensor) -> dict[str, float | None]:
-        category = model.assign(features).category.cpu().numpy()
-        return require_sound(material, table, category, model.k)
+        return require_sound(material, table, model, features)
 
     return look
 
 
-def require_sound(material: Material, table: Table, category: NDArray[np.int64], k: int) -> dict[str, float | None]:
-    """Refuse categories (m,) of the images of a table by which a training has collapsed; else, what was looked at."""
+def require_sound(material: Material, table: Table, model: Model, features: Tensor) -> dict[str, float | None]:
+    """Refuse a training that has collapsed, by its features (m, D) of the images of a table; else, what was looked at.
+
+    Labels are known where an image is nearest to the labelled ones of its class, in these features as in frozen ones:
+    of the method's own categories, some are new, which frozen features need not tell from the known ones here.
+    """
     targets = table.targets
-    labelled = targets >= 0
-    classes = np.unique(targets[labelled])
-    frozen = material.rows[[material.row_of[path] for path in table.paths]]  # (m, P)
-    centres = torch.stack([frozen[targets == known].mean(0) for known in classes])
-    nearest = (frozen[labelled] @ F.normalize(centres, dim=1).T).argmax(1).numpy()
-    known_before = float((classes[nearest] == targets[labelled]).mean())
-    filled = len(np.unique(category)) / k
-    knows = float((category[labelled] == targets[labelled]).mean())
+    filled = len(model.assign(features).category.unique()) / model.k
     if filled < FEWEST_FILLED:
         raise Collapsed(f"it collapsed: {1 - filled:.0%} of the categories are empty")
-    if knows < known_before - MARGIN:
-        raise Collapsed(f"it agrees with {knows:.0%} of the labels, frozen features with {known_before:.0%}")
+    frozen = material.rows[[material.row_of[path] for path in table.paths]]  # (m, P)
+    knew, knows = (share_known(rows, targets) for rows in (frozen, rows_of(model, features)))
+    if knows < knew - MARGIN:
+        raise Collapsed(f"it knows {knows:.0%} of the labels, frozen features {knew:.0%}")
     return {"agreement": knows, "filled": filled}
+
+
+def share_known(rows: Tensor, targets: NDArray[np.int64]) -> float:
+    """Of unit rows (m, P) with labels (m,; -1: none), the share that is nearest to the centre of its own class."""
+    labelled = targets >= 0
+    classes = np.unique(targets[labelled])
+    centres = torch.stack([rows[targets == known].mean(0) for known in classes])
+    nearest = (rows[labelled] @ F.normalize(centres, dim=1).T).argmax(1).numpy()
+    return float((classes[nearest] == targets[labelled]).mean())
 
 
 def table_of_split(table: Table, split: Resplit) -> Table:

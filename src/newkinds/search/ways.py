@@ -67,7 +67,7 @@ class Way:
         return {"assigner": {"name": self.assigner, **dict(self.options)}, "embedding": {"whiten": self.whiten}}
 
     def __str__(self) -> str:
-        name = "own prototypes" if self.assigner == OWN else self.assigner
+        name = "own assigner" if self.assigner == OWN else self.assigner
         parts = [f"{option} {value}" for option, value in self.options]
         if self.whiten != "none":
             parts.append("whitened" if self.whiten == USUAL_SHRINKAGE else f"whitened at {self.whiten:g}")

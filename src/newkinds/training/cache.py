@@ -64,15 +64,23 @@ def cached_tokens(
     return cache
 
 
+def views_missing(
+    backbone: Backbone, table: Table, views: int, *, seed: int = 0, precision: StoredAs = "float16",
+    patches: bool = True, kinds: tuple[View, ...] = ("weak",),
+) -> int:  # fmt: skip
+    """How many views of a table's images `cached_tokens` would have to compute first."""
+    origin = _origin(backbone, seed, precision, patches, kinds)
+    store = Store(origin, backbone.sequence_shape(patches), np.dtype(precision), "")
+    cache = TokenCache(backbone, table, store, views, seed, torch.device("cpu"), 0, patches, kinds)
+    try:
+        return 0 if cache.is_whole() else cache.views_missing
+    except CacheUnavailable:
+        return len(table) * (views + 1)
+
+
 def images_without_class_token(backbone: Backbone, table: Table) -> int:
     """How many images of a table the cache of class tokens lacks, which `cached_class_tokens` would compute."""
-    origin = _origin(backbone, 0, CLASS_TOKENS_AS, patches=False, kinds=("weak",))
-    store = Store(origin, backbone.sequence_shape(patches=False), np.dtype(CLASS_TOKENS_AS), "")
-    cache = TokenCache(backbone, table, store, 0, 0, torch.device("cpu"), 0, patches=False)
-    try:
-        return 0 if cache.is_whole() else cache.images_missing
-    except CacheUnavailable:
-        return len(table)
+    return views_missing(backbone, table, 0, precision=CLASS_TOKENS_AS, patches=False)
 
 
 def cached_class_tokens(
@@ -146,9 +154,9 @@ class TokenCache:
         return bool((self._stored >= 0).all())
 
     @property
-    def images_missing(self) -> int:
-        """Of how many images a view was missing when `is_whole` looked."""
-        return int((self._stored < 0).any(axis=1).sum())
+    def views_missing(self) -> int:
+        """How many views were missing when `is_whole` looked."""
+        return int((self._stored < 0).sum())
 
     def holds(self, table: Table) -> bool:
         """Whether every image of the table is in it, pixel by pixel."""

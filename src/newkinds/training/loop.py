@@ -83,7 +83,7 @@ def train_epochs(
     table: Table,
     config: TrainConfig,
     run: Run | None,
-    cache: TokenCache | None,
+    cache: ViewStore | None,
     evaluate: Unsent[Evaluator],
     pace: Unsent[Pace],
 ) -> ViewStore | None:
@@ -121,6 +121,7 @@ def train_epochs(
             lr = cosine_lr(epoch, config.epochs, config.lr, config.min_lr_ratio)
             optimizer.set_lr(lr)
             model.method.on_epoch_start(epoch, gatherer(model, table, batches, epoch))
+            gathering = time.perf_counter() - started  # seconds, once an epoch
             _share_method(model)
             model.train()
             sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=device))
@@ -135,7 +136,8 @@ def train_epochs(
                 for name, value in step(model, on_device, progress, optimizer, replica).items():
                     sums[name] += value
                 if epoch == first_epoch and number == PACE_STEPS:
-                    in_first(_require_pace, pace.value, (time.perf_counter() - paced_from) / PACE_STEPS)
+                    alone = (time.perf_counter() - paced_from) / PACE_STEPS
+                    in_first(_require_pace, pace.value, alone + gathering / len(batches))
                 bar.advance(note=f"epoch {epoch + 1}/{config.epochs}")
             means = {name: value.item() / len(batches) for name, value in sums.items()}
             is_last = epoch + 1 == config.epochs  # no further step would show that the last one went wrong
@@ -159,7 +161,7 @@ def train_epochs(
     return store
 
 
-def _start_organizer(model: Model, table: Table, config: TrainConfig, cache: TokenCache | None) -> None:
+def _start_organizer(model: Model, table: Table, config: TrainConfig, cache: ViewStore | None) -> None:
     """Let the organizer see a sample of tokens before its first step."""
     seed = seed_for("start of the organizer", config.seed)
     with torch.random.fork_rng(devices=[]):
@@ -220,8 +222,8 @@ def _finish(
         embedded = embed_training_images(model, table, config, store)
     labels = torch.from_numpy(table.targets)
     model.find_categories(embedded.features, labels, config.seed)
-    model.calibrate(embedded.features, torch.from_numpy(table.targets_once()), config.seed, evidence)
-    if run is not None:
+    if run is not None:  # a trial is thrown away: nobody asks it how sure it is
+        model.calibrate(embedded.features, torch.from_numpy(table.targets_once()), config.seed, evidence)
         for part, note in model.describe_found().items():
             say(f"{part}: {note}")
         Reliability.of_json(model.calibration.record).write(run)

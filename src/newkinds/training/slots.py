@@ -9,7 +9,7 @@ from ..data.batch import CachedSlots
 from ..data.loader import ViewStore
 from ..data.table import Table
 from ..encoders.encoder import Encoder
-from .cache import BATCH, TokenCache
+from .cache import BATCH
 
 
 class SlotStore:
@@ -47,7 +47,7 @@ class SlotStore:
         return CachedSlots(self._slots[torch.as_tensor(numbers), places])
 
 
-def with_slots(encoder: Encoder, cache: TokenCache | None, table: Table) -> ViewStore | None:
+def with_slots(encoder: Encoder, cache: ViewStore | None, table: Table) -> ViewStore | None:
     """The slots of a cache's tokens, if nothing trains before them, else the cache."""
     if cache is None or not encoder.organizer.fixed_slots or not encoder.backbone.is_fixed:
         return cache

@@ -227,8 +227,7 @@ def _train_chosen(
             watch, evidence = watch_collapse(material, table), planned.evidence.of(chosen.name)
             trained = train_on(table, config, target, number.estimate, watch, cache, evidence=evidence)
             embedded = trained.embed(table)
-            model = trained.loaded.model
-            require_sound(material, table, model.assign(embedded.features).category.cpu().numpy(), model.k)
+            require_sound(material, table, trained.loaded.model, embedded.features)
             checks.write_findings(findings, target)
             return trained.loaded.show(table, embedded, page=False, correct=correct)
 

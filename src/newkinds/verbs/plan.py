@@ -21,13 +21,14 @@ from ..search.clock import LACK, Clock
 from ..search.evidence import TrialEvidence
 from ..search.frozen_features import FROZEN, NOTHING_TRAINS, CloserFeatures, FrozenFeatures, frozen_ways
 from ..search.search import JUDGED, Choice, Search
-from ..search.trainings import Material, TrainedFeatures, Training
+from ..search.trainings import Material, TrainedFeatures, Trainer, Training
 from ..search.ways import Way, judge_of
 from ..settings import flat
 from .layers import Layers, drop_setting
 from .stages import SHARE_OF_LOOK, EmbeddedImages, ImageSize, Looked, embed_once
-from .train import train_in_memory
+from .train import step_seconds, train_in_memory, uncached_views
 
+TRAINER = Trainer(train_in_memory, step_seconds, uncached_views)
 ANYTIME = ("train.device", "train.workers")  # settings that do not change what is found
 
 
@@ -92,7 +93,7 @@ class PlannedSearch:
     """The search of a plan: shipped candidates, as far as the user has not named what to take."""
 
     def __init__(self, plan: Plan, images: EmbeddedImages, categories: int, scores: list[CandidateScore]) -> None:
-        self.plan, self.images = plan, images
+        self.plan, self.images, self.categories = plan, images, categories
         self.clock = plan.clock
         table = self.looked.table
         judge = judge_of(table.targets, self.looked.config.train.seed, categories, table.group_numbers())
@@ -157,7 +158,7 @@ class PlannedSearch:
         for training in trainings.TRAININGS:
             unfit = why_unfit(training, self.looked.table, self.images.backbone, self.images.cache is not None)
             source = TrainedFeatures(
-                training, self.material, self.clock, train_in_memory, unfit, str(self.looked.size), self.evidence
+                training, self.material, self.clock, TRAINER, unfit, str(self.looked.size), self.evidence
             )
             self.search.compare(source, self._ways_after())
         self._choice = self.search.choose()
@@ -177,8 +178,9 @@ class PlannedSearch:
         looked, splits = self.looked, self.search.judge.splits
         judged = len(splits[0].rows) if splits else 0
         return Material(
-            looked.table, self.images.rows, self.images.cache, looked.config_of, looked.size.image_seconds, judged
-        )
+            looked.table, self.images.rows, self.images.cache, looked.config_of, looked.size.image_seconds, judged,
+            self.categories,
+        )  # fmt: skip
 
     def _named(self) -> dict[str, Any]:
         """What the user named, by the full names of settings."""
@@ -231,10 +233,10 @@ def _rows_at(looked: Looked) -> Tensor:
 def why_unfit(training: Training, table: Table, backbone: Backbone, cached: bool) -> str:
     """Why a training cannot be tried with these images; empty if it can."""
     if table.vectors is not None:
-        return "ready-made vectors have no pixels" if training.passes else ""
-    if training.passes == 0 and not cached:
+        return "ready-made vectors have no pixels" if training.views else ""
+    if not training.views and not cached:
         return "there is no place for a cache of class tokens"
-    if training.passes and not backbone.is_plain_vit:
+    if training.views and not backbone.is_plain_vit:
         return "the blocks of this backbone cannot be cached"
     return ""
 

@@ -19,20 +19,24 @@ from ..discovery.card import run_card
 from ..discovery.categories import Discovery
 from ..discovery.described import Described
 from ..discovery.finished import LoadedRun
+from ..encoders.backbones import build_backbone
+from ..encoders.organizers import ORGANIZERS
 from ..errors import NewkindsError
 from ..evaluation.judge import score_unlabelled
+from ..methods import METHODS
 from ..runs.config import Config
 from ..runs.directory import K_AUTO
 from ..runs.protocol import describe_protocol, record_protocol
 from ..runs.records import read_count, write_count
 from ..runs.run import Run
 from ..runs.seen_images import earlier_images
-from ..training.cache import TokenCache, cached_tokens
+from ..training.cache import TokenCache, cached_tokens, views_missing
 from ..training.device import choose_device
 from ..training.embedding import Embedded
 from ..training.loop import Evaluator, Fitted, Pace, fit
 from ..training.model import Model, build_model, load_model
 from ..training.optimizers import describe_groups, parameter_groups
+from ..training.pace import measure_step
 from ..training.start import require_first_stage, start_from
 from ..training.store import CacheUnavailable
 from .choices import Choices, layers_of
@@ -146,6 +150,23 @@ def train_in_memory(
     return _fit(table, config, _begin(table, config), watch, cache, pace)
 
 
+def uncached_views(table: Table, config: Config) -> int:
+    """How many views a training has to send through the frozen part of the backbone before its first step."""
+    backbone, train = build_backbone(**config.backbone, tuning=config.tuning), config.train
+    assert isinstance(train.cache_views, int), "a training of a plan says how many"
+    return views_missing(
+        backbone, table, _random_views(train.cache_views), seed=train.cache_seed,
+        precision=train.cache_precision, patches=ORGANIZERS[config.organizer["name"]].reads_patches,
+        kinds=METHODS[config.method["name"]].views.kinds,
+    )  # fmt: skip
+
+
+def step_seconds(table: Table, config: Config) -> float:
+    """Of a training, measured by a few steps for which nothing has to be computed first."""
+    assert isinstance(config.train.cache_views, int), "a training of a plan says how many"
+    return measure_step(_begin(table, config), table, config.train, _random_views(config.train.cache_views))
+
+
 def train_further(table: Table, config: Config, model: Model, pace: Pace | None = None) -> Fitted:
     """The same, from a model that has weights already."""
     model.method.begin(torch.from_numpy(table.targets))
@@ -196,7 +217,7 @@ def _cached(
     if views == 0:
         return None, set_cache_views(config, 0)
     # a trained model reads the evaluation view alone, and only if it is there
-    needed = views if build and views > 1 else 0
+    needed = _random_views(views) if build else 0
     try:
         tokens = cached_tokens(
             backbone, table, about=describe_cache(config), views=needed, seed=train.cache_seed,
@@ -212,3 +233,8 @@ def _cached(
             raise
         warn(f"{error} Training continues without a cache.")
         return None, set_cache_views(config, 0)
+
+
+def _random_views(views: int) -> int:
+    """How many random views a cache of so many has; if it is one, that is the evaluation view."""
+    return views if views > 1 else 0
