@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from .discovery.categories import Discovery as Discovery
     from .discovery.finished import load as load
-    from .discovery.finished import predict as predict
     from .discovery.questions import next_questions as next_questions
     from .discovery.suggest import suggest_names as suggest_names
     from .encoders.encoder import Encoder as Encoder
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from .verbs.estimator import CategoryDiscovery as CategoryDiscovery
     from .verbs.export import export as export
     from .verbs.figures import figures as figures
+    from .verbs.predict import predict as predict
     from .verbs.refine import refine as refine
     from .verbs.report import report as report
     from .verbs.train import train as train
@@ -46,7 +46,7 @@ _HOME = {
     "assign": "verbs.assign", "check": "verbs.check", "count_categories": "verbs.count",
     "diagnose_runs": "evaluation.diagnose", "discover": "verbs.discover", "evaluate": "evaluation.judge",
     "export": "verbs.export",
-    "figures": "verbs.figures", "load": "discovery.finished", "predict": "discovery.finished", "train": "verbs.train",
+    "figures": "verbs.figures", "load": "discovery.finished", "predict": "verbs.predict", "train": "verbs.train",
     "next_questions": "discovery.questions", "refine": "verbs.refine", "report": "verbs.report",
     "suggest_names": "discovery.suggest", "tune": "verbs.tune",
 }  # fmt: skip

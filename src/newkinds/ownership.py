@@ -22,6 +22,8 @@ from .files import (
     encoded,
     is_leftover,
     is_replaceable,
+    make_folder,
+    refuse_inputs,
     remove,
     stamp_of,
     temporary_of,
@@ -184,6 +186,16 @@ def require_table_name(file: Path, what: str, example: str) -> None:
         raise NotOurs(
             f"{named}: newkinds never writes over an image. Name it otherwise, e.g. {file.with_name(example)}."
         )
+
+
+def require_page(file: Path, inputs: Iterable[Path], example: str) -> None:
+    """Refuse, before the work, to write a page over what is not ours or over its `inputs`; make its folder."""
+    if file.is_dir():
+        raise NewkindsError(f"{file} is a folder: name the file to write, e.g. {file / example}.")
+    refuse_inputs(file, inputs)
+    require_table_name(file, "a page", example)
+    require_output(file)
+    make_folder(file.parent)
 
 
 def require_output(file: Path) -> None:

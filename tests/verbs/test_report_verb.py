@@ -1,5 +1,6 @@
-"""`newkinds report`: from files alone, without torch; images that are gone, damaged files."""
+"""`newkinds report`: from files alone, without torch; images that are gone, damaged files. `predict --report`."""
 
+import csv
 import json
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import newkinds
+from conftest import save_image
 from newkinds.discovery.categories import Discovery
 from newkinds.files import temporary_of
 from newkinds.runs.directory import RunDirectory
@@ -229,3 +231,62 @@ def test_eval_of_a_run_without_a_page_makes_none_and_a_page_that_fails_costs_no_
     assert status == 0
     assert "ACC" in out
     assert "report.html does not show these figures" in said
+
+
+# -- newkinds predict --report -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def week(tmp_path: Path) -> Path:
+    """Photos that a run of creatures has never seen, one of which is torn."""
+    for number in range(3):
+        save_image(tmp_path / "week" / f"{number}.png", (60 * number, 40, 200))
+    (tmp_path / "week" / "torn.jpg").write_bytes(b"no image")
+    return tmp_path / "week"
+
+
+def test_what_was_predicted_is_on_a_page(trained: Path, week: Path, tmp_path: Path, run_cli: Cli) -> None:
+    before = contents(trained)
+    page = tmp_path / "pages" / "week.html"
+    status, said, beside = run_cli("predict", trained, week, "--report", page)
+    assert (status, f"look at {page}" in beside) == (0, True)
+    rows = {row["path"]: row for row in csv.DictReader(said.splitlines())}
+    assert len(rows) == 3, "the table is printed as ever"
+    document = Document(page.read_text("utf-8"))
+    shown = {tile["title"]: tile for tile in document.all("i") if tile.get("role")}
+    assert set(shown) == set(rows)
+    assert all((tile["class"] or "").startswith("s") for tile in shown.values()), "with a picture each"
+    said = text_of(page)
+    assert "torn.jpg" in said
+    assert f"newkinds update {trained} {week}" in said
+    strangers = sum(float(row["unlike"]) > 1 for row in rows.values())
+    assert f"{3 - strangers} image" in said
+    assert contents(trained) == before, "nothing is written into the run"
+
+    found = newkinds.predict(trained, [week], report=page)
+    assert {p.path: f"{p.confidence:.4f}" for p in found} == {path: row["confidence"] for path, row in rows.items()}
+
+
+def test_a_page_of_predictions_replaces_nothing_that_is_not_ours(
+    trained: Path, week: Path, tmp_path: Path, run_cli: Cli
+) -> None:
+    (tmp_path / "notes.html").write_text("mine")
+    for arguments, why in [
+        (["--report", tmp_path / "notes.html"], "newkinds did not write it"),
+        (["--report", week / "0.png"], "input"),
+        (["--report", tmp_path / "new.png"], "named like an image"),
+        (["--report", tmp_path], "is a folder"),
+        (["--report", trained / "report.html"], "input"),
+        (["--out", tmp_path / "p.csv", "--report", tmp_path / "p.csv"], "written by --out"),
+    ]:
+        before = contents(tmp_path)
+        status, _, said = run_cli("predict", trained, week, *arguments)
+        assert (status, why in said) == (1, True), said
+        assert contents(tmp_path) == before
+
+
+def test_a_run_without_categories_is_refused_before_the_work(trained: Path, week: Path, tmp_path: Path) -> None:
+    (trained / "assignments.csv").unlink()
+    with pytest.raises(newkinds.NewkindsError, match="has not assigned its images"):
+        newkinds.predict(trained, week, report=tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()

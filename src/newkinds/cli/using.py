@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..errors import NewkindsError
 from ..files import csv_text, is_replaceable, json_text, make_folder, refuse_inputs
 from ..ownership import remove_output, require_output, require_table_name, write_output
 from ..text import show
@@ -13,30 +14,34 @@ from .options import DOWNLOAD, JSON, RUN, TRUTH, argument, choices, switch, verb
 
 @verb(
     RUN, argument("images", "IMAGE", "image files or folders; vectors (.npy) for a run of these", nargs="+"),
-    argument("--out", "FILE", "CSV file to write (default: print)"), *choices("group_by_time", "device"),
+    argument("--out", "FILE", "CSV file to write (default: print)"),
+    argument("--report", "FILE.html", "page to write: the images by category, those unlike every one in groups"),
+    *choices("group_by_time", "device"),
 )  # fmt: skip
-def _predict(
-    run: str, images: list[str], out: str | None = None, group_by_time: str | None = None, **chosen: Any
-) -> int:
+def _predict(run: str, images: list[str], out: str | None = None, report: str | None = None, **chosen: Any) -> int:
     """Categories of new images, by a finished run.
 
     newkinds predict runs/photos new-images/          categories of new images
     newkinds predict runs/photos new.jpg
     newkinds predict runs/photos folder/ --out predictions.csv
+    newkinds predict runs/photos folder/ --report predicted.html    a page to look through
     newkinds predict runs/texts others.npy --out predictions.csv
     """
-    from ..discovery.finished import inputs_of, load
+    from ..verbs.predict import answer_about, inputs_of
 
     file = Path(out or os.devnull)
     beside = file.with_suffix(".skipped.csv")
     if out:
+        if report is not None and os.path.abspath(report) in map(os.path.abspath, (file, beside)):
+            raise NewkindsError(f"--report {report} is written by --out, too: choose another name.")
         make_folder(file.parent)  # before the work, not after it
         for written in (file, beside):
             refuse_inputs(written, inputs_of(run, images))
         require_table_name(file, "a table", "predictions.csv")
         for written in (file, beside):
             require_output(written)
-    predictions, skipped = load(run, **chosen).predict_or_skip(images, group_by_time)
+    answer = answer_about(run, images, report, **chosen)
+    predictions, skipped = answer.predictions, answer.skipped
     columns = ("path", "category", "category_id", "is_new", "confidence", "unlike")
     rows = [
         (p.path, p.category, p.category_id, str(p.is_new).lower(), f"{p.confidence:.4f}", f"{p.unlike:.3f}")
@@ -52,6 +57,8 @@ def _predict(
             show(f"{len(skipped)} image(s) skipped, listed in {beside}", file=sys.stderr)
     else:
         show(csv_text(columns, rows), end="")
+    if report is not None:
+        show(f"look at {report}", file=sys.stderr)
     return 0 if predictions else 1
 
 

@@ -52,6 +52,24 @@ class Prediction:
     confidence: float  # that it is right
     unlike: float = 0.0  # distance to its category; above 1, it is unlike every category
     category_id: int = JUNK  # stays the same if the category is renamed
+    decided: bool = False  # a person has said so about this very image
+
+    def as_member(self) -> Member:
+        """The image as if it were one of the run's."""
+        status = "accepted" if self.decided else ""
+        return Member(
+            self.path, None, self.category, self.is_new, self.confidence, self.unlike, self.category_id, status
+        )
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a run says about images, and what a page of them is made of."""
+
+    predictions: list[Prediction]
+    skipped: list[Skipped]  # images that could not be read
+    table: Table  # opens the images, one for each prediction
+    embedding: np.ndarray  # (n, P) their unit rows, in the space in which the run's images are compared
 
 
 class LoadedRun:
@@ -75,19 +93,27 @@ class LoadedRun:
 
         `group_by_time`: photos that a camera took within so short a time, such as "10s", get one category.
         """
-        return self.predict_or_skip(images, group_by_time)[0]
+        return self.answer(images, group_by_time).predictions
 
     def predict_or_skip(
         self, images: str | Path | Iterable[str | Path], group_by_time: str | float | None = None
     ) -> tuple[list[Prediction], list[Skipped]]:
         """Predictions, and the images that could not be read with the reason."""
+        answer = self.answer(images, group_by_time)
+        return answer.predictions, answer.skipped
+
+    def answer(
+        self, images: str | Path | Iterable[str | Path], group_by_time: str | float | None = None
+    ) -> Predictions:
+        """All that is said about images; those that cannot be read are warned of."""
         table = self._table_of([images] if isinstance(images, (str, Path)) else list(images))
         table = group_photos(table, group_by_time)
         embedded = embed(self.model.encoder, table, self.model.device)
         all_skipped = [*table.skipped, *embedded.skipped]
         for skipped in all_skipped:
             warn(f"{skipped.path} skipped: {skipped.reason}")
-        return self._predictions(table, embedded), all_skipped
+        predictions = self._predictions(table, embedded)
+        return Predictions(predictions, all_skipped, table.rows(embedded.rows), self.embedding(embedded.features))
 
     def _table_of(self, named: Sequence[str | Path]) -> Table:
         """Image files and folders; for a run of ready-made vectors, files of these."""
@@ -109,24 +135,30 @@ class LoadedRun:
         shown, assignment = self._seen_through_edits(table, embedded)
         confidence, unlike = assignment.confidence.tolist(), unlike_of(assignment)
         return [
-            Prediction(table.paths[row], name, is_new, round(p, 4), other, number)
-            for row, (number, name, is_new), p, other in zip(embedded.rows, shown, confidence, unlike, strict=True)
+            Prediction(table.paths[row], name, is_new, round(p, 4), other, number, decided)
+            for row, (number, name, is_new, decided), p, other in zip(
+                embedded.rows, shown, confidence, unlike, strict=True
+            )
         ]
 
-    def _seen_through_edits(self, table: Table, embedded: Embedded) -> tuple[list[tuple[int, str, bool]], Assignment]:
-        """Id, name and newness of each image's category as people see it; their word on an image is the last."""
+    def _seen_through_edits(
+        self, table: Table, embedded: Embedded
+    ) -> tuple[list[tuple[int, str, bool, bool]], Assignment]:
+        """Id, name and newness of each image's category as people see it, and whether that is their word on this very
+        image, which is the last."""
         if not self.run.is_answered:
             require_unanswered(self.run)
             assignment = self.model.assign(embedded.features)
             known = len(self.model.known)
-            return [(*self.categories[c], c >= known) for c in assignment.category.tolist()], assignment
+            return [(*self.categories[c], c >= known, False) for c in assignment.category.tolist()], assignment
         found = Discovery.read(self.run.folder)
         placer = Placer(self.model, found, partial(read_features, self.run))
         placed, assignment = placer.place(embedded.features)
         decided = Decisions(self.run, found.members).about(table, embedded.rows)
         now = [c if said is None else said for c, said in zip(placed.tolist(), decided, strict=True)]
-        names = {**placer.lens.names, **NO_CATEGORY}
-        return [(c, names[c], placer.lens.is_new.get(c, False)) for c in now], assignment
+        names, is_new = {**placer.lens.names, **NO_CATEGORY}, placer.lens.is_new
+        pairs = zip(now, decided, strict=True)
+        return [(c, names[c], is_new.get(c, False), said is not None) for c, said in pairs], assignment
 
     def embedding(self, features: Tensor) -> np.ndarray:
         """Unit rows (n, P) of features (n, D): the space in which images are compared."""
@@ -301,14 +333,3 @@ def require_unanswered(run: RunDirectory) -> None:
             "names and corrections cannot be applied. Rerun that command (newkinds discover … or newkinds assign "
             f"{run.folder} …) to complete it."
         )
-
-
-def inputs_of(run: str | Path, images: Sequence[str | Path]) -> list[Path]:
-    """The files that a prediction reads, which its output must not replace."""
-    named = [Path(entry) for entry in images]
-    return [*named, *files_of(named, []), *Run(run).own_files()]
-
-
-def predict(run: str | Path, images: str | Path | Iterable[str | Path]) -> list[Prediction]:
-    """Categories of images never seen, by a finished run."""
-    return load(run).predict(images)

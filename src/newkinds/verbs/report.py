@@ -6,8 +6,7 @@ from pathlib import Path
 
 from ..discovery.categories import Discovery
 from ..errors import NewkindsError
-from ..files import make_folder, refuse_inputs
-from ..ownership import require_output, require_table_name, write_output
+from ..ownership import require_page, write_output
 from ..runs.directory import RunDirectory
 
 
@@ -25,12 +24,7 @@ def report(run: str | Path, out: str | Path | None = None, images: str | Path | 
     file = directory.path(PAGE) if out is None else Path(out)
     inside = file.resolve() == directory.path(PAGE).resolve()
     if not inside:
-        if file.is_dir():
-            raise NewkindsError(f"{file} is a folder: name the file to write, e.g. {file / PAGE}.")
-        refuse_inputs(file, _inputs(directory, images))
-        require_table_name(file, "a page", "found.html")
-        require_output(file)
-        make_folder(file.parent)  # before the work, not after it
+        require_page(file, _inputs(directory, images), "found.html")
     else:
         directory.own.require(PAGE)
     page = page_of(directory, images)

@@ -74,6 +74,8 @@ class CategoryRow:
     id: int | None = None  # which stays, whatever it is called
     history: str = ""  # what people made of it
     labels: str = ""  # what is to be said about labelled images in it, or of its class
+    unlike: float | None = None  # of a group of strangers, which is no category: how unlike every one they are
+    ends: tuple[str, str] = ("Most certain", "Least certain")  # what `most` and `least` are
 
     @property
     def shown(self) -> int:
@@ -154,6 +156,9 @@ class Page:
     comparison: Comparison | None = None
     fields: FieldPictures | None = None
     skipped: list[tuple[str, str]] = field(default_factory=list)  # path, reason
+    strangers: list[CategoryRow] = field(default_factory=list)  # groups of images like no category, on a page of others
+    update: str = ""  # the command that adds the images to the run, if they are others than its own
+    is_listed: bool = True  # whether tables of the run list all that the page leaves out
 
 
 def render(page: Page) -> str:
@@ -191,6 +196,7 @@ def render(page: Page) -> str:
         marked={mark: sum(mark in row.marks for row in page.categories) for mark in page.meanings},
         checks=_by_check(page.findings),
         about_all=[finding.sentence for finding, _ in page.findings if not finding.path],
+        has_labels=any(image.given_label for row in page.categories for image in (*row.most, *row.least, *row.others)),
         largest=max((row.size for row in page.categories), default=0),
         limits=LIMITS,
         sizes={"map": (MAP_WIDTH, MAP_HEIGHT), "chart": (CHART_WIDTH, CHART_HEIGHT)},

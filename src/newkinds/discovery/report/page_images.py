@@ -1,6 +1,6 @@
 """Which images of a discovery the page shows, and their pictures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,13 @@ class PageImages:
 
     def __init__(
         self, members: Sequence[Member], position: NDArray[np.int64], k: int, labels: Sequence[int | None],
-        table: Table, wanted: set[str], doubts: Mapping[str, str],
+        table: Table, wanted: Collection[str] = (), doubts: Mapping[str, str] | None = None,
+        rank: NDArray[np.float64] | None = None,
     ) -> None:  # fmt: skip
         """`position` (n,) of each member's category among k, or JUNK or POOL; `labels`: the category that its label
         stands for; `table` has the members' images; `wanted`: paths that are shown whatever the sample; `doubts`:
-        labelled images that the model would put elsewhere, and the name of that category."""
+        labelled images that the model would put elsewhere, and the name of that category; `rank` (n,): higher ones
+        come first in their category, else the more certain ones."""
         self.members = members
         self.agrees = [
             member.given_label is None or label == member.category_id
@@ -35,7 +37,7 @@ class PageImages:
         ]
         confidence = np.array([member.confidence for member in members])
         decided = np.array([member.status != "" for member in members], dtype=bool)
-        self.model_says = doubts
+        self.model_says = doubts = doubts or {}
         doubtful = [place for place, member in enumerate(members) if member.path in doubts]
         self.doubtful = sorted(doubtful, key=lambda place: -(members[place].model_confidence or 0.0))
         unlike = [place for place, member in enumerate(members) if member.is_unlike]
@@ -45,7 +47,7 @@ class PageImages:
         self.pool = sorted(pool, key=lambda place: members[place].unlike)
         self.place_of = {member.path: place for place, member in enumerate(members)}
 
-        certain = np.where(decided, 1.0, confidence)
+        certain = np.where(decided, 1.0, confidence) if rank is None else rank
         order = np.lexsort((-certain, position))[len(self.junk) + len(pool) :]  # by category, the most certain first
         sizes = np.bincount(position[order], minlength=k)
         flagged = (self.place_of[path] for path in wanted if path in self.place_of)
