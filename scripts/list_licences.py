@@ -17,8 +17,9 @@ PAGE = ROOT / "docs" / "licences.md"
 ABOUT = """# Licences
 
 newkinds is under the Apache License 2.0. It is installed with these packages; `scripts/list_licences.py` writes this
-page from what the installed packages say about themselves (torch's list includes what its binaries bundle). Two extras
-bring the GPL, and are never installed unasked: `infomap`, and `heic`, as the wheels of pillow-heif bundle x265.
+page from what the installed packages say about themselves (torch's list includes what its binaries bundle). Three
+extras bring the GPL, and are never installed unasked: `infomap`; `heic`, as the wheels of pillow-heif bundle x265; and
+`video`, as those of av bundle FFmpeg with x264 and x265.
 
 | Package | Needed for | Licence |
 |---|---|---|

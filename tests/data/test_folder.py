@@ -9,7 +9,8 @@ import pytest
 
 from conftest import save_image
 from newkinds.data import load_table, source_of
-from newkinds.data.folder import read_csv, read_folder
+from newkinds.data.csv_list import read_csv
+from newkinds.data.folder import read_folder
 from newkinds.data.table import Skipped, Table, readable, require_discoverable, require_labels
 from newkinds.errors import NewkindsError
 
@@ -90,7 +91,7 @@ def test_images_in_are_images_kept_plus_skipped(photos: Path) -> None:
 def test_files_that_are_no_images_are_ignored_and_mentioned_once(
     photos: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("a.txt", "b.txt", "c.json", "film.mp4", "Makefile", "empty", ".DS_Store", "red/notes.txt"):
+    for name in ("a.txt", "b.txt", "c.json", "song.mp3", "Makefile", "empty", ".DS_Store", "red/notes.txt"):
         (photos / name).write_bytes(b"" if name == "empty" else b"not an image")
     for name in ("no ending", "odd.jpg_large", "photo.dat"):
         save_image(photos / "new.png").rename(photos / name)

@@ -10,7 +10,8 @@ import pytest
 
 from conftest import save_image
 from newkinds.data import load_table
-from newkinds.data.folder import files_of, read_csv, read_folder
+from newkinds.data.csv_list import read_csv
+from newkinds.data.folder import files_of, read_folder
 from newkinds.data.spellings import is_no_class, means_no_label, spelling_key
 from newkinds.errors import NewkindsError
 

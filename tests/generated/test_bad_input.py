@@ -27,7 +27,7 @@ from safetensors.torch import save
 
 from conftest import save_image
 from newkinds import NewkindsError
-from newkinds.data.folder import read_csv
+from newkinds.data.csv_list import read_csv
 from newkinds.data.images import BadImage, open_image
 from newkinds.data.table import readable
 from newkinds.data.vectors import open_vectors, read_labels

@@ -15,7 +15,8 @@ from PIL import Image
 from conftest import save_image
 from newkinds import NewkindsError
 from newkinds.cli import main
-from newkinds.data.folder import files_of, read_csv
+from newkinds.data.csv_list import read_csv
+from newkinds.data.folder import files_of
 from newkinds.data.images import BadImage, open_image
 from newkinds.discovery.categories import Discovery
 from newkinds.discovery.export.image_export import record

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..console import warn
 from ..errors import NewkindsError, nearest
-from . import coco, folder, megadetector, published, vectors  # noqa: F401  (registers the data sets)
+from . import coco, csv_list, folder, megadetector, published, vectors  # noqa: F401  (registers the data sets)
 from .corrections import SETTINGS as CORRECTED
 from .corrections import apply_corrections, read_corrections
 from .creatures import dataset  # noqa: F401

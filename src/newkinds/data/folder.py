@@ -1,10 +1,10 @@
-"""Your own images: a folder with one sub-folder per class, or a CSV file with the columns path and label."""
+"""Your own images: a folder with one sub-folder per class. What lists of images need too: files, and tables of them."""
 
 import csv
 import io
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
 from itertools import zip_longest
 from pathlib import Path
@@ -14,29 +14,21 @@ from typing import Any, Literal
 from PIL import Image
 
 from ..console import say, warn
-from ..errors import NewkindsError, nearest
+from ..errors import NewkindsError
 from ..files import exists
 from ..ownership import ELSEWHERE, OF_RUN, is_run_folder, own_pictures
-from ..text import unescaped
+from ..settings import AtLeastOne, Positive
 from .bursts import group_photos
-from .fragments import WHOLE, Part, find_part, read_box, split_name
+from .fragments import WHOLE, Part, find_part
+from .frames import EVERY, MOST_FRAMES, with_frames
 from .images import is_meant_as_image
 from .parts import open_part
-from .spellings import (
-    UNLABELLED,
-    classes_of,
-    is_no_class,
-    is_unlabelled,
-    means_no_label,
-    mentions_unlabelled,
-    refuse_two_spellings,
-)
+from .spellings import UNLABELLED, is_no_class, is_unlabelled, mentions_unlabelled, refuse_two_spellings
 from .splits import Known, as_benchmark
 from .table import DATASETS, Skipped, Table
+from .videos import is_video
 
 LITTER = {"thumbs.db", "desktop.ini"}  # what desktops leave in photo folders
-COLUMNS = ("path", "label", "truth", "box", "group")
-NO_GROUP = ("", "nan", "none", "null", "na", "n/a")  # what programs write into an empty cell
 PARTS = {
     "train",
     "training",
@@ -59,14 +51,17 @@ ClassFolder = Literal["top", "leaf"]
 def read_folder(
     path: str, known: Known | None = None, fraction: float = 0.5, split_seed: int = 0, tune: bool = False,
     class_folder: ClassFolder | None = None, group_by_time: str | float | None = None,
+    frame_every: Positive = EVERY, most_frames: AtLeastOne = MOST_FRAMES, group_video: bool = True,
 ) -> Table:  # fmt: skip
     """`<class>/…` are labelled images; `unlabeled/…` and loose files are not. Sub-folders are searched.
 
     `class_folder`: an image's class is the name of the top folder (as by default, which is then said), or of the folder
     that it lies in (`leaf`), such as Bengal in `Felidae/Bengal/`. Files that are no images are ignored; an image that
-    is damaged is one. `group_by_time`: see `bursts`.
+    is damaged is one. `group_by_time`: see `bursts`. Of a video a frame is taken every `frame_every` seconds,
+    `most_frames` at most; they are a group unless `group_video` is false.
     """
-    table = group_photos(_table_of_folder(Path(path), class_folder), group_by_time)
+    table = _table_of_folder(Path(path), class_folder)
+    table = group_photos(with_frames(table, frame_every, most_frames, group_video), group_by_time)
     return as_benchmark(table, known, fraction, split_seed, tune)
 
 
@@ -80,7 +75,7 @@ def _table_of_folder(root: Path, class_folder: ClassFolder | None) -> Table:
     folders: list[tuple[str, ...]] = []  # in which each image lies, from the top on
     closed: list[Skipped] = []
     others: list[Path] = []
-    for file in images_below(root, closed, others):
+    for file in images_below(root, closed, others, videos=True):
         inside = file.relative_to(root)
         names.append(str(inside))
         folders.append(inside.parts[:-1])
@@ -169,111 +164,6 @@ def refuse_whole_disk(folder: Path) -> None:
         )
 
 
-@DATASETS.register("csv")
-def read_csv(
-    path: str, known: Known | None = None, fraction: float = 0.5, split_seed: int = 0, tune: bool = False,
-    group_by_time: str | float | None = None,
-) -> Table:  # fmt: skip
-    """Columns path and label (empty = unlabelled), optionally truth (read by `eval` only), box and group.
-
-    Paths are relative to the CSV file's folder. `box` is x, y, width, height in pixels: an image may have several lines
-    with a box each, and each of them is an item. Images of one `group` (a burst, an event, a specimen) are of one kind.
-    """
-    return as_benchmark(group_photos(_table_of_list(Path(path)), group_by_time), known, fraction, split_seed, tune)
-
-
-def _table_of_list(file: Path) -> Table:
-    header, rows = csv_rows(file)
-    unknown = [name for name in header if name not in COLUMNS]
-    for column, advice in (
-        ("path", "The first line must name the columns path and label."),
-        ("label", "Leave the label empty if an image has none."),
-    ):
-        if column not in header:
-            named = ", ".join([*(name[:40] for name in header[:8]), *(["…"] if len(header) > 8 else [])])
-            it_has = f"(it has: {named}).{nearest(column, unknown[:100])}"
-            raise NewkindsError(f"{file} has no column '{column}' {it_has} {advice}")
-    if unknown:
-        named = ", ".join([*(name[:40] for name in unknown[:5]), *(["…"] if len(unknown) > 5 else [])])
-        warn(f"{file}: ignoring {len(unknown)} column(s), {named} (known: {', '.join(COLUMNS)}).")
-    paths, label_cells, truth_cells, boxes, group_cells = (
-        [(row or {}).get(column, "").strip() for _, row in rows] for column in COLUMNS
-    )
-    groups_there = [None if group.lower() in NO_GROUP else group for group in group_cells]
-    labels_there = classes_of(label_cells, str(file))
-    truth_there = classes_of(truth_cells, str(file), "truth")
-    refuse_two_spellings([*labels_there, *truth_there], str(file))
-    names: list[str] = []
-    labels: list[str | None] = []
-    truth: list[str | None] = []
-    groups: list[str | None] = []
-    skipped: list[Skipped] = []
-    first_line: dict[str, tuple[int, int]] = {}  # of a file: its line, and its place in the table
-    reading = _reading(file.parent, paths)
-    for (line, row), path, label, true, box, group in zip(
-        rows, paths, labels_there, truth_there, boxes, groups_there, strict=True
-    ):
-        if not path:
-            reason = "the path is empty" if row else "more fields than columns: quote a text with commas"
-            skipped.append(Skipped(f"{file.name} line {line}", reason))
-            continue
-        name = reading(path)
-        try:
-            name = _with_box(file.parent, name, box)
-        except ValueError as error:
-            skipped.append(Skipped(name, f"line {line}: {error}"))
-            continue
-        same_file = os.path.normpath(file.parent / name)
-        if same_file in first_line:
-            earlier, place = first_line[same_file]
-            labels[place] = _agreed(labels[place], label, f"{file}: {name} has the label", earlier, line)
-            truth[place] = _agreed(truth[place], true, f"{file}: {name} is in truth", earlier, line)
-            groups[place] = _agreed(groups[place], group, f"{file}: {name} is in the group", earlier, line)
-            skipped.append(Skipped(name, f"line {line} repeats line {earlier}"))
-            continue
-        first_line[same_file] = (line, len(names))
-        names.append(name)
-        labels.append(label)
-        truth.append(true)
-        groups.append(group)
-    if not names:
-        why = f" that can be used ({skipped[0].reason})" if skipped else ""
-        raise NewkindsError(f"{file} lists no image{why}.")
-    return table_below(
-        file.parent, names, labels, truth=truth if "truth" in header else None, skipped=skipped,
-        groups=groups if any(groups) else None,
-    )  # fmt: skip
-
-
-def _with_box(root: Path, name: str, cell: str) -> str:
-    """The name of a box in a file; `ValueError` says what is wrong with the cell that names the box."""
-    if means_no_label(cell):
-        return name
-    box = read_box(cell)
-    file, part = (name, WHOLE) if exists(root / name) else split_name(name)
-    if part.box not in (None, box):
-        raise ValueError(f"the box is {part.box} in the path and {box} in its own column")
-    return f"{file}{part._replace(box=box)}"
-
-
-def _agreed(first: str | None, second: str | None, what: str, line: int, later: int) -> str | None:
-    """What two lines about one image say; that they contradict each other is an error."""
-    if first is not None and second is not None and first != second:
-        raise NewkindsError(f"{what} '{first}' in line {line} and '{second}' in line {later}: delete one of the lines.")
-    return second if first is None else first
-
-
-def _reading(root: Path, names: Iterable[str]) -> Callable[[str], str]:
-    r"""How the names of a list are meant: as they stand, or as our tables spell them, where \xff is a byte and \\xff
-    are four letters. Files of both names may be there, so more names than one decide: what most of them fit, else
-    doubled backslashes, which hardly any file has."""
-    odd = [(name, unescaped(name)) for name in names if unescaped(name) != name]
-    plain, spelt = (sum(exists(root / pair[way]) for pair in odd) for way in (0, 1))
-    doubled = any("\\\\" in name for name, _ in odd)
-    is_plain = plain > spelt or (plain == spelt > 0 and not doubled)
-    return (lambda name: name) if is_plain else unescaped
-
-
 def table_below(root: Path, names: list[str], labels: Sequence[str | None], **others: Any) -> Table:
     """A table of files and parts of files, whose names are paths below `root` (see `fragments`)."""
     found = [find_part(root, name) for name in names]
@@ -286,14 +176,15 @@ def _open_found(found: Sequence[tuple[Path, Part]], row: int) -> Image.Image:
     return open_part(*found[row])
 
 
-def files_of(entries: Iterable[str | Path], others: list[Path]) -> list[Path]:
-    """Files as they are, folders as the images below them; each once. What else the folders hold goes to `others`."""
+def files_of(entries: Iterable[str | Path], others: list[Path], videos: bool = False) -> list[Path]:
+    """Files and parts of files as they are, folders as the images below them; each once. What else the folders hold
+    goes to `others`, also videos, unless these are wanted."""
     found: dict[str, Path] = {}  # by the full path: the same file may be named in two ways
     for path in map(Path, entries):
         if path.is_dir():
             refuse_whole_disk(path)
-        inside = list(images_below(path, [], others)) if path.is_dir() else [path]
-        if not path.exists():
+        inside = list(images_below(path, [], others, videos)) if path.is_dir() else [path]
+        if not exists(find_part(Path(), str(path))[0]):
             raise NewkindsError(f"there is no file or folder {path}.")
         if not inside:
             raise NewkindsError(f"there is no image in the folder {path}.")
@@ -302,10 +193,10 @@ def files_of(entries: Iterable[str | Path], others: list[Path]) -> list[Path]:
     return list(found.values())
 
 
-def images_below(root: Path, closed: list[Skipped], others: list[Path]) -> Iterator[Path]:
-    """As `files_below`, but files that are no images go to `others`."""
+def images_below(root: Path, closed: list[Skipped], others: list[Path], videos: bool = False) -> Iterator[Path]:
+    """As `files_below`, but files that are no images (nor `videos`, if these are wanted) go to `others`."""
     for file in files_below(root, closed):
-        if is_meant_as_image(file):
+        if (videos and is_video(file)) or is_meant_as_image(file):
             yield file
             continue
         others.append(file)

@@ -29,14 +29,6 @@ def is_video(file: str | Path) -> bool:
     return Path(file).suffix.lower() in CONTAINERS
 
 
-def can_read_videos() -> bool:
-    try:
-        import av  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 def frame_times(file: Path, every: float, most: int) -> list[float]:
     """When to look at a video: at its beginning and then every so many seconds; at `most` times, spread evenly."""
     with _opened(file) as (container, stream):
@@ -94,7 +86,8 @@ def _opened(file: Path) -> Iterator[tuple[Any, Any]]:
     except FileNotFoundError:
         raise BadImage("file not found") from None
     except Exception as error:  # a decoder may raise nearly anything on damaged data
-        raise BadImage(f"damaged video: {' '.join(str(error).split())[:120] or type(error).__name__}") from None
+        said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise BadImage(f"damaged video: {' '.join(said.split())[:120]}") from None
 
 
 def _length(container: Any, stream: Any) -> float:

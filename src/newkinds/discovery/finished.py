@@ -13,9 +13,10 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from ..console import warn
-from ..data import load_table
+from ..data import load_table, source_of
 from ..data.bursts import group_photos
 from ..data.folder import files_of, mention_ignored, table_below
+from ..data.frames import with_frames
 from ..data.images import BadImage
 from ..data.table import Table, readable
 from ..data.vectors import table_of_vectors
@@ -40,6 +41,7 @@ from .placing import Placer
 from .split import EMBEDDING
 
 FIELD_IMAGES = 6  # images whose primitive fields are drawn on the page
+LIST_ENDINGS = (".csv", ".tsv", ".json")  # of files that name images, and are none
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,12 @@ class Predictions:
     skipped: list[Skipped]  # images that could not be read
     table: Table  # opens the images, one for each prediction
     embedding: np.ndarray  # (n, P) their unit rows, in the space in which the run's images are compared
+
+
+def full_names(table: Table) -> list[str]:
+    """The names of the images of a list from here, not from its own folder."""
+    assert table.file is not None
+    return [f"{table.file(row)}{table.part_of(row)}" for row in range(len(table))]
 
 
 class LoadedRun:
@@ -120,9 +128,18 @@ class LoadedRun:
         if (width := self.config.backbone["width"]) is not None:
             return table_of_vectors(named, width)
         others: list[Path] = []
-        files = files_of(named, others)
+        lists = [entry for entry in named if Path(entry).suffix.lower() in LIST_ENDINGS and Path(entry).is_file()]
+        files = files_of([entry for entry in named if entry not in lists], others, videos=True)
         mention_ignored(others)
-        return table_below(Path(), list(map(str, files)), [None] * len(files))
+        names: dict[str, str | None] = dict.fromkeys(map(str, files))  # each once, and its group
+        skipped: list[Skipped] = []
+        for entry in lists:
+            listed = load_table(source_of(entry))
+            skipped += listed.skipped
+            groups = listed.groups or [None] * len(listed)
+            names |= dict(zip(full_names(listed), groups, strict=True))
+        grouped = list(names.values()) if any(names.values()) else None
+        return with_frames(table_below(Path(), list(names), [None] * len(names), groups=grouped, skipped=skipped))
 
     def look(self, image: Image.Image) -> tuple[Prediction, np.ndarray]:
         """The prediction for an opened image, and its unit row (P,) where the run's images are compared."""

@@ -1,0 +1,66 @@
+"""Videos among the images of a table: some of their frames take their place."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from PIL import Image
+
+from ..console import say
+from ..text import plural
+from .fragments import Part, split_name
+from .images import BadImage
+from .parts import open_part
+from .table import Skipped, Table
+from .videos import frame_times, is_video
+
+EVERY = 1.0  # seconds between two frames that are taken
+MOST_FRAMES = 300  # of one video
+
+
+def with_frames(table: Table, every: float = EVERY, most: int = MOST_FRAMES, grouped: bool = True) -> Table:
+    """The table with frames in the place of videos: one every so many seconds, at `most` so many, spread evenly.
+
+    Frames of one video are a group, if they are `grouped`, unless the video is in one already. A video that cannot be
+    read is skipped.
+    """
+    videos = [row for row in range(len(table)) if _is_whole_video(table, row)]
+    if not videos:
+        return table
+    times: dict[int, list[float]] = {}
+    skipped = list(table.skipped)
+    for row in videos:
+        try:
+            assert table.file is not None
+            times[row] = frame_times(table.file(row), every, most)
+        except BadImage as error:
+            times[row] = []
+            skipped.append(Skipped(table.paths[row], str(error)))
+    order = [(row, time) for row in range(len(table)) for time in times.get(row, [None])]
+    made = table.rows([row for row, _ in order])
+    parts = [
+        made.part_of(place) if time is None else made.part_of(place)._replace(time=time)
+        for place, (_, time) in enumerate(order)
+    ]
+    names, groups = list(made.paths), list(made.groups or [None] * len(made))
+    for place, (_, time) in enumerate(order):
+        if time is not None:
+            video = split_name(names[place])[0]
+            names[place] = f"{video}{parts[place]}"
+            groups[place] = groups[place] or (video if grouped else None)
+    if any(times.values()):
+        frames, read = sum(map(len, times.values())), sum(map(bool, times.values()))
+        say(f"{plural(frames, 'frame')} of {plural(read, 'video')} taken as images")
+    return replace(
+        made, paths=names, groups=groups if any(groups) else None, skipped=skipped,
+        part=parts.__getitem__, open=partial(_open_part, made, parts),
+    )  # fmt: skip
+
+
+def _is_whole_video(table: Table, row: int) -> bool:
+    return table.file is not None and table.part_of(row).time is None and is_video(table.file(row))
+
+
+def _open_part(table: Table, parts: Sequence[Part], row: int) -> Image.Image:
+    assert table.file is not None
+    return open_part(table.file(row), parts[row])
