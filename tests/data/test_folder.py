@@ -100,7 +100,7 @@ def test_files_that_are_no_images_are_ignored_and_mentioned_once(
     assert len(table) == 24
     assert {"no ending", "odd.jpg_large", "photo.dat"} <= set(table.paths)
     err = capfd.readouterr().err
-    assert err == "7 files that are no images are ignored (.txt, no ending, .json, .mp4)\n"
+    assert err == "7 files that are no images are ignored (.txt, no ending, .json, .mp3)\n"
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
