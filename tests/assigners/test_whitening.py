@@ -8,7 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from newkinds.assigners.start import whiten
 from newkinds.assigners.whitening import Whitening, choose_shrinkage
+from newkinds.cluster.em import oracle_shrinkage
 from newkinds.errors import NewkindsError
 
 
@@ -35,6 +37,21 @@ def test_rows_are_centred_and_whitened_within_classes_by_hand() -> None:
     expected = (rows.double().numpy() - rows.double().numpy().mean(axis=0)) @ (vectors / np.sqrt(values)) @ vectors.T
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(whitening(rows.double()).numpy(), expected, atol=1e-9)
+
+
+def test_what_a_clustering_starts_in_is_whitened_less_by_fewer_labels() -> None:
+    rows, truth = stretched(per_class=60)
+    taken = []
+    for per_class in (2, 4, 60):
+        labels = torch.where((truth < 5) & (torch.arange(len(truth)) < 8 * per_class), truth, -1)
+        parts = [rows[labels == c].double() - rows[labels == c].double().mean(dim=0) for c in range(5)]
+        within = torch.cat(parts)
+        freedom = len(within) - 5
+        taken.append(oracle_shrinkage(within.T @ within / freedom, freedom))
+        whitening = Whitening(taken[-1])
+        whitening.fit(rows, labels)
+        torch.testing.assert_close(whiten(rows, labels), whitening(rows), atol=1e-4, rtol=1e-4)
+    assert 1 > taken[0] > taken[1] > taken[2]
 
 
 def test_a_saved_whitening_is_the_same_also_for_rows_never_seen() -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from sklearn.covariance import OAS
 
 from newkinds.assigners import ASSIGNERS
 from newkinds.cluster import BalancedSemiSupervisedKMeans, SharedCovarianceEM, em, rows
-from newkinds.cluster.em import align_shares
+from newkinds.cluster.em import align_shares, oracle_shrinkage
 from newkinds.cluster.metrics import clustering_accuracy
 from newkinds.errors import NewkindsError
 
@@ -31,6 +33,14 @@ def stretched(sizes: list[int], seed: int = 0, spread: float = 3.0) -> tuple[NDA
     return points / np.linalg.norm(points, axis=1, keepdims=True), labels, truth
 
 
+def naive_shrinkage(S, n, times):
+    """Formula 23 of Chen et al., 2010, from eigenvalues."""
+    values = np.linalg.eigvalsh(S)
+    P, squares, square = len(values), (values**2).sum(), values.sum() ** 2
+    best = ((1 - 2 / P) * squares + square) / ((n + 1 - 2 / P) * (squares - square / P))
+    return float(np.clip(times * best, 0.1, 1))
+
+
 def naive(U, labels, K, start, s, f, tau, rounds, inner):
     """The formulas, one number after another."""
     n, P = U.shape
@@ -42,7 +52,8 @@ def naive(U, labels, K, start, s, f, tau, rounds, inner):
             [np.average(X[a == k], axis=0, weights=w[a == k]) if (a == k).any() else 0 * X[0] for k in range(K)]
         )
         S = sum(w[i] * np.outer(X[i] - mu[a[i]], X[i] - mu[a[i]]) for i in range(n)) / w.sum()
-        values, vectors = np.linalg.eigh((1 - s) * S * P / np.trace(S) + s * np.eye(P))
+        shrink = naive_shrinkage(S, w.sum() ** 2 / (w**2).sum() - K, 3) if s == "auto" else s
+        values, vectors = np.linalg.eigh((1 - shrink) * S * P / np.trace(S) + shrink * np.eye(P))
         T = vectors @ np.diag(values**-0.5) @ vectors.T
         Z = X @ T / np.linalg.norm(X @ T, axis=1, keepdims=True)
         shares = np.eye(K)[a] * np.where(labels >= 0, 1.0, sure)[:, None]
@@ -69,16 +80,32 @@ def naive(U, labels, K, start, s, f, tau, rounds, inner):
     return a, shares
 
 
-@pytest.mark.parametrize("evenness", [0.0, 0.5, 1.0])
-def test_it_is_what_the_formulas_say(evenness: float) -> None:
+@pytest.mark.parametrize(("evenness", "shrinkage"), [(0.0, "auto"), (0.0, 0.1), (0.5, "auto"), (1.0, 0.3)])
+def test_it_is_what_the_formulas_say(evenness: float, shrinkage: float | Literal["auto"]) -> None:
     U, labels, truth = stretched([30, 20, 25, 10, 30, 15])
     start = np.where(np.random.default_rng(1).random(len(truth)) < 0.3, 0, truth)
-    want, shares = naive(U, labels, CLUSTERS, start, 0.1, evenness, 0.05, rounds=4, inner=3)
-    found = SharedCovarianceEM(CLUSTERS, start, evenness=evenness, rounds=4, max_iter=3).fit(U, labels)
+    want, shares = naive(U, labels, CLUSTERS, start, shrinkage, evenness, 0.05, rounds=4, inner=3)
+    em = SharedCovarianceEM(CLUSTERS, start, evenness=evenness, shrinkage=shrinkage, rounds=4, max_iter=3)
+    found = em.fit(U, labels)
     np.testing.assert_array_equal(found.labels_, want)
     np.testing.assert_allclose(found.predict_proba(U, labels), shares, atol=1e-8)
     free = labels < 0
     np.testing.assert_array_equal(found.predict(U)[free], want[free])
+
+
+def test_few_rows_are_believed_less() -> None:
+    random = np.random.default_rng(0)
+    scales = np.linspace(0.3, 2, 60)
+    found = []
+    for n in (20, 60, 400, 100_000):
+        X = random.normal(size=(n, 60)) * scales
+        X -= X.mean(axis=0)
+        found.append(oracle_shrinkage(torch.from_numpy(X.T @ X / n), n))
+        # scikit-learn leaves out what matters little in many dimensions
+        assert found[-1] == pytest.approx(max(OAS(assume_centered=True).fit(X).shrinkage_, 0.1), rel=0.05)
+    assert found[0] > found[1] > found[2] >= found[3] == 0.1
+    assert oracle_shrinkage(torch.eye(4), 100) == 1
+    assert oracle_shrinkage(torch.diag(torch.arange(4.0)), 0) == 1
 
 
 def test_sizes_are_as_even_as_they_are_believed_to_be() -> None:
@@ -153,6 +180,8 @@ def test_what_is_wrong_is_said() -> None:
         SharedCovarianceEM(4, truth).fit(U, labels)
     with pytest.raises(NewkindsError, match="one cluster per row"):
         SharedCovarianceEM(6, truth[1:]).fit(U, labels)
+    with pytest.raises(NewkindsError, match="shrinkage is a number between 0 and 1, or 'auto', not 'much'"):
+        SharedCovarianceEM(6, truth, shrinkage="much").fit(U, labels)  # type: ignore[arg-type]
     with pytest.raises(NewkindsError, match="temperature"):
         SharedCovarianceEM(6, truth, temperature=0.0).fit(U, labels)
     start = BalancedSemiSupervisedKMeans(6, 1, 0).fit(U, labels).labels_

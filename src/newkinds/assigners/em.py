@@ -1,25 +1,22 @@
 """EM: soft clusters that share a covariance, found from several starts that vote."""
 
+from typing import Literal
+
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import Self
 
-from ..cluster import BalancedSemiSupervisedKMeans
 from ..cluster.em import SharedCovarianceEM, align_shares
 from ..cluster.rows import HELD
-from ..errors import NewkindsError
 from ..precision import full_precision
 from ..settings import AtLeastOne, Positive, Share
-from .base import ASSIGNERS, Assigner, draw_seed
-from .centres import numbers_of_clusters
-from .whitening import apply_whitening, whitening_of
+from .base import ASSIGNERS, Assigner
+from .start import find_start
 
 FEW_RESTARTS = 3
 MOST_COMPARED = 200_000  # rows, among which copies are looked for
-START_SHRINKAGE = 0.5  # of the whitening by labels in which `balanced` finds a start
 
 
 @ASSIGNERS.register("em")
@@ -43,7 +40,7 @@ class EM(Assigner):
         categories: int,
         /,
         restarts: AtLeastOne = 12,
-        shrinkage: Share = 0.1,
+        shrinkage: Share | Literal["auto"] = "auto",
         evenness: Share = 0.0,
         temperature: Positive = 0.05,
     ) -> None:
@@ -66,25 +63,24 @@ class EM(Assigner):
         start = starts[0]
         if len(starts) > 1:
             runs = [self._run(embedding, labels, each).predict_proba(embedding, labels) for each in starts]
-            start = align_shares(runs).argmax(dim=1).cpu().numpy()
+            start = align_shares(runs).argmax(dim=1)
         found = self._run(embedding, labels, start)
         # not copied: a trial has given them another size if there are as many categories as dimensions
         self.mean, self.map = found.mean_.to(self.mean), found.whitening_.to(self.map)
         self.directions.copy_(found.directions_)
         self.offsets.copy_(found.offsets_)
 
-    def _run(self, embedding: Tensor, labels: Tensor, start: NDArray[np.int64]) -> SharedCovarianceEM:
+    def _run(self, embedding: Tensor, labels: Tensor, start: Tensor) -> SharedCovarianceEM:
         clustering = SharedCovarianceEM(
             self.categories, start, shrinkage=self.shrinkage, evenness=self.evenness, temperature=self.temperature
         )
         return clustering.fit(embedding, labels)
 
-    def _starts(self, embedding: Tensor, labels: Tensor) -> list[NDArray[np.int64]]:
+    def _starts(self, embedding: Tensor, labels: Tensor) -> list[Tensor]:
         """Hard assignments (n,) to begin with. A vote holds the shares of all runs: of very many images one must do."""
         shares = embedding.shape[0] * self.categories * embedding.dtype.itemsize
         restarts = 1 if 2 * self.restarts * shares > HELD else self.restarts
-        shrinkage = max(START_SHRINKAGE, self.shrinkage)
-        return [balanced_start(embedding, labels, self.categories, shrinkage) for _ in range(restarts)]
+        return [find_start(embedding, labels, self.categories) for _ in range(restarts)]
 
     def trial(self, known: int, categories: int) -> Self:
         """With few restarts: it is one of several trials."""
@@ -101,18 +97,6 @@ class EM(Assigner):
         with full_precision(embedding) as x:
             rows = F.normalize((x - self.mean.to(x)) @ self.map.to(x), dim=1)
             return rows @ self.directions.to(x).T + self.temperature * self.offsets.to(x)
-
-
-def balanced_start(
-    embedding: Tensor, labels: Tensor, categories: int, shrinkage: float = START_SHRINKAGE
-) -> NDArray[np.int64]:
-    """(n,) the category that `balanced` gives unit rows (n, P), whitened by the labelled ones if these can tell how."""
-    try:
-        rows = apply_whitening(embedding, *whitening_of(embedding, labels, shrinkage))
-    except NewkindsError:  # such as one label for each class
-        rows = embedding
-    found = BalancedSemiSupervisedKMeans(categories, 1, draw_seed()).fit(rows, labels)
-    return numbers_of_clusters(found)[found.labels_]
 
 
 def first_copies(embedding: Tensor, labels: Tensor) -> Tensor:

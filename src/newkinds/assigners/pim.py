@@ -13,15 +13,13 @@ from typing_extensions import Self
 
 from ..cluster import KMeans, SemiSupervisedKMeans
 from ..cluster.metrics import match_known
-from ..errors import NewkindsError
 from ..settings import AtLeastOne, NonNegative, Range
 from .base import ASSIGNERS, Assigner, draw_seed
-from .centres import BalancedKMeans, centres_of_classes
-from .whitening import apply_whitening, whitening_of
+from .centres import centres_of_classes
+from .start import find_start
 
 SCALE = 25.0  # of the logits
 STEPS, PUBLISHED_STEPS = 250, 1000
-SHRINKAGE = 0.5  # of the whitening in which the start is found
 WEIGHTS = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)  # of the entropy that are tried
 PUBLISHED_WEIGHTS = tuple(0.05 * step for step in range(1, 21))
 
@@ -80,7 +78,7 @@ class PIM(Assigner):
             clustering = SemiSupervisedKMeans(self.categories, self.restarts, draw_seed())
             start = centres_of_classes(clustering, embedding, labels).to(embedding)
         else:
-            category = find_start(embedding, labels, self.known, self.categories, self.restarts)
+            category = find_start(embedding, labels, self.categories, self.restarts)
             start = mean_directions(embedding, category, self.categories)
         self.weights.copy_(maximise_information(start, embedding, labels, weight, self.steps, alpha=self.alpha))
 
@@ -109,17 +107,6 @@ class PIM(Assigner):
 
     def logits(self, embedding: Tensor) -> Tensor:
         return SCALE * embedding.float() @ self.weights.T
-
-
-def find_start(embedding: Tensor, labels: Tensor, known: int, categories: int, restarts: int) -> Tensor:
-    """(n,) the categories that PIM starts from: `balanced`, on rows that the labelled ones whiten if they can."""
-    try:
-        rows = apply_whitening(embedding, *whitening_of(embedding, labels, SHRINKAGE))
-    except NewkindsError:  # no class has two labelled images that differ
-        rows = embedding
-    first = BalancedKMeans(embedding.shape[1], known, categories, restarts).to(embedding.device)
-    first.fit(rows, labels)
-    return torch.where(labels >= 0, labels, first(rows).argmax(dim=1))
 
 
 def mean_directions(embedding: Tensor, category: Tensor, categories: int) -> Tensor:

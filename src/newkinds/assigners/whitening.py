@@ -64,10 +64,16 @@ class Whitening(SizedByState):
 
 def whitening_of(embedding: Tensor, labels: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
     """The mean (P,) of all rows (n, P) and the whitening map (P, P) of the labelled ones, in float64."""
+    covariance, _ = covariance_of_classes(embedding, labels)
+    return Rows(embedding).mean(torch.float64), inverse_root(covariance, shrinkage)
+
+
+def covariance_of_classes(embedding: Tensor, labels: Tensor) -> tuple[Tensor, int]:
+    """(P, P) of labelled rows within their classes, in float64, and the degrees of freedom of that estimate."""
     rows, classes = Rows(embedding)[labels >= 0], labels[labels >= 0]
     _, classes = classes.unique(return_inverse=True)
     sizes = classes.bincount()  # (C,)
-    within = len(rows) - len(sizes)  # degrees of freedom
+    within = len(rows) - len(sizes)
     means = rows.sums(classes, len(sizes), torch.float64) / sizes[:, None]
     covariance = means.new_zeros(rows.shape[1], rows.shape[1])  # (P, P)
     for block, own in rows.beside(classes):
@@ -77,7 +83,7 @@ def whitening_of(embedding: Tensor, labels: Tensor, shrinkage: float) -> tuple[T
         raise CannotAssign(
             "whitening needs a class with two labelled images that differ: leave out --whiten (embedding.whiten=none)."
         )
-    return Rows(embedding).mean(torch.float64), inverse_root(covariance, shrinkage)
+    return covariance, within
 
 
 def apply_whitening(embedding: Tensor, mean: Tensor, map: Tensor) -> Tensor:
