@@ -210,6 +210,25 @@ def test_what_was_ended_is_not_begun_again_unless_it_wanted_time() -> None:
     assert source.asked == 2
 
 
+def test_of_ways_that_may_differ_by_chance_alone_the_first_in_the_best_features_is_taken() -> None:
+    """By the differences on the same splits, not by how far the splits themselves differ."""
+
+    def score(name: str, scores: list[float], size: int = 112) -> CandidateScore:
+        settings = {"backbone": {"image_size": size}, **Way(name).settings}
+        return replace(score_of(name, scores, False), settings=settings)
+
+    first, by_chance = score("a", [0.5, 0.7, 0.9]), score("b", [0.6, 0.67, 0.89])  # +.02 ± .04
+    choice = choose([first, by_chance])
+    assert choice.candidate is first
+    assert "by no more than chance behind b with 72.0 %" in choice.why
+    better = score("c", [0.52, 0.71, 0.93])  # +.02 ± .006
+    assert choose([first, better]).candidate is better
+    assert choose([by_chance, first]).candidate is by_chance
+    assert choose([by_chance, better]).candidate is by_chance
+    larger = score("d", [0.55, 0.77, 0.84], size=224)  # level with b, but other features
+    assert choose([first, larger]).candidate is larger
+
+
 def test_a_split_as_a_table_hides_what_the_split_hides() -> None:
     table = load_table({"name": "creatures", "categories": 10, "per_category": 8, "seed": 0})
     [split] = task_splits(table.targets, 10, 1, np.random.RandomState(0), most=60)

@@ -15,8 +15,9 @@ from .ways import USUAL_SHRINKAGE, Features, Way
 FROZEN = "frozen features"
 NOTHING_TRAINS = {"method": {"name": "frozen"}}
 WHITENINGS: tuple[float | str, ...] = ("none", USUAL_SHRINKAGE)
-# The first is the default if nothing can be judged. Semi-supervised k-means, Ward, mean-shift and `balanced` alone are
-# left out: on real sets one of these was always better in the end (RESULTS.md, "How the way is chosen").
+# The first is the default: it is taken if nothing can be judged, or if others may be better by chance alone.
+# Semi-supervised k-means, Ward, mean-shift and `balanced` alone are left out: on real sets one of these was always
+# better in the end (RESULTS.md, "How the way is chosen").
 FROZEN_WAYS: tuple[Way, ...] = (
     Way("em"),
     Way("em", options=(("shrinkage", 0.5),)),

@@ -20,6 +20,7 @@ from .ways import Features, Judge, Way
 JUDGED, STOPPED = "judged", "stopped: "
 # what ends a candidate, and not the search: also what libraries say about matrices that no number fits into
 FAILURES = (NewkindsError, ArithmeticError, ValueError, RuntimeError)
+WAY_SECTIONS = ("assigner", "embedding")  # of the settings: see `Way.settings`; the others say where features come from
 S_contra = TypeVar("S_contra", contravariant=True)
 S = TypeVar("S")
 
@@ -187,9 +188,10 @@ class Search(Generic[S]):
         return next((score.state for score in self.scores if score.name == name), "")
 
     def best(self, trains: bool) -> CandidateScore | None:
-        """The best that was judged, of those that train or of those that do not."""
-        judged = [score for score in self.scores if score.state == JUDGED and score.trains == trains]
-        return max(judged, key=_mean, default=None)
+        """The best that was judged, of those that train or, by the rule, of those that do not."""
+        if not trains:
+            return best_frozen(self.scores)
+        return max((score for score in self.scores if score.state == JUDGED and score.trains), key=_mean, default=None)
 
     def choose(self) -> Choice:
         """The best by the rule, or the first if nothing could be judged."""
@@ -235,9 +237,10 @@ def judged(candidate: CandidateScore, accuracies: Sequence[Accuracy], seconds: f
 
 
 def choose(scores: Sequence[CandidateScore]) -> Choice:
-    """The best by the rule: what trains must win by more than the standard error of its gain."""
+    """The best by the rule: what trains must win by more than the standard error of its gain, and so must a way in
+    frozen features over those that are named before it."""
     done = [score for score in scores if score.state == JUDGED]
-    frozen = max((score for score in done if not score.trains), key=_mean, default=None)
+    frozen = best_frozen(done)
     if frozen is None:
         untried = (score for score in scores if not score.trains and score.state.startswith("not tried"))
         first = next(untried, None)
@@ -245,17 +248,38 @@ def choose(scores: Sequence[CandidateScore]) -> Choice:
             why = next((f" {score.name} {score.state}" for score in scores if score.state.startswith(STOPPED)), "")
             raise NewkindsError(f"no candidate could be judged.{why}")
         return Choice(first, f"the default: {first.state.removeprefix('not tried: ')}")
-    on_hidden = "on labelled images split again"
+    on_hidden = "right where labels were hidden"
     best = best_training(done, frozen)
     shown = best or max((score for score in done if score.trains), key=_mean, default=None)
     if shown is None:
-        return Choice(frozen, f"{percent(frozen.score)} % {on_hidden}, the best of {len(done)} that were judged")
+        first = max(done, key=_mean)
+        beside = f"the best of {len(done)} that were judged"
+        if first is not frozen:
+            beside = (
+                f"and by no more than chance behind the best of {len(done)} ({first.name}, {percent(first.score)} %)"
+            )
+        return Choice(frozen, f"{percent(frozen.score)} % {on_hidden}, {beside}")
     gain, error = gain_of(shown.scores, frozen)
     against = f"{100 * gain:+.1f} ± {100 * error:.1f} against the best answer without it"
     figures = f"{percent(shown.score)} % {on_hidden}, {against}"
     if best is not None:
         return Choice(best, figures)
     return Choice(frozen, f"training did not pay: {shown.name} has {figures}")
+
+
+def best_frozen(scores: Sequence[CandidateScore]) -> CandidateScore | None:
+    """Of those that train nothing the first way that is no more than a standard error behind the best one, in the
+    same features."""
+    judged = [score for score in scores if not score.trains and score.state == JUDGED]
+    best = max(judged, key=_mean, default=None)
+    if best is None:
+        return None
+    rivals = (score for score in judged if _features_of(score) == _features_of(best))
+    return next(score for score in rivals if not wins(best.scores, score))  # the best does not win against itself
+
+
+def _features_of(score: CandidateScore) -> dict[str, Any]:
+    return {section: value for section, value in score.settings.items() if section not in WAY_SECTIONS}
 
 
 def best_training(scores: Sequence[CandidateScore], frozen: CandidateScore) -> CandidateScore | None:

@@ -25,7 +25,7 @@ from ..kinds import is_unlike
 from ..marks import Mark
 from ..promise import Promises
 from .accuracy import AccuracyTable
-from .charts import CHART_HEIGHT, CHART_WIDTH, MAP_HEIGHT, MAP_WIDTH, Curve, Dots
+from .charts import CHART_HEIGHT, CHART_WIDTH, MAP_HEIGHT, MAP_WIDTH, CountCurve, Dots
 from .sheets import Sheet, Tile
 
 FIELD_SIDE = 224  # px of the pictures of primitive fields
@@ -150,7 +150,7 @@ class Page:
     by_hand: ByHand | None = None  # what people corrected
     accuracy: AccuracyTable | None = None
     count: Count | None = None
-    curve: Curve | None = None
+    curve: CountCurve | None = None
     plan: PlanRecord | None = None
     reliability: Reliability | None = None
     comparison: Comparison | None = None

@@ -25,7 +25,7 @@ class Dots:
 
 
 @dataclass(frozen=True)
-class Curve:
+class CountCurve:
     """The score of each number of categories that was tried."""
 
     line: str
@@ -69,7 +69,7 @@ def dots(
     return drawn, round(float(np.clip(260 / math.sqrt(max(len(places), 1)), 4, 12)), 1)
 
 
-def count_curve(count: Count) -> Curve | None:
+def count_curve(count: Count) -> CountCurve | None:
     """The curve behind the number of categories; None if fewer than two numbers were tried."""
     tried = np.array(sorted(count.curve), dtype=float).reshape(-1, 2)
     ks, scores = tried[np.isfinite(tried[:, 1])].T
@@ -92,7 +92,7 @@ def count_curve(count: Count) -> Curve | None:
     if count.low is not None and count.high is not None:
         interval = (x(count.low), round(max(x(count.high) - x(count.low), 2), 1))
     values = np.unique(np.round(np.exp(np.linspace(low, high, 6)) if log else np.linspace(low, high, 6)).astype(int))
-    return Curve(
+    return CountCurve(
         points, (x(count.answer), y(at_answer)), interval,
         [(x(float(k)), f"{k:,}") for k in values],
         [(y(share), f"{100 * share:.0f} %") for share in sorted({bottom, top})],
