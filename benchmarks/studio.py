@@ -34,7 +34,7 @@ from newkinds.data import load_table
 from newkinds.discovery.categories import Discovery
 from newkinds.discovery.kinds import Member, category_names, category_of
 from newkinds.discovery.split import EMBEDDING
-from newkinds.runs.directory import EDITS, RunDirectory
+from newkinds.runs.directory import EDITS, EDITS_COUNT, RunDirectory
 from newkinds.text import text_table
 
 DIMENSIONS = 192
@@ -237,8 +237,11 @@ def measure(run: Path, edits: int, commands: int) -> str:
         rows.append(row("preview of a split", asked("/api/parts/{}", ids[:20])))
         rows.append(row("more like an image", asked("/api/similar/{}", range(50))))
         rows.append(row("map, first time", asked("/api/map", [0])))
+        rows.append(row("search", asked("/api/search?q=%23{}+unlike", ids[:50])))
+        rows.append(row("what to look at next, 20 images", asked("/api/next", [0, 1])))
         rows.append(row("edit in the studio", edits_of(client, edits), "100 ms"))
-    (run / EDITS).unlink()  # the commands begin with what was found
+    for name in (EDITS, EDITS_COUNT):
+        (run / name).unlink()  # the commands begin with what was found
     for verb, clock, processor in commands_of(run, commands):
         rows.append(row(f"newkinds {verb}", clock, "100 ms"))
         rows.append(row(f"newkinds {verb}, processor time", processor))

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -159,6 +160,29 @@ def table_run(whole_run: Path, tmp_path: Path) -> Path:
     """A copy of what edits need, without a model and without edits."""
     ignored = shutil.ignore_patterns("model.safetensors", "train_state.pt", "edits.*", "*.png", "report.html")
     return Path(shutil.copytree(whole_run, tmp_path / "tables", ignore=ignored))
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A browser without a window, as `browsers` starts it; its tests have the mark `needs_chromium`."""
+    from browsers import a_chromium
+
+    with a_chromium() as driver:
+        yield driver
+
+
+@pytest.fixture(scope="session")
+def drawn_creatures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run for the studio, drawn and not trained; no test changes it."""
+    from screens import creatures_run
+
+    return creatures_run(tmp_path_factory.mktemp("drawn") / "creatures")
+
+
+@pytest.fixture
+def creatures(drawn_creatures: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(drawn_creatures, tmp_path / "creatures"))
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@
 
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,18 @@ def creatures_run(folder: Path) -> Path:
     return draw_run(folder, CREATURES, list(map(order.index, truth)), 8)
 
 
+@contextmanager
+def watched(browser: Browser, run: Path, *expected: str) -> Iterator["Screen"]:
+    """The studio of a run, opened; the browser may log nothing meanwhile but what is expected of a server that ends."""
+    screen = Screen(browser, run)
+    yield screen
+    screen.served.end()
+    logged = [entry["message"] for entry in browser.get_log("browser")]
+    browser.get("about:blank")
+    allowed = ("net::ERR_", "Failed to fetch", *expected)
+    assert [message for message in logged if not any(why in message for why in allowed)] == []
+
+
 class Screen:
     """What a person sees and does."""
 
@@ -38,7 +51,7 @@ class Screen:
 
     def open(self) -> None:
         self.browser.get(self.served.address)
-        self.until(lambda: self.all(".card"))
+        self.until(lambda: self.all(".card, #main .hint"))
         assert "token" not in self.browser.current_url
 
     def until(self, seen: Callable[[], Any], why: str = "") -> Any:

@@ -16,6 +16,11 @@ import pytest
 
 from conftest import save_image
 from newkinds.data import load_table
+from newkinds.discovery.categories import Discovery
+from newkinds.discovery.edits import POOL, POOL_NAME
+from newkinds.discovery.kinds import Member, category_of
+from newkinds.runs.directory import RunDirectory
+from newkinds.runs.records import OpenedCategory, UpdateHistory, UpdateRecord
 
 pytest.importorskip("starlette", reason="needs the studio's server: pip install 'newkinds[studio]'")
 if not any(map(find_spec, ("httpx", "httpx2"))):
@@ -56,6 +61,30 @@ def strange_run(folder: Path) -> Path:
     named = zip(table.paths, table.labels, strict=True)
     kinds = [label or ("grey" if "grey" in path else "odd") for path, label in named]
     return draw_run(folder / "run", data, [order.index(kind) for kind in kinds], len(KNOWN), wrong=0.0)
+
+
+def with_update(run: Path) -> Path:
+    """The drawn run `run` as an update leaves it: every twelfth image came with it, a third of those is not placed yet,
+    and it has opened the last category."""
+    found = Discovery.read(run)
+    members = list(found.found_members)
+    for row in range(3, len(members), 12):
+        members[row] = members[row]._replace(since=1)
+        if row % 36 == 3 and members[row].given_label is None:
+            members[row] = members[row]._replace(category_id=POOL, category=POOL_NAME, is_new=False, unlike=1.4)
+    inside: dict[int, list[Member]] = {}
+    for member in members:
+        inside.setdefault(member.category_id, []).append(member)
+    categories = [category_of(c.id, c.name, c.is_new, inside.get(c.id, [])) for c in found.found_categories]
+    Discovery(run, categories, members, []).write()
+    placed = {str(number): len(some) for number, some in inside.items() if number >= 0}
+    last = categories[-1]
+    record = UpdateRecord(
+        1, "2026-11-18T07:30:00Z", sum(member.since for member in members), placed, len(inside[POOL]), last.id + 1,
+        [OpenedCategory(last.id, last.name, last.size, False)], copies={"again.png": members[0].path},
+    )  # fmt: skip
+    UpdateHistory([record]).write(RunDirectory(run))
+    return run
 
 
 class Window:

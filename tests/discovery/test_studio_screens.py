@@ -9,26 +9,13 @@ from typing import Any
 
 import pytest
 
-from browsers import DESKTOP, PHONE, ActionChains, Browser, By, Keys, a_chromium, be, needs_chromium
+from browsers import DESKTOP, PHONE, ActionChains, Browser, By, Keys, needs_chromium
 from newkinds.data import load_table
 from newkinds.runs.directory import RunDirectory
-from screens import Screen, creatures_run
+from screens import Screen
 from windows import KNOWN, ODD, strange_run
 
 pytestmark = needs_chromium
-
-
-@pytest.fixture(scope="module")
-def creatures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Looked at by several tests, and hardly changed."""
-    return creatures_run(tmp_path_factory.mktemp("studio") / "creatures")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with a_chromium() as driver:
-        yield driver
-        be(driver)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """What people type to find something in the studio, and images by their rows."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -8,18 +7,12 @@ import pytest
 from newkinds.discovery.categories import Discovery
 from newkinds.discovery.kinds import OUTSIDE
 from newkinds.discovery.studio.searching import Search
-from screens import creatures_run
 from windows import Studio, Window
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return creatures_run(tmp_path_factory.mktemp("studio") / "creatures")
-
-
 @pytest.fixture
-def window(made: Path, tmp_path: Path) -> Window:
-    return Window(Studio(shutil.copytree(made, tmp_path / "creatures")))
+def window(creatures: Path) -> Window:
+    return Window(Studio(creatures))
 
 
 @pytest.mark.parametrize(

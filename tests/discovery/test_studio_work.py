@@ -1,41 +1,23 @@
-"""Where a collection lives, in a real browser: jobs, images that are selected on the map, a page with nothing on it."""
+"""Where a collection lives, in a real browser: what to look at next, what is new, what has no place yet, jobs, images
+that are selected on the map, a page with nothing on it."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from browsers import ActionChains, Browser, By, Keys, Select, a_chromium, needs_chromium
-from screens import Screen, creatures_run
+from browsers import ActionChains, Browser, By, Keys, Select, needs_chromium
+from newkinds.discovery.questions import next_questions
+from screens import Screen, watched
+from windows import with_update
 
 pytestmark = needs_chromium
 
 
-@pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return creatures_run(tmp_path_factory.mktemp("studio") / "creatures")
-
-
 @pytest.fixture
-def run(drawn: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(drawn, tmp_path / "creatures"))
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with a_chromium() as driver:
-        yield driver
-
-
-@pytest.fixture
-def opened(run: Path, chromium: Browser) -> Iterator[Screen]:
-    screen = Screen(chromium, run)
-    yield screen
-    screen.served.end()
-    chromium.get("about:blank")
-    logged = [entry["message"] for entry in chromium.get_log("browser")]
-    assert [message for message in logged if "net::ERR_" not in message and "Failed to fetch" not in message] == []
+def opened(creatures: Path, chromium: Browser) -> Iterator[Screen]:
+    with watched(chromium, creatures) as screen:
+        yield screen
 
 
 def test_a_job_is_started_watched_and_told(opened: Screen) -> None:
@@ -105,3 +87,86 @@ def test_images_are_selected_on_the_map_by_mouse_and_by_keys(opened: Screen) -> 
     screen.go("#/junk")
     screen.until(lambda: "Nothing is junk" in screen.text(".head .hint"))
     assert not screen.all(".category select, .category .members button"), "no dead controls"
+
+
+def answered(screen: Screen, key: str, place: str, did: str) -> None:
+    screen.press(key)
+    screen.until(lambda: place in screen.text(".so-far") and did in screen.text(".did"), f"{key}: {place}, {did}")
+
+
+def test_the_queue_is_answered_by_single_keys(opened: Screen) -> None:
+    screen = opened
+    questions = next_questions(screen.found(), number=20)
+    doubtful = next(place for place, question in enumerate(questions) if question.kind == "doubt")
+    assert doubtful >= 4, "the first ones are about names"
+    screen.press("2")
+    screen.until(lambda: "1 of 20" in screen.text(".so-far") and "What is this?" in screen.text(".asked-about h1"))
+    assert questions[0].reason in screen.text(".asked-about .told")
+    screen.picture("next")
+    screen.press(Keys.ENTER)
+    screen.until(lambda: screen.all("dialog input"))
+    screen.press("Shiba inu", Keys.ENTER)
+    screen.until(lambda: "2 of 20" in screen.text(".so-far"))
+    assert screen.found().category(questions[0].category_id).name == "Shiba inu"
+    answered(screen, "y", "3 of 20", f"Accepted {questions[1].path}")
+    answered(screen, "x", "4 of 20", f"Junked {questions[2].path}")
+    answered(screen, "u", "3 of 20", f"Undo: junked {questions[2].path}")
+    assert [m.status for m in screen.found().members].count("junk") == 0
+    screen.press("m")
+    screen.until(lambda: screen.all("dialog.palette li"))
+    screen.press("quite another", Keys.ENTER)
+    screen.until(lambda: "4 of 20" in screen.text(".so-far"))
+    where = {member.path: member.category for member in screen.found().members}
+    assert where[questions[2].path] == "quite another"
+    for place in range(3, doubtful):
+        screen.press("s")
+        screen.until(lambda place=place: f"{place + 2} of 20" in screen.text(".so-far"))
+    asked = questions[doubtful]
+    answered(screen, "2", f"{doubtful + 2} of 20", f"Moved {asked.path}")
+    assert next(m for m in screen.found().members if m.path == asked.path).category_id == asked.other_id
+    ahead = questions[doubtful + 2]
+    screen.found().accept([ahead.path])  # meanwhile, by somebody else
+    screen.press("s")
+    screen.until(lambda: f"{doubtful + 4} of 20" in screen.text(".so-far"), "what others have answered is not asked")
+    for _ in range(20):
+        screen.press("s")
+    screen.until(lambda: "That is all for now" in screen.text(".asked-about h1"))
+    assert "4 answers" in screen.text(".asked-about .hint")
+    screen.press(Keys.ENTER)
+    screen.until(lambda: screen.text(".so-far").startswith("1 of 20"))
+
+
+def test_what_is_new_and_what_has_no_place_yet(creatures: Path, chromium: Browser) -> None:
+    run = with_update(creatures)
+    with watched(chromium, run) as screen:
+        waiting = sorted(member.path for member in screen.found().pool)
+        screen.press("3")
+        screen.until(lambda: screen.text("h1") == "New since last time" and screen.tiles())
+        assert "40 images came; 1 category opened, 1 copy left out" in screen.text("#main .hint")
+        heads = [head.text.split("\n")[0] for head in screen.all(".group-head")]
+        assert heads[:2] == ["new-8", "not placed yet"]
+        first = screen.tiles()[0]
+        screen.until(lambda: "sure" in screen.browser.execute_script("return document.activeElement.ariaLabel"))
+        screen.press(Keys.ARROW_DOWN)
+        screen.until(lambda: screen.browser.execute_script("return document.activeElement.dataset.index") == "1")
+        screen.picture("new")
+        screen.button("Accept", ".group-head")
+        screen.said("Accepted")
+        assert [m.path for m in screen.found().members if m.status == "accepted"] == [first]
+
+        screen.press("4")
+        screen.until(lambda: sorted(screen.tiles()) == waiting)
+        screen.until(lambda: len(screen.all(".tile .second")) == len(waiting), "where each may belong")
+        second, path = screen.text(".tile .second").removeprefix("→ "), screen.tiles()[0]
+        screen.browser.execute_script("document.querySelector('.tile').focus()")
+        screen.press("b")
+        screen.said(f"Moved {path} to '{second}'")
+        screen.until(lambda: len(screen.tiles()) == len(waiting) - 1)
+        screen.button("Select all", ".tools")
+        screen.press("m")
+        screen.until(lambda: screen.all("dialog.palette li"))
+        screen.press("found in the pool", Keys.ENTER)
+        screen.said("to 'found in the pool'")
+        assert screen.found().category("found in the pool").size == len(waiting) - 1
+        screen.until(lambda: "Every image has a place" in screen.text(".head .hint"))
+        assert not screen.all(".members button, .members select")

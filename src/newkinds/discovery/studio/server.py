@@ -29,6 +29,7 @@ from ...data.images import BadImage
 from ...errors import NewkindsError, reason_of
 from ...text import plural, show
 from ..edits import EditConflict
+from .attention import ASKED
 from .guard import ADMITTED, EXCEPTION_HANDLERS, Guard
 from .jobs import options
 from .pictures import LARGE, THUMBNAIL
@@ -127,6 +128,8 @@ def app_of(studio: Studio, port: int) -> Guard:
         Route("/api/image/{row}", asked(lambda studio, r: studio.image(_number(r, "row")))),
         Route("/api/similar/{row}", asked(lambda studio, r: studio.similar(_number(r, "row")))),
         Route("/api/search", asked(lambda studio, r: studio.search(r.query_params.get("q", "")))),
+        Route("/api/new", asked(lambda studio, _: studio.news())),
+        Route("/api/next", asked(lambda studio, _: studio.next(ASKED))),
         Route("/api/map", asked(lambda studio, _: studio.map())),
         Route("/api/log", asked(lambda studio, _: studio.log())),
         Route("/api/model", asked(lambda studio, _: {"state": studio.sight.state, "says": studio.sight.says})),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ...errors import NewkindsError
 from ...runs.directory import RunDirectory
 from ..edits import JUNK, NO_CATEGORY
-from ..split import read_embedding, split_rows
+from ..split import MOST_LINKED, read_embedding, split_rows
 from ..tree import Tree, grow_tree
 
 
@@ -68,6 +68,15 @@ class Space:
         cosine = self.rows() @ vector
         best = np.argpartition(-cosine, min(count, len(cosine) - 1))[:count]
         return [(int(row), float(cosine[row])) for row in best[np.argsort(-cosine[best], kind="stable")]]
+
+    def alike_together(self, rows: Sequence[int]) -> list[int]:
+        """Images in an order in which those that are alike stand together: the leaves of a tree of them."""
+        from scipy.cluster.hierarchy import leaves_list, linkage
+
+        listed = np.asarray(rows, np.int64)
+        if len(listed) < 3 or len(listed) > MOST_LINKED:
+            return listed.tolist()
+        return listed[leaves_list(linkage(self.rows()[listed], "average", metric="cosine"))].tolist()
 
     def parts(self, rows: NDArray[np.int64], into: int | None) -> list[list[int]]:
         """Images parted as `Discovery.split` would, the largest part first."""

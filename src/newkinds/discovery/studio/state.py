@@ -21,7 +21,9 @@ from ..described import known_classes
 from ..edits import JUNK, NO_CATEGORY, POOL, EditConflict
 from ..kinds import Category, Member, is_unlike
 from ..marks import marks_of
+from ..relations import Rivals, rivals_of
 from .added import keep_image
+from .attention import MOST_NEW, describe_update, groups_of_new, last_update, questions_of, second_best
 from .jobs import Jobs
 from .pictures import Pictures
 from .searching import Search
@@ -88,6 +90,8 @@ class Studio:
         self.space = Space(self.run, of, [c.id for c in self._discovery.known_as_found()])
         self.sight = Sight(self.run)
         self._shown: Shown | None = None
+        self._update = last_update(self.run)
+        self._rivals: Rivals | None = None  # of each image, as they were when categories were marked
         self._marks: tuple[int, dict[int, list[str]]] = (-1, {})  # of which revision, and of each category
         self._groups: list[list[int]] = []  # of similar categories, as they were when they were marked
         self.prepared = 0  # grows when something is ready that was not there when a window asked
@@ -117,6 +121,7 @@ class Studio:
         with suppress(NewkindsError):  # said where the embedding is needed
             widths = self.space.spread(shown.of)
             groups = self.space.tree(shown.of).groups()
+            self._rivals = rivals_of(self.space.rows(), shown.of)
             spread = np.array([widths[c.id] if c.id < len(widths) else np.nan for c in shown.categories])
             with self._lock:
                 names = discovery.names_as_found()
@@ -209,12 +214,39 @@ class Studio:
         return {
             "run": self.run.folder.resolve().name, "folder": str(self.run.folder.resolve()), **self.version(),
             "revision": shown.revision, "images": len(shown.members), "junk": int((shown.of == JUNK).sum()),
-            "pool": int((shown.of == POOL).sum()),
+            "pool": int((shown.of == POOL).sum()), "fresh": self._count_fresh(shown),
+            "update": None if self._update is None else describe_update(self._update),
             "skipped": len(self._discovery.skipped), "categories": cards, "undo": shown.undo, "redo": shown.redo,
             "marked": revision == shown.revision, "problem": problem, "fields": self.sight.has_fields,
             "model": self.sight.has_model, "groups": self._groups,
             "growable": self.sight.has_model and self.pictures.has_any,
         }  # fmt: skip
+
+    def _count_fresh(self, shown: Shown) -> int:
+        """How many images came with the last update, and nobody has looked at."""
+        last = 0 if self._update is None else self._update.number
+        return sum(member.since == last and not member.status for member in shown.members) if last else 0
+
+    def news(self) -> Json:
+        """The images that came with the last update, by category."""
+        shown = self.shown()
+        groups = [] if self._update is None else groups_of_new(shown.members, self._update)
+        some, left = list[Json](), MOST_NEW
+        for number, rows in groups:
+            if left > 0:
+                images = self._some_images(shown, rows[:left], left)["images"]
+                some.append({"id": number, "images": images, "total": len(rows)})
+                left -= len(rows)
+        return {"revision": shown.revision, "groups": some, "total": sum(len(rows) for _, rows in groups)}
+
+    def next(self, number: int) -> Json:
+        """What to look at next, with the reasons. Edits do not wait for that."""
+
+        def images(paths: Sequence[str]) -> list[Json]:
+            return self._some_images(shown, [self._row_of[path] for path in paths])["images"]
+
+        shown = self.shown()
+        return {"questions": questions_of(self.run.folder, self.space.rows(), number, images)}
 
     def members(self, category: int) -> Json:
         """All images of a category (JUNK, POOL: what is in none), least certain first."""
@@ -222,8 +254,11 @@ class Studio:
         if category not in NO_CATEGORY and category not in shown.cards:
             raise NewkindsError("this category is no longer there: it was merged or is junk.")
         rows = shown.rows_of(category).tolist()
+        if category == POOL:
+            with suppress(NewkindsError):  # said where the embedding is needed
+                rows = self.space.alike_together(rows)
         self.pictures.look(rows)
-        return {"revision": shown.revision, "images": self._images_of(shown, rows)}
+        return {"revision": shown.revision, "images": self._images_of(shown, rows), "prepared": self.prepared}
 
     def _images_of(self, shown: Shown, rows: Sequence[int], scores: Sequence[float] | None = None) -> list[Json]:
         made = []
@@ -239,6 +274,8 @@ class Studio:
                 image["label"] = member.given_label
             if member.is_unlike:
                 image["unlike"] = member.unlike
+            if self._rivals is not None and (other := second_best(member, row, self._rivals)) in shown.cards:
+                image["second"] = other
             if scores is not None:
                 image["score"] = round(scores[place], 4)
             made.append(image)
@@ -287,8 +324,8 @@ class Studio:
         """Images by their rows."""
         return self._some_images(self.shown(), self._check_rows(listed(rows)))
 
-    def _some_images(self, shown: Shown, rows: Sequence[int]) -> Json:
-        some = rows[:MOST_HITS]
+    def _some_images(self, shown: Shown, rows: Sequence[int], most: int = MOST_HITS) -> Json:
+        some = rows[:most]
         self.pictures.look(some)
         return {"revision": shown.revision, "total": len(rows), "images": self._images_of(shown, some)}
 

@@ -3,7 +3,7 @@
 import { askMerge, askMove, askRename, askSplit, rename } from "./dialogs.js";
 import { h, icon, many, name, percent, plain } from "./dom.js";
 import { Grid, dropTarget } from "./grid.js";
-import { JUNK, POOL, edit, get, store, toast } from "./store.js";
+import { JUNK, POOL, edit, get, placeName, store, toast } from "./store.js";
 import { openViewer } from "./viewer.js";
 import { actOn, badges, card, dot, inOrder } from "./wall.js";
 
@@ -22,7 +22,22 @@ const ORDERS = {
   sure: ["Most certain first", (a, b) => b.sure - a.sure],
   name: ["By name", (a, b) => a.path.localeCompare(b.path, undefined, { numeric: true })],
 };
+const ALIKE = ["Similar together", (a, b) => a.at - b.at]; // as the server has them
 const chosen = { order: "unsure" };
+
+/** Where a doubtful image may belong as well: pressed, it goes there. */
+export const secondButton = (image) => h("button", { class: "second", tabindex: -1, title: `Move it to ${plain(placeName(image.second))} (B)`,
+  onclick: () => edit({ edit: "move", rows: [image.row], to: image.second }) }, "→ ", name(placeName(image.second)));
+
+/** Move images to where they may belong as well; whether all that was done. */
+async function moveToSecond(images) {
+  const groups = new Map();
+  for (const image of images) if (image.second !== undefined) groups.set(image.second, [...(groups.get(image.second) ?? []), image.row]);
+  if (!groups.size) toast("No other category is near.");
+  let made = groups.size > 0;
+  for (const [to, rows] of groups) made = (await edit({ edit: "move", rows, to })) && made;
+  return made;
+}
 
 /** The bar that says how many images are selected, and what can be done with them.
  *
@@ -40,6 +55,7 @@ export function selectionBar(grid, { without = [], more = null, leave = () => {}
     m: act((rows) => askMove(rows, { leave: gone })),
     a: act((rows) => { grid.select([]); accept(rows); return edit({ edit: "accept", rows }); }),
     x: act((rows) => { gone(rows); return edit({ edit: "junk", rows }); }),
+    b: act((rows) => moveToSecond((grid.images ?? []).filter((image) => rows.includes(image.row)))),
     l: () => { const [row] = grid.targets(); if (row !== undefined) location.hash = `#/like/${row}`; },
   };
   const button = (key, label, sign, more = {}) =>
@@ -67,8 +83,10 @@ export function category(id) {
   const place = PLACES[id]; // undefined: a category
   const head = h("div", { class: "head" });
   const beside = h("aside", { class: "beside", "aria-label": "Most like it" });
-  const order = h("select", { "aria-label": "Order of the images", onchange: () => { chosen.order = order.value; sort(); } },
-    Object.entries(ORDERS).map(([key, [label]]) => h("option", { value: key, selected: key === chosen.order }, label)));
+  const orders = id === POOL ? { alike: ALIKE, ...ORDERS } : ORDERS;
+  const byOrder = () => orders[order.value][1];
+  const order = h("select", { "aria-label": "Order of the images", onchange: () => { if (id !== POOL) chosen.order = order.value; sort(); } },
+    Object.entries(orders).map(([key, [label]]) => h("option", { value: key, selected: key === (id === POOL ? "alike" : chosen.order) }, label)));
   let images = [];
   let besideSays = null; // what stands beside, as text
   let shownAt = null; // the revision that the images are of
@@ -76,11 +94,12 @@ export function category(id) {
     label: place?.label ?? "Images of this category",
     open: (index) => openViewer(grid, index),
     changed: () => bar.update(),
+    second: secondButton,
   });
   const bar = selectionBar(grid, {
     without: place?.without,
     leave,
-    accept: (rows) => { if (chosen.order === "unsure") leave(rows); }, // and come back, at the end, with the answer
+    accept: (rows) => { if (order.value === "unsure") leave(rows); }, // and come back, at the end, with the answer
     back: () => { shownAt = null; refresh(); },
   });
   const tools = h("div", { class: "tools", hidden: true }, order, h("button", { class: "quiet", onclick: selectAll }, icon("select"), "Select all"));
@@ -98,7 +117,7 @@ export function category(id) {
 
   function sort() {
     tools.hidden = !images.length;
-    grid.show([...images].sort(ORDERS[chosen.order][1]));
+    grid.show([...images].sort(byOrder()));
   }
 
   function fillHead() {
@@ -161,9 +180,11 @@ export function category(id) {
     fillHead();
     try {
       const answer = await get(`/api/members/${id}`);
-      if (shownAt !== answer.revision) {
-        images = answer.images;
-        shownAt = answer.revision;
+      if (store.pending) return; // it was asked before an edit of which the page shows more already: it is asked again after that
+      const at = `${answer.revision} ${answer.prepared}`;
+      if (shownAt !== at) {
+        images = answer.images.map((image, place) => ({ ...image, at: place }));
+        shownAt = at;
         sort();
       }
     } catch (error) {

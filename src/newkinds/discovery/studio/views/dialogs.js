@@ -79,11 +79,12 @@ export function choose(title, { without = [], fresh = false, first = [] } = {}) 
   }, "palette");
 }
 
-/** Ask where images belong, and put them there; whether that was done. */
-export async function askMove(rows, { fresh = false, leave = () => {} } = {}) {
+/** Ask where images belong, and put them there; the number of the edit, or false. `near`: the category that they are like. */
+export async function askMove(rows, { fresh = false, near = null, leave = () => {} } = {}) {
   const here = Number(location.hash.match(/^#\/c\/(\d+)/)?.[1] ?? NaN);
+  const like = near ?? here;
   let first = [];
-  if (Number.isFinite(here)) first = await get(`/api/nearest/${here}`).then((a) => a.nearest.map((near) => near.id), () => []);
+  if (like >= 0) first = await get(`/api/nearest/${like}`).then((a) => [like, ...a.nearest.map((one) => one.id)], () => []);
   const title = fresh ? `New category for ${many(rows.length, "image")}` : `Move ${many(rows.length, "image")} to`;
   const to = await choose(title, { without: [here], fresh: true, first });
   if (!to) return false;
@@ -115,7 +116,7 @@ export function rename(id, title) {
   input.select();
 }
 
-/** Rename a category: in place if its title is on the screen, else in a dialog. */
+/** Rename a category: in place if its title is on the screen, else in a dialog; the number of the edit, or false. */
 export async function askRename(id, title = null) {
   if (title) return rename(id, title);
   const it = store.byId.get(id);
@@ -125,8 +126,7 @@ export async function askRename(id, title = null) {
     queueMicrotask(() => input.select());
     return [h("h2", {}, "Rename ", name(it.name)), input, buttons(close, "Rename", () => close(input.value.trim()))];
   }, "narrow");
-  if (said && said !== it.name) await edit({ edit: "rename", category: id, name: said });
-  return undefined;
+  return Boolean(said) && said !== it.name && edit({ edit: "rename", category: id, name: said });
 }
 
 const buttons = (close, label, act, more = {}) => h("div", { class: "buttons" },

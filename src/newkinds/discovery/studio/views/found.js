@@ -1,6 +1,6 @@
 // What was searched: by name, by likeness to an image of the run, by likeness to a dropped one.
 
-import { selectionBar } from "./category.js";
+import { secondButton, selectionBar } from "./category.js";
 import { h, many, name, percent } from "./dom.js";
 import { Grid } from "./grid.js";
 import { get, placeName, send, store, toast } from "./store.js";
@@ -13,7 +13,7 @@ const MOST_CARDS = 60;
 function results(title, ask, { before = null, caption = (image) => placeName(image.of) } = {}) {
   const says = h("p", { class: "hint", role: "status" });
   const some = h("div", { class: "wall", role: "list" });
-  const grid = new Grid({ label: "Images found", open: (index) => openViewer(grid, index), changed: () => bar.update(), caption });
+  const grid = new Grid({ label: "Images found", open: (index) => openViewer(grid, index), changed: () => bar.update(), caption, second: secondButton });
   const bar = selectionBar(grid);
   const node = h("section", {}, h("h1", {}, title), before, says, some, grid.node, bar.node);
 

@@ -4,7 +4,8 @@
 import { fileName, h, many, percent, picture, plain } from "./dom.js";
 
 const GAP = 8;
-const CAPTION = 22; // px below a picture
+const CAPTION = 22; // px below a picture, for each line
+const HEAD = 54; // px above a group
 const ROWS_AHEAD = 3;
 const LONG_PRESS = 450; // ms
 const MARKS = { accepted: ["✓", "accepted"], moved: ["→", "moved by hand"], junk: ["✕", "junk"] };
@@ -12,10 +13,14 @@ const MARKS = { accepted: ["✓", "accepted"], moved: ["→", "moved by hand"], 
 export const DRAGGED = "application/x-newkinds-rows";
 
 export class Grid {
-  /** `open(index)`: show an image enlarged; `changed()`: another selection; `caption(image)`: text below it. */
-  constructor({ label, open, changed = () => {}, caption = null }) {
-    Object.assign(this, { open, changed, caption });
+  /** `open(index)`: show an image enlarged; `changed()`: another selection; `caption(image)`: text below it;
+   * `second(image)`: a button below it, for where it may belong as well. */
+  constructor({ label, open, changed = () => {}, caption = null, second = null }) {
+    Object.assign(this, { open, changed, caption, second });
     this.images = [];
+    this.heads = []; // of groups: { at: index of the first image, node }
+    this.lines = []; // of images: { y, first, count }
+    this.below = CAPTION;
     this.selected = new Set(); // rows
     this.focused = 0; // index
     this.anchor = 0; // where a range begins
@@ -42,8 +47,8 @@ export class Grid {
     removeEventListener("scroll", this.paint);
   }
 
-  /** Other images; the focus stays on its image, or goes to the next one if that has gone. */
-  show(images) {
+  /** Other images, in groups if these have `heads`; the focus stays on its image, or goes to the next one if that has gone. */
+  show(images, heads = []) {
     const held = this.node.contains(document.activeElement);
     const there = new Map(images.map((image, index) => [image.row, index]));
     const next = this.images.slice(this.focused).find((image) => there.has(image.row));
@@ -53,6 +58,11 @@ export class Grid {
     this.anchor = this.focused;
     for (const tile of this.tiles.values()) tile.remove();
     this.tiles.clear();
+    for (const head of this.heads) head.node.remove();
+    this.heads = heads;
+    this.node.prepend(...heads.map((head) => head.node));
+    this.below = CAPTION * (this.second && images.some((image) => image.second !== undefined) ? 2 : 1);
+    this.node.style.setProperty("--caption", `${this.below}px`);
     this.layout();
     if (held && images.length) this.focus(this.focused, { scroll: false });
     this.changed();
@@ -64,18 +74,41 @@ export class Grid {
     const least = width < 560 ? 96 : 128;
     this.columns = Math.max(3, Math.floor((width + GAP) / (least + GAP)));
     this.side = (width - GAP * (this.columns - 1)) / this.columns;
-    this.step = this.side + CAPTION + GAP;
-    this.node.style.height = `${Math.ceil(this.images.length / this.columns) * this.step}px`;
+    this.step = this.side + this.below + GAP;
+    this.lines = [];
+    let y = 0;
+    const starts = this.heads.length ? this.heads : [{ at: 0 }];
+    starts.forEach(({ at, node }, number) => {
+      const end = starts[number + 1]?.at ?? this.images.length;
+      if (node) {
+        node.style.transform = `translateY(${y}px)`;
+        y += HEAD;
+      }
+      for (let first = at; first < end; first += this.columns, y += this.step) this.lines.push({ y, first, count: Math.min(this.columns, end - first) });
+    });
+    this.node.style.height = `${Math.ceil(y)}px`;
     for (const [index, tile] of this.tiles) this.place(tile, index);
     this.paint();
+  }
+
+  /** The number of the line that an image is in. */
+  lineOf(index) {
+    let [low, high] = [0, this.lines.length - 1];
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (this.lines[middle].first <= index) low = middle;
+      else high = middle - 1;
+    }
+    return low;
   }
 
   paint() {
     if (!this.columns) return;
     const top = this.node.getBoundingClientRect().top;
-    const first = Math.max(0, Math.floor(-top / this.step) - ROWS_AHEAD) * this.columns;
-    const rows = Math.ceil(innerHeight / this.step) + 2 * ROWS_AHEAD + 1;
-    const last = Math.min(this.images.length, Math.max(0, Math.floor(-top / this.step) - ROWS_AHEAD + rows) * this.columns);
+    const ahead = ROWS_AHEAD * this.step;
+    const near = this.lines.filter((line) => line.y + top > -ahead - this.step && line.y + top < innerHeight + ahead);
+    const first = near[0]?.first ?? 0;
+    const last = near.length ? near.at(-1).first + near.at(-1).count : 0;
     for (const [index, tile] of this.tiles) {
       if ((index < first || index >= last) && index !== this.focused) {
         tile.remove();
@@ -109,6 +142,7 @@ export class Grid {
       },
       picture(image.row, image.v, image.path),
       h("span", { class: "caption" }, h("span", {}, said), ...notes),
+      image.second !== undefined && this.second?.(image),
     );
     this.place(tile, index);
     this.tiles.set(index, tile);
@@ -117,15 +151,15 @@ export class Grid {
   }
 
   place(tile, index) {
-    const x = (index % this.columns) * (this.side + GAP);
-    const y = Math.floor(index / this.columns) * this.step;
+    const { y, first } = this.lines[this.lineOf(index)] ?? { y: 0, first: 0 }; // before it has a width there are none
+    const x = (index - first) * (this.side + GAP);
     tile.style.transform = `translate(${x}px, ${y}px)`;
     tile.style.width = `${this.side}px`;
-    tile.style.height = `${this.side + CAPTION}px`;
+    tile.style.height = `${this.side + this.below}px`;
   }
 
   indexOf = (event) => Number(event.target.closest(".tile").dataset.index);
-  isTile = (event) => event.target.closest?.(".tile") !== null;
+  isTile = (event) => event.target.closest?.(".tile") !== null && event.target.closest("button") === null;
 
   setFocus(index) {
     const before = this.tiles.get(this.focused);
@@ -234,13 +268,22 @@ export class Grid {
     document.body.classList.add("dragging");
   }
 
+  /** The index so many lines below (or above) the focus. */
+  across(by) {
+    const here = this.lineOf(this.focused);
+    const to = here + by;
+    if (to < 0 || to >= this.lines.length) return Math.abs(by) > 1 ? by * Infinity : this.focused;
+    return this.lines[to].first + Math.min(this.focused - this.lines[here].first, this.lines[to].count - 1);
+  }
+
   key(event) {
     if (!this.images.length || event.altKey) return;
-    const page = Math.max(1, Math.floor(innerHeight / this.step) - 1) * this.columns;
-    const far = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.columns, ArrowDown: this.columns, PageUp: -page, PageDown: page };
+    const page = Math.max(1, Math.floor(innerHeight / this.step) - 1);
+    const aside = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
+    const lines = { ArrowUp: -1, ArrowDown: 1, PageUp: -page, PageDown: page };
     const control = event.ctrlKey || event.metaKey;
-    if (event.key in far || event.key === "Home" || event.key === "End") {
-      const wanted = event.key === "Home" ? 0 : event.key === "End" ? Infinity : this.focused + far[event.key];
+    if (event.key in aside || event.key in lines) {
+      const wanted = event.key in lines ? this.across(lines[event.key]) : this.focused + aside[event.key];
       const index = Math.max(0, Math.min(this.images.length - 1, wanted));
       this.focus(index);
       if (event.shiftKey) this.range(index);

@@ -5,10 +5,11 @@ import { h } from "./dom.js";
 
 const KEYS = [
   ["Anywhere", [["/", "search: a part of a name, #31 for a category, unlike"], ["G", "go to a category"], ["Ctrl Z, Ctrl ⇧ Z", "undo, redo"], ["U", "undo what the last message names"],
-    ["1 2 3 4 5", "wall, map, junk, log, jobs"], ["Esc", "close, or back to the wall"], ["?", "this help"]]],
-  ["A grid of images", [["arrows, Home, End", "go to an image"], ["Space", "select it, or not"], ["⇧ arrows, ⇧ click", "select a range"], ["Ctrl A", "select all"], ["Enter", "enlarge"], ["M", "move to another category, or a new one"], ["A", "accept: it belongs here"], ["X, Delete", "junk"], ["L", "more like it"]]],
+    ["1 … 8", "wall, next, new, not placed yet, map, junk, log, jobs"], ["Esc", "close, or back to the wall"], ["?", "this help"]]],
+  ["A grid of images", [["arrows, Home, End", "go to an image"], ["Space", "select it, or not"], ["⇧ arrows, ⇧ click", "select a range"], ["Ctrl A", "select all"], ["Enter", "enlarge"], ["M", "move to another category, or a new one"], ["A", "accept: it belongs here"], ["X, Delete", "junk"], ["B", "move it to the category that is named below it"], ["L", "more like it"]]],
+  ["Next", [["Y, Enter", "yes"], ["2", "the other one that is named"], ["M", "another: type its name, or a new one"], ["R", "give the category a name"], ["N", "no, two kinds"], ["X", "junk"], ["S, →", "skip"], ["U, ←", "back, and undo"]]],
   ["A category, or its card on the wall", [["R", "rename"], ["⇧ A", "accept all its images"], ["S", "split, with a preview"], ["⇧ M", "merge with another"], ["⇧ X", "make it junk"], ["N, P", "next, previous category"]]],
-  ["An enlarged image", [["← →", "previous, next"], ["F", "primitive fields, if the model has them"], ["M A X L", "as above"]]],
+  ["An enlarged image", [["← →", "previous, next"], ["F", "primitive fields, if the model has them"], ["M A X B L", "as above"]]],
   ["The map", [["arrows, + −", "move, zoom"], ["N, P, Enter", "next, previous category; open it"], ["S, ⇧ drag", "draw around images to select them"], ["Space", "select the category that is lit"], ["E", "select all that is in the frame"], ["V", "look at what is selected"], ["M A X", "move, accept, junk it"]]],
 ];
 

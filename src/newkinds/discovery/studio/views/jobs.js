@@ -161,7 +161,7 @@ export function jobs() {
   async function offer() {
     const options = await get("/api/jobs");
     const { state } = store;
-    list.replaceChildren(...Object.entries(JOBS).filter(([, job]) => (!job.needsModel || state.model) && (!job.ifUpdated || state.updates > 0)).map(([key, job]) => {
+    list.replaceChildren(...Object.entries(JOBS).filter(([, job]) => (!job.needsModel || state.model) && (!job.ifUpdated || state.update)).map(([key, job]) => {
       const form = h("form", { class: "offer", onsubmit: (event) => { event.preventDefault(); start(key, form); } },
         h("h2", {}, job.title), h("p", { class: "hint" }, job.says), job.fields.map((field) => FIELDS[field](options)),
         h("button", { type: "submit", class: "main" }, job.title));

@@ -7,6 +7,8 @@ import { find, like, look, lookAt, picked } from "./found.js";
 import { help } from "./help.js";
 import { jobs, jobSign } from "./jobs.js";
 import { map } from "./map.js";
+import { next } from "./queue.js";
+import { since } from "./since.js";
 import { JUNK, POOL, banner, edit, get, onState, poll, refresh, store, toast, undoLastToast } from "./store.js";
 import { wall } from "./wall.js";
 
@@ -14,7 +16,7 @@ const main = document.getElementById("main");
 const veil = document.getElementById("veil");
 const SEARCH_AFTER = 180; // ms without another letter
 // address, name, what is counted beside it; one that counts, but for junk, is only named if there is something
-const PAGES = [["#/", "Wall"], ["#/map", "Map"], ["#/junk", "Junk", "junk"], ["#/log", "Log"], ["#/jobs", "Jobs"]];
+const PAGES = [["#/", "Wall"], ["#/next", "Next"], ["#/new", "New", "fresh"], ["#/pool", "Not placed", "pool"], ["#/map", "Map"], ["#/junk", "Junk", "junk"], ["#/log", "Log"], ["#/jobs", "Jobs"]];
 const scrolled = new Map(); // address → where it was left
 let view = null;
 let address = null;
@@ -44,6 +46,8 @@ function made(hash) {
   if (hash === "#/junk") return category(JUNK);
   if (hash === "#/pool") return category(POOL);
   if (hash === "#/jobs") return jobs();
+  if (hash === "#/next") return next();
+  if (hash === "#/new") return since();
   if (hash === "#/picked") return picked();
   if (hash === "#/map") return map();
   if (hash === "#/log") return log();
@@ -70,6 +74,7 @@ function route() {
   document.title = `${plain(view.title)} · newkinds studio`;
   scrollTo(0, address === "#/" ? scrolled.get("#/") ?? 0 : 0);
   fillBar();
+  nav.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   if (!isTyping(document.activeElement)) {
     main.focus({ preventScroll: true });
     view.focus?.();

@@ -9,7 +9,7 @@ export const JUNK = -1; // the place of images that belong to no category
 export const POOL = -2; // of those that belong to none yet
 
 /** The last state of the server, and its categories by their ids. */
-export const store = { state: null, byId: new Map(), answers: true, editing: false };
+export const store = { state: null, byId: new Map(), answers: true, editing: false, pending: 0 }; // pending: edits on their way
 
 export class Refused extends Error {
   constructor(message, status) {
@@ -63,16 +63,18 @@ export async function refresh() {
 
 let editing = Promise.resolve();
 
-/** Make an edit; true if it was made. Edits are made one after another, in the order in which they were asked for. */
-export function edit(wanted) {
-  editing = editing.then(() => make(wanted));
+/** Make an edit; its number if it was made, else false. Edits are made one after another, in the order in which they were asked for.
+ * `say(text)`: how it is told what was done; what is refused is a message in any case. */
+export function edit(wanted, { say = toast } = {}) {
+  store.pending += 1;
+  editing = editing.then(() => make(wanted, say));
   return editing;
 }
 
-async function make(wanted) {
+async function make(wanted, say) {
   const { revision: seen, found } = store.state;
   try {
-    const answer = await send("/api/edit", JSON.stringify({ ...wanted, seen, found }), "application/json");
+    const answer = await send("/api/edit", JSON.stringify({ ...wanted, seen, found }), "application/json").finally(() => { store.pending -= 1; });
     store.editing = true; // what its views find changed, they were told
     try {
       take(answer.state);
@@ -81,8 +83,8 @@ async function make(wanted) {
     }
     const undoable = wanted.edit !== "undo" && wanted.edit !== "redo";
     const action = undoable ? ["Undo", () => edit({ edit: "undo", of: answer.n })] : null; // that one, whatever came since
-    toast(capital(answer.says), { action });
-    return true;
+    say(capital(answer.says), { action });
+    return answer.n;
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     const unknown = " Whether this correction was saved shows when it is started again.";

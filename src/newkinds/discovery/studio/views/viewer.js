@@ -2,7 +2,7 @@
 
 import { askMove, dialog } from "./dialogs.js";
 import { fileName, h, icon, name, percent } from "./dom.js";
-import { edit, get, store, toast } from "./store.js";
+import { JUNK, edit, get, store, toast } from "./store.js";
 
 const ASK_MODEL = 700; // ms between two questions whether the model is loaded
 
@@ -51,7 +51,8 @@ export function openViewer(grid, start) {
         h("h2", { class: "path" }, name(image.path)),
         h("dl", { class: "table" }, facts.map(([what, said]) => h("div", {}, h("dt", {}, what), h("dd", {}, said)))),
         h("div", { class: "actions" },
-          button("Move…", "M", keys.m), image.of >= 0 && button("Accept", "A", keys.a), image.of >= 0 && button("Junk", "X", keys.x),
+          image.second !== undefined && store.byId.has(image.second) && button(["Move to ", name(store.byId.get(image.second).name)], "B", keys.b),
+          button("Move…", "M", keys.m), image.of >= 0 && button("Accept", "A", keys.a), image.of !== JUNK && button("Junk", "X", keys.x),
           button("More like it", "L", keys.l), store.state.fields && button("Primitive fields", "F", keys.f)),
         h("div", { class: "fields" }),
       );
@@ -98,7 +99,8 @@ export function openViewer(grid, start) {
       ArrowRight: () => step(1),
       m: () => change(askMove([now().row])),
       a: () => now().of >= 0 && change(edit({ edit: "accept", rows: [now().row] })),
-      x: () => now().of >= 0 && change(edit({ edit: "junk", rows: [now().row] })),
+      b: () => now().second !== undefined && change(edit({ edit: "move", rows: [now().row], to: now().second })),
+      x: () => now().of !== JUNK && change(edit({ edit: "junk", rows: [now().row] })),
       l: () => { const { row } = now(); close(); location.hash = `#/like/${row}`; },
       f: () => store.state.fields ? fields() : toast("This run's model has no primitive fields."),
     };
