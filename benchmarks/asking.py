@@ -70,7 +70,7 @@ STRATEGIES: dict[str, Ask] = {"next": ask_next, "random": ask_random, "doubtful"
 def answer(found: Discovery, images: Sequence[str], truth: dict[str, str]) -> None:
     """What the person does who was shown one image, or one of each of two categories that may be one."""
     if len(images) == 2 and truth[images[0]] == truth[images[1]]:
-        first, second = (found.category(member.category_id) for member in _members(found, images))
+        first, second = (found.category(_place_of(found, image)) for image in images)
         free = [category for category in (first, second) if is_numbered(category.name)]
         if first.id != second.id and free:  # two that have names of their own are two
             found.merge([free[0].id], into=second.id if free[0] is first else first.id)
@@ -78,21 +78,20 @@ def answer(found: Discovery, images: Sequence[str], truth: dict[str, str]) -> No
         _name(found, image, truth[image])
 
 
-def _members(found: Discovery, images: Sequence[str]) -> list[newkinds.discovery.kinds.Member]:
-    at = {member.path: member for member in found.members}
-    return [at[image] for image in images]
+def _place_of(found: Discovery, image: str) -> int:
+    return next(member.category_id for member in found.members if member.path == image)
 
 
 def _name(found: Discovery, image: str, kind: str) -> None:
     """Say of an image that it is of this kind."""
-    category = found.category(_members(found, [image])[0].category_id)
+    place = _place_of(found, image)
     there = next((one for one in found.categories if one.name == kind), None)
-    if there is not None and there.id == category.id:
+    if there is not None and there.id == place:
         found.accept([image])
     elif there is not None:
         found.move([image], there.id)
-    elif is_numbered(category.name):
-        found.rename(category.id, kind)
+    elif place >= 0 and is_numbered(found.category(place).name):
+        found.rename(place, kind)
         found.accept([image])
     else:
         found.move([image], kind, new=True)
