@@ -70,6 +70,15 @@ def test_large_categories_are_named_first_and_every_fifth_question_is_another_ki
     assert sizes == sorted(sizes, reverse=True)
 
 
+def test_parts_of_a_category_without_a_name_have_none_either(tmp_path: Path) -> None:
+    found = Discovery.read(discovered(tmp_path / "run", new=1))
+    found.split("new-1", 2)
+    asked = [found.category(q.category_id).name for q in next_questions(found, only="name")]
+    assert sorted(asked) == ["new-1", "new-1-2"]
+    found.rename("new-1", "owl")
+    assert [found.category(q.category_id).name for q in next_questions(found, only="name")] == ["new-1-2"]
+
+
 def test_typical_images_stand_for_most_that_are_unlike_what_was_seen(run: Path) -> None:
     found = Discovery.read(run)
     found.accept([category.exemplars[0] for category in found.new])

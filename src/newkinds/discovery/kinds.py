@@ -76,8 +76,12 @@ def category_names(known: Sequence[str], k: int) -> list[str]:
 
 
 def is_numbered(name: str) -> bool:
-    """Whether a category is called as `category_names` calls those that nobody has named."""
-    return re.fullmatch(r"(discovered-)*new-\d+", name) is not None
+    """Whether a category is called as `category_names` calls those that nobody has named, or as a part of such a one.
+
+    >>> is_numbered("new-06"), is_numbered("new-06-2"), is_numbered("owl-2")
+    (True, True, False)
+    """
+    return re.fullmatch(r"(discovered-)*new(-\d+)+", name) is not None
 
 
 def with_more_names(names: Sequence[str], k: int) -> list[str]:
