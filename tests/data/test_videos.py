@@ -63,7 +63,7 @@ def test_a_video_gives_a_frame_every_second(folder: Path) -> None:
     [skipped] = table.skipped
     assert Path(skipped.path).name == "broken.MOV"
     assert "damaged video" in skipped.reason
-    again = load(folder, frame_every=0.25, most_frames=3, group_video=False)
+    again = load(folder, frame_every=0.25, most_frames=3, separate_frames=True)
     assert again.paths[1:] == [str(Path("unlabeled") / f"clip.mp4#t={t}") for t in ("0", "1.5", "3")]
     assert again.groups is None
 

@@ -36,6 +36,7 @@ def _discover(data: str | None = None, **chosen: Any) -> None:
     newkinds discover photos/ --download              the backbone is downloaded, if it is not on this machine
     newkinds discover photos/ --weights dinov2_vits14_pretrain.pth
     newkinds discover vectors.npy --labels labels.csv
+    newkinds discover detections.json --data-root photos/    what MegaDetector found, or COCO annotations
     newkinds discover creatures --out runs/creatures --method simgcd --organizer cpf --epochs 20
     """
     from ..discovery.summary import discovery_text

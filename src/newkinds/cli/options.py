@@ -68,7 +68,7 @@ TRUTH = argument("--truth", "DATA", "true classes: a folder with one sub-folder 
 JSON = switch("--json", "as_json", "print JSON")
 PLUGIN_HELP = "Python file that registers methods, organizers … of your own; may be repeated"
 PLUGIN = argument("--plugin", "FILE.py", PLUGIN_HELP, dest="plugins", action="append")
-SOURCE = "folder, CSV file (path,label), .npy file with vectors, or name of a data set"
+SOURCE = "folder, CSV file (path,label), JSON of MegaDetector or COCO, .npy file with vectors, or name of a data set"
 DATA = argument("data", "DATA", SOURCE, nargs="?")
 DOWNLOAD = switch("--download", "may_download", "allow weights that are not on this machine to be downloaded, once")
 TIME = argument("--time", "TIME", "how long it may take: 90s, 10m, 2h (default: 1h)")

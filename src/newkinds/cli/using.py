@@ -13,7 +13,9 @@ from .options import DOWNLOAD, JSON, RUN, TRUTH, argument, choices, switch, verb
 
 
 @verb(
-    RUN, argument("images", "IMAGE", "image files or folders; vectors (.npy) for a run of these", nargs="+"),
+    RUN, argument(
+        "images", "IMAGE", "image files, folders, lists (CSV, JSON); vectors (.npy) for a run of these", nargs="+"
+    ),
     argument("--out", "FILE", "CSV file to write (default: print)"),
     argument("--report", "FILE.html", "page to write: the images by category, those unlike every one in groups"),
     *choices("group_by_time", "device"),
@@ -25,6 +27,8 @@ def _predict(run: str, images: list[str], out: str | None = None, report: str | 
     newkinds predict runs/photos new.jpg
     newkinds predict runs/photos folder/ --out predictions.csv
     newkinds predict runs/photos folder/ --report predicted.html    a page to look through
+    newkinds predict runs/photos 'new.jpg#xywh=10,20,300,200'       a box in a photo
+    newkinds predict runs/photos detections.json                     what MegaDetector found in photos
     newkinds predict runs/texts others.npy --out predictions.csv
     """
     from ..verbs.predict import answer_about, inputs_of

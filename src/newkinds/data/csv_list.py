@@ -12,7 +12,7 @@ from ..text import unescaped
 from .bursts import group_photos
 from .folder import csv_rows, table_below
 from .fragments import WHOLE, read_box, split_name
-from .frames import EVERY, MOST_FRAMES, with_frames
+from .frames import with_frames
 from .spellings import classes_of, means_no_label, refuse_two_spellings
 from .splits import Known, as_benchmark
 from .table import DATASETS, Table
@@ -24,8 +24,8 @@ NO_GROUP = ("", "nan", "none", "null", "na", "n/a")  # what programs write into 
 @DATASETS.register("csv")
 def read_csv(
     path: str, known: Known | None = None, fraction: float = 0.5, split_seed: int = 0, tune: bool = False,
-    group_by_time: str | float | None = None, frame_every: Positive = EVERY, most_frames: AtLeastOne = MOST_FRAMES,
-    group_video: bool = True,
+    group_by_time: str | float | None = None, frame_every: Positive | None = None,
+    most_frames: AtLeastOne | None = None, separate_frames: bool = False,
 ) -> Table:  # fmt: skip
     """Columns path and label (empty = unlabelled), optionally truth (read by `eval` only), box and group.
 
@@ -33,7 +33,7 @@ def read_csv(
     with a box each, and each of them is an item. Images of one `group` (a burst, an event, a specimen) are of one kind.
     `group_by_time` and what is taken of videos: as for a folder.
     """
-    table = with_frames(_table_of_list(Path(path)), frame_every, most_frames, group_video)
+    table = with_frames(_table_of_list(Path(path)), frame_every, most_frames, separate_frames)
     return as_benchmark(group_photos(table, group_by_time), known, fraction, split_seed, tune)
 
 

@@ -20,7 +20,7 @@ from ..ownership import ELSEWHERE, OF_RUN, is_run_folder, own_pictures
 from ..settings import AtLeastOne, Positive
 from .bursts import group_photos
 from .fragments import WHOLE, Part, find_part
-from .frames import EVERY, MOST_FRAMES, with_frames
+from .frames import with_frames
 from .images import is_meant_as_image
 from .parts import open_part
 from .spellings import UNLABELLED, is_no_class, is_unlabelled, mentions_unlabelled, refuse_two_spellings
@@ -51,17 +51,17 @@ ClassFolder = Literal["top", "leaf"]
 def read_folder(
     path: str, known: Known | None = None, fraction: float = 0.5, split_seed: int = 0, tune: bool = False,
     class_folder: ClassFolder | None = None, group_by_time: str | float | None = None,
-    frame_every: Positive = EVERY, most_frames: AtLeastOne = MOST_FRAMES, group_video: bool = True,
+    frame_every: Positive | None = None, most_frames: AtLeastOne | None = None, separate_frames: bool = False,
 ) -> Table:  # fmt: skip
     """`<class>/…` are labelled images; `unlabeled/…` and loose files are not. Sub-folders are searched.
 
     `class_folder`: an image's class is the name of the top folder (as by default, which is then said), or of the folder
     that it lies in (`leaf`), such as Bengal in `Felidae/Bengal/`. Files that are no images are ignored; an image that
-    is damaged is one. `group_by_time`: see `bursts`. Of a video a frame is taken every `frame_every` seconds,
-    `most_frames` at most; they are a group unless `group_video` is false.
+    is damaged is one. `group_by_time`: see `bursts`. Of a video a frame is taken every `frame_every` seconds
+    (1), `most_frames` (300) at most; they are a group, unless `separate_frames` is true.
     """
     table = _table_of_folder(Path(path), class_folder)
-    table = group_photos(with_frames(table, frame_every, most_frames, group_video), group_by_time)
+    table = group_photos(with_frames(table, frame_every, most_frames, separate_frames), group_by_time)
     return as_benchmark(table, known, fraction, split_seed, tune)
 
 

@@ -18,11 +18,11 @@ EVERY = 1.0  # seconds between two frames that are taken
 MOST_FRAMES = 300  # of one video
 
 
-def with_frames(table: Table, every: float = EVERY, most: int = MOST_FRAMES, grouped: bool = True) -> Table:
+def with_frames(table: Table, every: float | None = None, most: int | None = None, separate: bool = False) -> Table:
     """The table with frames in the place of videos: one every so many seconds, at `most` so many, spread evenly.
 
-    Frames of one video are a group, if they are `grouped`, unless the video is in one already. A video that cannot be
-    read is skipped.
+    Frames of one video are a group, if they are not `separate`, unless the video is in one already. A video that cannot
+    be read is skipped.
     """
     videos = [row for row in range(len(table)) if _is_whole_video(table, row)]
     if not videos:
@@ -32,7 +32,7 @@ def with_frames(table: Table, every: float = EVERY, most: int = MOST_FRAMES, gro
     for row in videos:
         try:
             assert table.file is not None
-            times[row] = frame_times(table.file(row), every, most)
+            times[row] = frame_times(table.file(row), every or EVERY, most or MOST_FRAMES)
         except BadImage as error:
             times[row] = []
             skipped.append(Skipped(table.paths[row], str(error)))
@@ -47,7 +47,7 @@ def with_frames(table: Table, every: float = EVERY, most: int = MOST_FRAMES, gro
         if time is not None:
             video = split_name(names[place])[0]
             names[place] = f"{video}{parts[place]}"
-            groups[place] = groups[place] or (video if grouped else None)
+            groups[place] = groups[place] or (None if separate else video)
     if any(times.values()):
         frames, read = sum(map(len, times.values())), sum(map(bool, times.values()))
         say(f"{plural(frames, 'frame')} of {plural(read, 'video')} taken as images")

@@ -13,6 +13,8 @@ CACHE_VIEWS = (
 )
 WHITEN = "whiten the embedding within classes, if that helps on labelled images (embedding.whiten=auto)"
 
+DATA_ROOT = "where the data sets are (default: $NEWKINDS_DATA), or the files that a JSON list names (default: beside it)"
+LABELS = "CSV file with labels of vectors in an .npy file, or of the photos in a JSON list of MegaDetector"
 GROUP_BY_TIME = "photos that a camera took within so short a time, such as 10s, are one group (default: no grouping)"
 BACKBONE = "auto (default: the best that is available), tiny (bundled, for creatures) or any timm model"
 
@@ -45,8 +47,8 @@ class Choices(TypedDict, total=False):
     whiten: Annotated[bool | None, Option("embedding.whiten", "", WHITEN, stands_for="auto")]
     backbone: Annotated[Name, Option("backbone.name", "NAME", BACKBONE)]
     weights: Annotated[File, Option("backbone.weights", "FILE", "weights of the backbone: .safetensors or .pth")]
-    data_root: Annotated[File, Option("data.root", "FOLDER", "where the data sets are (default: $NEWKINDS_DATA)")]
-    labels: Annotated[File, Option("data.labels", "FILE", "CSV file with labels of vectors in an .npy file")]
+    data_root: Annotated[File, Option("data.root", "FOLDER", DATA_ROOT)]
+    labels: Annotated[File, Option("data.labels", "FILE", LABELS)]
     group_by_time: Annotated[Name, Option("data.group_by_time", "TIME", GROUP_BY_TIME)]
     start: Annotated[File, Option("train.start", "RUN", "finished run to start from, for methods with two stages")]
     seed: Annotated[Number, Option("train.seed", "N", "seed of everything random (default: 0)")]
