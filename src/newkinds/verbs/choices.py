@@ -13,7 +13,7 @@ CACHE_VIEWS = (
 )
 WHITEN = "whiten the embedding within classes, if that helps on labelled images (embedding.whiten=auto)"
 
-DATA_ROOT = "where the data sets are (default: $NEWKINDS_DATA), or the files that a JSON list names (default: beside it)"
+DATA_ROOT = "where the data sets are (default: $NEWKINDS_DATA), or the files that a JSON list names (beside it)"
 LABELS = "CSV file with labels of vectors in an .npy file, or of the photos in a JSON list of MegaDetector"
 GROUP_BY_TIME = "photos that a camera took within so short a time, such as 10s, are one group (default: no grouping)"
 BACKBONE = "auto (default: the best that is available), tiny (bundled, for creatures) or any timm model"
