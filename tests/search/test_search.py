@@ -63,7 +63,7 @@ def test_candidates_are_judged_on_every_split_and_named_by_source_and_way() -> N
     search.compare(FrozenFeatures(rows_of(TARGETS)), frozen_ways())
     assert [score.name for score in search.scores][:2] == [
         "frozen features, em",
-        "frozen features, em, shrinkage 0.5",
+        "frozen features, pim",
     ]
     assert {score.state for score in search.scores} == {JUDGED}
     assert {len(score.scores) for score in search.scores} == {4}

@@ -65,7 +65,7 @@ def resumed(judged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return shutil.copytree(judged, tmp_path / "run")
 
 
-@pytest.mark.parametrize("way", ["own assigner", "shrinkage 0.5"])
+@pytest.mark.parametrize("way", ["own assigner", "pim"])
 def test_the_evidence_of_the_chosen_way_is_what_calibrates_it(
     way: str, resumed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
     `X`: features (n, D), in which rows are compared by their direction; or images: a list of paths or of Pillow's
     pictures, or an array (n, height, width, 3) uint8, which a frozen backbone embeds. `y`: the class of each row; none
     is -1, NaN, None or "". How categories are found is chosen by cross-validation on these labels, as
-    `newkinds.discover` does it for what trains nothing: the assigners `em`, in three spaces, and `pim`, judged by the
+    `newkinds.discover` does it for what trains nothing: the assigners `em` and `pim`, judged by the
     same task with some of the labels hidden. (What trains, and takes minutes, is the business of `newkinds.discover`.)
 
     Parameters
