@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from browsers import DESKTOP, PHONE, ActionChains, Browser, By, Keys, needs_chromium
 from newkinds.data import load_table
@@ -164,9 +165,15 @@ def test_hostile_names_and_images_that_have_gone(chromium: Browser, tmp_path: Pa
 
 @pytest.mark.usefixtures("logged")
 def test_a_dropped_image_and_primitive_fields(chromium: Browser, trained_run: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(trained_run, tmp_path / "run"))
-    load_table(RunDirectory(run).settings()["data"]).open(5).save(tmp_path / "mine <b>.png")
-    screen = Screen(chromium, run)
+    run = RunDirectory(shutil.copytree(trained_run, tmp_path / "run"))
+    settings = run.settings()
+    drawn = load_table(settings["data"])
+    drawn.open(5).save(tmp_path / "mine <b>.png")
+    (tmp_path / "photos" / "unlabeled").mkdir(parents=True)
+    for row, path in enumerate(drawn.paths):
+        drawn.open(row).save(tmp_path / "photos" / path)
+    run.write("config.yaml", yaml.safe_dump({**settings, "data": {"name": "folder", "path": str(tmp_path / "photos")}}))
+    screen = Screen(chromium, run.folder)
     screen.browser.find_element(By.CSS_SELECTOR, "input[type=file]").send_keys(str(tmp_path / "mine <b>.png"))
     screen.until(lambda: "model" in screen.text("#main .hint").lower(), "it says that the model is being loaded")
     screen.until(lambda: "The model says" in screen.text(".told"))
@@ -184,6 +191,6 @@ def test_a_dropped_image_and_primitive_fields(chromium: Browser, trained_run: Pa
     screen.press(Keys.ESCAPE)
     screen.button("Add to the run", ".asked")
     screen.until(lambda: screen.text("h1") == "Jobs" and screen.text(".job h2").startswith("Updat"))
-    kept = run / "added" / "mine _b_.png"
+    kept = tmp_path / "photos" / "unlabeled" / "mine _b_.png"
     assert kept.read_bytes() == (tmp_path / "mine <b>.png").read_bytes()
     screen.served.end()

@@ -15,6 +15,15 @@ LONGEST_STEM = 100  # letters
 USUAL = {"JPEG": ".jpg", "MPO": ".jpg", "TIFF": ".tif", "JPEG2000": ".jp2", "HEIF": ".heic"}  # others: .png of PNG
 
 
+def can_grow(run: RunDirectory) -> bool:
+    """Whether images can be added to a run: its own are files, not those of a data set."""
+    try:
+        data = run.settings().get("data")
+    except NewkindsError:  # told where it is needed
+        return False
+    return isinstance(data, dict) and data.get("name") in ("folder", "csv")
+
+
 def keep_image(run: RunDirectory, image: Path, called: str) -> tuple[Path, list[Path]]:
     """Copy an image, which the user calls so, to where the run finds it; `BadImage` if it cannot be read.
 

@@ -22,7 +22,7 @@ from ..edits import JUNK, NO_CATEGORY, POOL, EditConflict
 from ..kinds import Category, Member, is_unlike
 from ..marks import marks_of
 from ..relations import Rivals, rivals_of
-from .added import keep_image
+from .added import can_grow, keep_image
 from .attention import MOST_NEW, describe_update, groups_of_new, last_update, questions_of, second_best
 from .jobs import Jobs
 from .pictures import Pictures
@@ -91,6 +91,7 @@ class Studio:
         self.sight = Sight(self.run)
         self._shown: Shown | None = None
         self._update = last_update(self.run)
+        self._grows = self.sight.has_model and can_grow(self.run)
         self._rivals: Rivals | None = None  # of each image, as they were when categories were marked
         self._marks: tuple[int, dict[int, list[str]]] = (-1, {})  # of which revision, and of each category
         self._groups: list[list[int]] = []  # of similar categories, as they were when they were marked
@@ -219,7 +220,7 @@ class Studio:
             "skipped": len(self._discovery.skipped), "categories": cards, "undo": shown.undo, "redo": shown.redo,
             "marked": revision == shown.revision, "problem": problem, "fields": self.sight.has_fields,
             "model": self.sight.has_model, "groups": self._groups,
-            "growable": self.sight.has_model and self.pictures.has_any,
+            "growable": self._grows,
         }  # fmt: skip
 
     def _count_fresh(self, shown: Shown) -> int:

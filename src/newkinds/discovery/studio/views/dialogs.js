@@ -8,15 +8,19 @@ import { edit, get, store, toast } from "./store.js";
 export function dialog(label, fill, kind = "") {
   return new Promise((resolve) => {
     const back = document.activeElement;
-    let answer = null;
     const box = h("dialog", { class: kind, "aria-label": label });
-    const close = (said = null) => { answer = said; box.close(); };
-    box.addEventListener("click", (event) => event.target === box && close());
-    box.addEventListener("close", () => {
-      box.remove();
+    let isOpen = true;
+    const close = (answer = null) => {
+      if (!isOpen) return;
+      isOpen = false;
+      box.close();
+      box.remove(); // at once, as the focus goes back: the next key is for the page
       if (back?.isConnected) back.focus({ preventScroll: true });
       resolve(answer);
-    });
+    };
+    box.addEventListener("click", (event) => event.target === box && close());
+    box.addEventListener("cancel", (event) => { event.preventDefault(); close(); });
+    box.addEventListener("close", () => close()); // by the browser itself
     document.body.append(box);
     box.append(...[fill(close, box)].flat());
     box.showModal();

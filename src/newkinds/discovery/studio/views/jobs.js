@@ -118,7 +118,7 @@ function proposals({ suggestions, model }) {
     const words = one.proposals.map((proposal) => {
       const taken = store.state.categories.some((c) => c.name === proposal.word);
       const has = it.name === proposal.word;
-      return h("button", { disabled: taken, title: has ? "it is called so" : taken ? "another category is called so" : `${proposal.agree} of ${one.images} images agree`,
+      return h("button", { disabled: taken, dataset: { key: `${one.id} ${proposal.word}` }, title: has ? "it is called so" : taken ? "another category is called so" : `${proposal.agree} of ${one.images} images agree`,
         onclick: () => edit({ edit: "rename", category: one.id, name: proposal.word }) }, has && "✓", plain(proposal.word), h("small", {}, `${proposal.agree}/${one.images}`));
     });
     return h("li", {}, h("a", { href: `#/c/${one.id}` }, name(it.name)), h("span", {}, words.length ? words : "none of its images can be read"));
@@ -136,6 +136,7 @@ export function jobs() {
   const says = h("p", { class: "told" });
   const stops = h("button", { onclick: stop }, "Stop");
   const result = h("div", {});
+  let resultSays = ""; // what it shows, and after how many edits
   panel.append(h("div", { class: "named" }, title, stops), meter, says, result, lines);
 
   function fill() {
@@ -145,7 +146,7 @@ export function jobs() {
     const job = JOBS[status.job];
     const running = status.state === "running";
     title.textContent = running ? `${job.now}…` : `${job.title}: ${status.state}`;
-    says.textContent = running ? status.progress : status.says;
+    says.textContent = running ? status.progress || last.lines.findLast(Boolean) || "" : status.says;
     panel.classList.toggle("wrong", status.state === "failed");
     stops.hidden = meter.hidden = !running;
     if (status.share === undefined) meter.removeAttribute("value");
@@ -154,8 +155,19 @@ export function jobs() {
     lines.hidden = !last.lines.some(Boolean);
     lines.textContent = last.lines.map(plain).join("\n");
     if (atEnd) lines.scrollTop = lines.scrollHeight;
-    result.replaceChildren(...(status.names ? proposals(status.names) : []));
+    fillResult(status);
     for (const button of list.querySelectorAll("button")) button.disabled = running;
+  }
+
+  /** Proposals for names; the focus stays, or goes to the next one that can be pressed. */
+  function fillResult(status) {
+    const said = `${status.number} ${status.state} ${store.state.revision}`;
+    if (said === resultSays) return;
+    resultSays = said;
+    const keys = [...result.querySelectorAll("button")].map((button) => button.dataset.key);
+    const held = keys.indexOf(result.contains(document.activeElement) ? document.activeElement.dataset.key : null);
+    result.replaceChildren(...(status.names ? proposals(status.names) : []));
+    if (held >= 0) [...result.querySelectorAll("button:not(:disabled)")].find((button) => keys.indexOf(button.dataset.key) >= held)?.focus();
   }
 
   async function offer() {

@@ -123,7 +123,7 @@ function fillBar() {
   redo.title = state.redo ? `Redo: ${plain(state.redo)}` : "Nothing to redo";
   byImage.hidden = !state.model;
   if (!address.startsWith("#/find/") && document.activeElement !== search) search.value = "";
-  if (address.startsWith("#/find/") && !search.value) search.value = decoded(address.slice(7));
+  if (address.startsWith("#/find/") && document.activeElement !== search) search.value = decoded(address.slice(7));
 }
 
 const byImage = h("button", { class: "quiet", "aria-label": "Find by image", title: "Find what is like an image of yours", onclick: () => file.click() }, icon("image"));

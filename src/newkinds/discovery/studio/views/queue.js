@@ -129,7 +129,7 @@ export function next() {
     const question = now();
     stage.replaceChildren(...question.images.map((image) => h("figure", {},
       image.v ? h("img", { src: large(image), alt: fileName(image.path) }) : h("span", { class: "gone" }, name(fileName(image.path)), " is not where it was."),
-      h("figcaption", {}, name(image.path)))));
+      h("figcaption", {}, name(fileName(image.path), { title: plain(image.path) })))));
     const button = ({ label, keys, act, main }) => h("button", { class: main ? "main" : "", onclick: act }, label, h("kbd", {}, keys[0] === "Enter" ? "↵" : keys[0].toUpperCase().replace("ARROWRIGHT", "→")));
     about.replaceChildren(h("h1", { tabindex: -1 }, plain(question.asks)), h("p", { class: "told" }, `${plain(question.reason)}.`),
       h("div", { class: "actions" }, answers().map(button)),
