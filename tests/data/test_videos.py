@@ -75,12 +75,18 @@ def test_boxes_in_frames(folder: Path) -> None:
     assert upper.size == lower.size == (30, 16)
     assert np.asarray(lower).mean() - np.asarray(upper).mean() == pytest.approx(20, abs=4)
     listed = folder / "unlabeled" / "list.csv"
-    lines = ['clip.mp4,,"10,4,30,16",', "clip.mp4#t=0.3,,,mine", 'clip.mp4#t=1,a,"0,0,9,9",']
+    lines = [
+        'clip.mp4,,"10,4,30,16",',
+        'clip.mp4#t=3,b,"10,4,30,16",',
+        "clip.mp4#t=0.3,,,mine",
+        'clip.mp4#t=1,a,"0,0,9,9",',
+    ]
     listed.write_text("path,label,box,group\n" + "\n".join(lines), "utf-8")
     table = load(listed, frame_every=3)
     boxes = ["clip.mp4#t=0&xywh=10,4,30,16", "clip.mp4#t=3&xywh=10,4,30,16"]
     assert table.paths == [*boxes, "clip.mp4#t=0.3", "clip.mp4#t=1&xywh=0,0,9,9"]
-    assert table.groups == ["clip.mp4", "clip.mp4", "mine", None]
+    assert table.labels == [None, "b", None, "a"]
+    assert table.groups == ["clip.mp4", None, "mine", None], "a frame that is named itself is in no group"
 
 
 def test_files_that_are_called_so_but_name_others_are_not_followed(tmp_path: Path) -> None:

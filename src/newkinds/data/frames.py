@@ -36,23 +36,26 @@ def with_frames(table: Table, every: float | None = None, most: int | None = Non
         except BadImage as error:
             times[row] = []
             skipped.append(Skipped(table.paths[row], str(error)))
-    order = [(row, time) for row in range(len(table)) for time in times.get(row, [None])]
-    made = table.rows([row for row, _ in order])
-    parts = [
-        made.part_of(place) if time is None else made.part_of(place)._replace(time=time)
-        for place, (_, time) in enumerate(order)
-    ]
-    names, groups = list(made.paths), list(made.groups or [None] * len(made))
-    for place, (_, time) in enumerate(order):
-        if time is not None:
-            video = split_name(names[place])[0]
-            names[place] = f"{video}{parts[place]}"
-            groups[place] = groups[place] or (None if separate else video)
+    kept = [row for row in range(len(table)) if row not in times]
+    names = {
+        table.paths[row]: (row, table.part_of(row)) for row in kept
+    }  # each once, also a frame that is named itself
+    for row, own in times.items():
+        for time in own:
+            part = table.part_of(row)._replace(time=time)
+            names.setdefault(f"{split_name(table.paths[row])[0]}{part}", (row, part))
+    in_order = sorted(names.items(), key=lambda item: (item[1][0], item[1][1].time or 0.0))
+    made = table.rows([row for _, (row, _) in in_order])
+    parts = [part for _, (_, part) in in_order]
+    groups = list(made.groups or [None] * len(made))
+    for place, (_, (row, _)) in enumerate(in_order):
+        if row in times and not separate:
+            groups[place] = groups[place] or split_name(table.paths[row])[0]
     if any(times.values()):
         frames, read = sum(map(len, times.values())), sum(map(bool, times.values()))
         say(f"{plural(frames, 'frame')} of {plural(read, 'video')} taken as images")
     return replace(
-        made, paths=names, groups=groups if any(groups) else None, skipped=skipped,
+        made, paths=[name for name, _ in in_order], groups=groups if any(groups) else None, skipped=skipped,
         part=parts.__getitem__, open=partial(_open_part, made, parts),
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from ...comparison import Comparison
 from ...console import warn
 from ...data import load_table
 from ...data.images import BadImage
+from ...data.json_lists import COCO, MEGADETECTOR
 from ...data.table import Table
 from ...errors import NewkindsError
 from ...runs.directory import RunDirectory
@@ -184,6 +185,10 @@ def _summary(discovery: Discovery, assigned: int) -> list[tuple[str, str]]:
 def _truth_of(run: RunDirectory, folder: str | Path | None) -> dict[str, str | None]:
     """Path → true class, if the data has one of its own."""
     data = run.settings()["data"]
+    if data["name"] in ("folder", COCO, MEGADETECTOR) and data.get("known") is None:
+        return {}  # labels are all that these say
+    if "group_by_time" in data:
+        data = {**data, "group_by_time": None}  # photos need not be opened for it
     moved = {} if folder is None else {"root" if "root" in data else "path": str(folder)}
     try:
         table = load_table({**data, **moved})
