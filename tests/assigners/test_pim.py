@@ -15,7 +15,7 @@ from torch import Tensor
 from newkinds.assigners import pim as module
 from newkinds.assigners.base import draw_seed
 from newkinds.assigners.centres import centres_of_classes
-from newkinds.assigners.pim import PIM, PUBLISHED_WEIGHTS, SCALE, Objective, maximise_information
+from newkinds.assigners.pim import PIM, PUBLISHED_WEIGHTS, SCALE, Objective, descend, maximise_information
 from newkinds.assigners.start import find_start
 from newkinds.cluster import KMeans, SemiSupervisedKMeans
 from newkinds.cluster.metrics import clustering_accuracy
@@ -76,6 +76,16 @@ def few_rows() -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     rows = F.normalize(torch.randn(6, 4, generator=generator, dtype=torch.float64), dim=1)
     return rows, 0.1 * torch.randn(3, 4, generator=generator, dtype=torch.float64)
+
+
+def test_steps_are_those_of_adam_to_the_last_bit() -> None:
+    start, slope = (torch.randn(5, 7, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    weights = start.clone()
+    optimizer = torch.optim.Adam([weights], lr=1e-3, weight_decay=1e-2)
+    for _ in range(30):
+        weights.grad = slope * weights.sin()
+        optimizer.step()
+    assert torch.equal(descend(start, lambda at: slope * at.sin(), 30), weights)
 
 
 @pytest.mark.parametrize("alpha", [1.0, 1.5, 2.0, 3.0])

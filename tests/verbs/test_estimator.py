@@ -27,6 +27,7 @@ from newkinds.assigners.calibration import probabilities
 from newkinds.cluster.count import by_shape
 from newkinds.errors import NewkindsError
 from newkinds.search.search import Search
+from newkinds.search.ways import judge_of
 from newkinds.verbs.estimator import CategoryDiscovery, labels_of
 
 # Checks of scikit-learn that do not apply, and why; docs/estimator.md lists the same.
@@ -167,6 +168,14 @@ def test_the_same_seed_gives_the_same_bits_and_leaves_other_random_numbers_alone
     assert torch.equal(before, torch.get_rng_state())
     assert np.array_equal(again.predict_proba(X), fitted.predict_proba(X))
     assert CategoryDiscovery(9, random_state=np.random.RandomState(3)).fit(X, y).n_categories_ == 9
+
+
+def test_what_the_search_hid_calibrates_confidence(
+    data: tuple[np.ndarray, np.ndarray, np.ndarray], fitted: CategoryDiscovery
+) -> None:
+    splits = judge_of(data[2], 0, fitted.n_categories_).splits
+    assert fitted.model_.calibration.record["images"] == sum(len(split.hidden) for split in splits)
+    assert "trained" not in fitted.model_.calibration.note
 
 
 def test_probabilities_sum_to_one_and_the_largest_is_the_confidence(

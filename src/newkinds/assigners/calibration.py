@@ -146,10 +146,12 @@ class Calibration(SizedByState):
             about = "Confidence is not calibrated: too few labelled classes or images to split again."
         else:
             about = f"Confidence is calibrated on labelled images, split again {len(evidence)} times."
-            if from_trials:
-                about += " A model was trained on each split, without the labels that it was asked about."
-            elif trained or assigner.learnt:
-                about += " These were seen in training, so it is somewhat too high."
+            if trained or assigner.learnt:
+                about += (
+                    " A model was trained on each split, without the labels that it was asked about."
+                    if from_trials
+                    else " These were seen in training, so it is somewhat too high."
+                )
         self.note = f"{about} {about_threshold}"
         self.record = reliability(evidence) | {"images": images, "note": self.note}
 

@@ -3,6 +3,7 @@ Chiaroni, Dolz, Masud, Mitiche, Ben Ayed: Parametric Information Maximization fo
 ICCV 2023.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import numpy as np
@@ -20,6 +21,8 @@ from .start import find_start
 
 SCALE = 25.0  # of the logits
 STEPS, PUBLISHED_STEPS = 250, 1000
+RATE, BETAS, EPSILON = 1e-3, (0.9, 0.999), 1e-8  # of Adam
+DECAY = 1e-2  # of the classifier: a part of the gradient
 WEIGHTS = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)  # of the entropy that are tried
 PUBLISHED_WEIGHTS = tuple(0.05 * step for step in range(1, 21))
 
@@ -126,11 +129,20 @@ def maximise_information(
 ) -> Tensor:
     """(K, P) the classifier after so many steps of Adam from `start`, see `Objective`."""
     objective = Objective(embedding, labels, entropy_weight, learn_labels, alpha)
+    return descend(start, objective.gradient, steps)
+
+
+def descend(start: Tensor, gradient: Callable[[Tensor], Tensor], steps: int) -> Tensor:
+    """Where so many steps of Adam lead. The same bits as torch's own, which would import its compiler for seconds."""
     weights = start.detach().clone()
-    optimizer = torch.optim.Adam([weights], lr=1e-3, weight_decay=1e-2)  # the decay is part of the gradient
-    for _ in range(steps):
-        weights.grad = objective.gradient(weights)
-        optimizer.step()
+    mean, square = torch.zeros_like(weights), torch.zeros_like(weights)
+    for step in range(1, steps + 1):
+        slope = gradient(weights).add(weights, alpha=DECAY)
+        mean.lerp_(slope, 1 - BETAS[0])
+        square.mul_(BETAS[1]).addcmul_(slope, slope, value=1 - BETAS[1])
+        begun, begun_square = (1 - beta**step for beta in BETAS)  # both means start at 0
+        spread = (square.sqrt() / begun_square**0.5).add_(EPSILON)
+        weights.addcdiv_(mean, spread, value=-RATE / begun)
     return weights
 
 

@@ -26,6 +26,7 @@ from ..encoders.encoder import Encoder, frozen_encoder
 from ..errors import InvalidValue
 from ..methods import METHODS
 from ..search.clock import Clock
+from ..search.evidence import TrialEvidence
 from ..search.frozen_features import FrozenFeatures, frozen_ways
 from ..search.search import Search
 from ..search.ways import Way, judge_of
@@ -115,7 +116,8 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         rows = F.normalize(features, dim=1)
         k, self.count_ = self._count(rows, targets, len(classes))
         search = Search(judge_of(targets, seed, k), Clock(float("inf")))
-        search.compare(FrozenFeatures(rows), ways)
+        evidence = TrialEvidence(k)
+        search.compare(FrozenFeatures(rows, evidence=evidence), ways)
         choice = search.choose()
         way = Way.of(choice.candidate.settings)
         self.way_, self.why_ = str(way), choice.why
@@ -123,7 +125,8 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         known = [str(name) for name in classes.tolist()]
         self.model_ = _model(way, features.shape[1], known, k)
         self.model_.find_categories(features, torch.from_numpy(targets), seed)
-        self.model_.calibrate(features, torch.from_numpy(targets), seed)
+        of_chosen = evidence.of(choice.candidate.name)  # by which nothing has to be fitted again
+        self.model_.calibrate(features, torch.from_numpy(targets), seed, of_chosen)
         alone = self.model_.assign(features)
         self.doubts_ = np.flatnonzero((targets != UNLABELLED) & (alone.category.numpy() != targets))
         assignment = self.model_.keep_labels(alone, features, torch.from_numpy(targets))
