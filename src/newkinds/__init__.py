@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from .verbs.report import report as report
     from .verbs.train import train as train
     from .verbs.tune import tune as tune
+    from .verbs.undo_update import undo_update as undo_update
+    from .verbs.update import update as update
 
 else:
     Loader = object  # importlib.abc is slow to import, and a name is all that is needed of it
@@ -48,7 +50,8 @@ _HOME = {
     "export": "verbs.export",
     "figures": "verbs.figures", "load": "discovery.finished", "predict": "verbs.predict", "train": "verbs.train",
     "next_questions": "discovery.questions", "refine": "verbs.refine", "report": "verbs.report",
-    "suggest_names": "discovery.suggest", "tune": "verbs.tune",
+    "suggest_names": "discovery.suggest", "tune": "verbs.tune", "undo_update": "verbs.undo_update",
+    "update": "verbs.update",
 }  # fmt: skip
 
 # Modules that people import by a short name, and the rooms they live in.

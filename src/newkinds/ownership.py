@@ -72,6 +72,20 @@ class OwnFiles:
         with suppress(OSError):
             self._proven[name] = stamp_of(file)
 
+    def link(self, name: str, file: Path) -> bool:
+        """Let a file of ours be here, too, as one that is only ever replaced whole; whether the disk has links."""
+        self.require(name)
+        self._note_digest(name, checksum(file))
+        aside = temporary_of(self.folder / name)
+        try:
+            os.link(os.path.realpath(file), aside)
+            os.replace(aside, self.folder / name)
+        except OSError:  # another disk, or one without links
+            remove(aside)
+            return False
+        remove(aside)  # where both names were the same file already, it is still there
+        return True
+
     def adopt(self, name: str, content: bytes) -> None:
         """Count a file that somebody edited as ours from now on, if this is its content: there is a copy of it."""
         self._note(name, content)
@@ -165,6 +179,9 @@ class OwnFiles:
             return None
 
     def _note(self, name: str, data: bytes) -> None:
+        self._note_digest(name, checksum(data))
+
+    def _note_digest(self, name: str, digest: str) -> None:
         """Add a line to the ledger, which must be ours or not there yet."""
         if os.path.lexists(self.ledger) and not (self.is_kept() or self.is_begun()):
             raise NotOurs(
@@ -172,7 +189,7 @@ class OwnFiles:
                 "another place (--out)."
             )
         has_marker = MARKER in (self._text() or "").split("\n")
-        line = f"{checksum(data)}  {spelt(name)}"
+        line = f"{digest}  {spelt(name)}"
         append_line(self.ledger, line if has_marker else f"{MARKER}\n{line}")
 
 

@@ -61,7 +61,7 @@ def _with_others(verb: Verb, given: dict[str, Any]) -> int:
 
 def _end_interrupted(verb: str | None, interrupts: process.Interrupts) -> int:
     interrupts.ignore()  # a second Ctrl-C would only show where the command is ending
-    resumes = verb in ("demo", "train", "discover", "tune", "refine", "bench")
+    resumes = verb in ("demo", "train", "discover", "tune", "refine", "update", "bench")
     if process.is_first():
         show(f"interrupted{'; to resume, rerun the same command' if resumes else ''}", file=sys.stderr)
     return 130

@@ -156,6 +156,45 @@ def _refine(run: str, **chosen: Any) -> None:
 
 
 @verb(
+    RUN,
+    argument("more", "MORE", "photos, folders or lists (.csv) that came; .npy files, for a run of vectors", nargs="*"),
+    switch("--undo", "undo", "take the last update back whole"),
+    switch("--history", "history", "show what came when, and where it went; nothing is changed"),
+    *choices("device"),
+)
+def _update(run: str, undo: bool = False, history: bool = False, **chosen: Any) -> None:
+    """Put images that came since into the categories of a run, which stay as they are: those that its own folder has
+    now besides, and MORE. What is like no category waits, or opens a new one if enough images are alike.
+
+    newkinds update runs/photos                       the run's folder has more photos in it
+    newkinds update runs/photos week-47/ another.jpg
+    newkinds update runs/photos --history
+    newkinds update runs/photos --undo
+    """
+    from ..errors import NewkindsError
+
+    if (undo or history) and (chosen or (undo and history)):
+        raise NewkindsError(f"--{'undo' if undo else 'history'} goes with nothing else: leave out the rest.")
+    if history:
+        from ..discovery.history import history_text
+        from ..runs.directory import RunDirectory
+        from ..runs.records import UpdateHistory
+
+        show(history_text(UpdateHistory.of(RunDirectory(run))))
+        return
+    from ..discovery.summary import discovery_text
+
+    if undo:
+        from ..verbs.undo_update import undo_update
+
+        show(discovery_text(undo_update(run)))
+        return
+    from ..verbs.update import update
+
+    show(discovery_text(update(run, **chosen)))
+
+
+@verb(
     argument("source", "RUN|DATA", f"run directory, {SOURCE}"),
     argument("--by", "NAME", "combined (default), ward, brent or binary; the last two expect a single peak"),
     argument("--largest", "N", "the most categories that brent or binary may try", type=int),

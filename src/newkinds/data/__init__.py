@@ -11,6 +11,7 @@ from .corrections import SETTINGS as CORRECTED
 from .corrections import apply_corrections, read_corrections
 from .creatures import dataset  # noqa: F401
 from .json_lists import COCO, MEGADETECTOR, kind_of_list, root_of_list
+from .more import SETTING, table_with_more
 from .table import DATASETS, Table
 
 __all__ = ["DATASETS", "Table", "load_table", "root_of", "source_of"]
@@ -55,9 +56,10 @@ def source_of(data: str | Path) -> dict[str, Any]:
 
 
 def load_table(settings: Mapping[str, Any]) -> Table:
-    """The table of a resolved `data` section; with the labels that people gave, if it names a file of these."""
-    options = {name: value for name, value in settings.items() if name not in ("name", *CORRECTED)}
-    table = DATASETS[settings["name"]](**options)
+    """The table of a resolved `data` section; with images that came later from elsewhere, and with the labels that
+    people gave, if it names these."""
+    options = {name: value for name, value in settings.items() if name not in ("name", SETTING, *CORRECTED)}
+    table = table_with_more(DATASETS[settings["name"]](**options), settings.get(SETTING) or ())
     file = settings.get("corrections")
     return table if file is None else apply_corrections(table, read_corrections(Path(file)))
 

@@ -159,6 +159,10 @@ class Discovery:
         """Every edit ever made, and whether it is still in force."""
         return self.corrections().history()
 
+    def begin_log(self, edits: Sequence[Edit]) -> None:
+        """Let the log, which must not be there yet, begin with these edits of the same images and categories."""
+        self._log.begin_with(edits)
+
     def set_edits_aside(self) -> Path | None:
         """Rename the log, whatever it belongs to, so that editing begins anew; where to, or None if there is none."""
         return self._log.set_aside()

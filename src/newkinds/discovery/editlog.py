@@ -18,14 +18,14 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from ..errors import NewkindsError
-from ..files import sync_folder
+from ..files import sync_folder, write_whole
 from .edits import Edit
 
 VERSION = 2
@@ -96,6 +96,21 @@ class EditLog:
                 )
             self._note(made["n"])
             return entries[-1]
+
+    def begin_with(self, edits: Sequence[Edit]) -> None:
+        """Begin a log, where there is none yet, with edits that were made in another one: their numbers, times and
+        words stay."""
+        if self.file.exists():
+            raise NewkindsError(f"{self.file} is there already: it cannot begin with the edits of another log.")
+        lines, check = [], ""
+        for entry in ({"n": 0, "edits": VERSION, "of": self.of}, *edits):
+            line = _canonical({**entry, "after": check})
+            check = _check(line)
+            lines.append(f'\n{line[:-1]},"check":"{check}"}}')
+        if edits:
+            write_whole(self.usual_file, "".join(lines))
+            self._note(len(edits), sync=True)
+        self._forget()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -4,7 +4,7 @@ Edits are entries of a log that only grows (`editlog.py`); the assignments that 
 here needs torch or numpy."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import NewkindsError
@@ -43,6 +43,8 @@ class Corrections:
         self.next_id = max([next_id, *(number + 1 for number in names)])
         self._found = found
         self.made = list(edits)
+        made = {number for edit in self.made for number in made_categories(edit)}
+        self._adopted = made & names.keys() if next_id else set()  # only updates do that
         for edit in self.made:
             self.next_id = max([self.next_id, *(new + 1 for new in made_categories(edit))])
             if edit["edit"] == "undo" and self.in_force:
@@ -144,11 +146,14 @@ class Corrections:
         return f"accepted {_images(edit['images'])}{named}"
 
     def _give(self, number: int, name: str, known: int | None = None) -> None:
-        """A category's name; it is new unless it is the `known` one, and an id is never used twice."""
+        """A category's name; it is new unless it is the `known` one, and an id is never used twice. One that an update
+        has put images into is among those that were found, too."""
         if number == known:
             return
-        if number < 0 or number in self.names or number in self.became:
+        is_taken = number in self.names and number not in self._adopted
+        if number < 0 or is_taken or number in self.became:
             raise ValueError("an id that is taken")
+        self._adopted.discard(number)
         self.names[number] = usable_name(name, most=None)
 
     def _put(self, paths: Sequence[str], category: int, status: str) -> None:
@@ -186,6 +191,16 @@ def usable_name(name: str, most: int | None = LONGEST_NAME) -> str:
     if re.fullmatch(r"#\d+", name):
         raise NewkindsError(f"'{name}' means the category with that id: choose another name.")
     return name
+
+
+def with_paths(edit: Edit, named: Callable[[str], str]) -> Edit:
+    """The same edit, about images that are called otherwise now."""
+    changed = dict(edit)
+    if "images" in edit:
+        changed["images"] = [named(path) for path in edit["images"]]
+    if "parts" in edit:
+        changed["parts"] = [{**part, "images": [named(path) for path in part["images"]]} for part in edit["parts"]]
+    return changed
 
 
 def reach_of(edit: Edit) -> tuple[set[int], set[str]]:

@@ -26,7 +26,7 @@ from ..runs.directory import RunDirectory
 from ..runs.protocol import describe_protocol, require_same_images
 from ..runs.records import Timing
 from ..runs.run import Run
-from ..runs.seen_images import earlier_images
+from ..runs.seen_images import copies_left_out, earlier_images
 from ..training.cache import TokenCache
 from ..training.device import choose_device
 from ..training.embedding import Embedded, embed, fields_of
@@ -326,13 +326,16 @@ def images_of(run: Run) -> Table:
     ones changed, that is an error."""
     earlier = earlier_images(run)
     table = load_table(run.config().data)
-    own = {*earlier, *(skipped.path for skipped in read_skipped(run))}
-    added = [path for path in table.paths if path not in own] if earlier else []
+    skipped = {one.path for one in read_skipped(run)}
+    copies = copies_left_out(run)
+    added = [path for path in table.paths if path not in earlier and path not in skipped] if earlier else []
     if added:
         warn(
             f"{len(added)} image(s) were added since {run.folder} was started, such as {added[0]}: they are left out "
-            "here. newkinds discover with the same --out looks at them too, and keeps names and corrections."
+            f"here. newkinds update {run.folder} puts them into its categories, which stay as they are."
         )
+    if added or copies:
+        own = {*earlier, *skipped} - copies
         table = table.rows([row for row, path in enumerate(table.paths) if path in own])
     table = readable(table, contents=True, earlier=earlier)
     require_same_images(run, table)

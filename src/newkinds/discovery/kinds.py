@@ -92,3 +92,16 @@ def with_more_names(names: Sequence[str], k: int) -> list[str]:
     """
     more = [name for name in category_names([], len(names) + k) if name not in names]
     return [*names, *more[: k - len(names)]]
+
+
+def next_numbered(used: Iterable[str]) -> str:
+    """The default name after all that were ever used.
+
+    >>> next_numbered(["cat", "new-01", "owl", "new-12"])
+    'new-13'
+    """
+    found = [match for name in used if (match := re.fullmatch(r"((?:discovered-)*new)-(\d{1,9})", name))]
+    if not found:
+        return "new-1"
+    last = max(found, key=lambda match: int(match[2]))
+    return f"{last[1]}-{int(last[2]) + 1:0{len(last[2])}d}"

@@ -56,10 +56,15 @@ class Lens:
         """Whether `shown` needs an embedding."""
         return any(step.centres is not None for step in self.steps)
 
-    def shown(self, category: NDArray[np.int64], embedding: NDArray[np.float32] | None = None) -> NDArray[np.int64]:
-        """The ids (n,) that the categories (n,) of images with this embedding (n, P) have now."""
+    def shown(
+        self, category: NDArray[np.int64], embedding: NDArray[np.float32] | None = None, junk: bool = True
+    ) -> NDArray[np.int64]:
+        """The ids (n,) that the categories (n,) of images with this embedding (n, P) have now; those of categories that
+        were made junk are JUNK, or as they were (not `junk`)."""
         now = category.copy()
         for step in self.steps:
+            if step.into == [JUNK] and not junk:
+                continue
             here = np.flatnonzero(np.isin(now, step.categories))
             if step.centres is None:
                 now[here] = step.into[0]

@@ -10,6 +10,8 @@ from PIL import Image
 from ..data import load_table, root_of
 from ..data.folder import table_below
 from ..data.images import BadImage
+from ..data.more import SETTING as MORE
+from ..data.more import is_named_by
 from ..data.table import Table
 from ..data.vectors import NAME as READY_MADE
 from ..data.vectors import no_picture
@@ -42,8 +44,10 @@ def originals(run: RunDirectory, members: Sequence[Member], folder: str | Path |
         if not root.is_dir():
             raise NewkindsError(f"the images of {run.folder} are not in {root} any more. {WHERE}")
         if data["name"] == "folder":  # no name in a folder leads out of it; a list may name files anywhere
+            more = data.get(MORE) or []
             for path in paths:
-                if PurePath(path).is_absolute() or ".." in PurePath(path).parts:
+                leads_out = PurePath(path).is_absolute() or ".." in PurePath(path).parts
+                if leads_out and not is_named_by(more, path):
                     raise NewkindsError(f"{run.path('assignments.csv')} names {path}, which is not below {root}.")
         return table_below(root, paths, labels)
     if data["name"] == READY_MADE:

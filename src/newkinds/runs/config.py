@@ -10,6 +10,7 @@ import yaml
 from ..assigners import ASSIGNERS
 from ..data import DATASETS
 from ..data.corrections import SETTINGS as CORRECTED
+from ..data.more import SETTING as MORE
 from ..data.published.base import data_root
 from ..data.vectors import NAME as READY_MADE
 from ..encoders.auto import AUTO
@@ -142,7 +143,9 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
         train["cache_views"] = 0  # no step would read them
     k = coerce(given["k"], int | Literal["auto"] | None, "k")
     by_hand = [name for name in CORRECTED if name in given["data"]]
-    taught = {name: coerce(given["data"].pop(name), str, f"data.{name}") for name in by_hand}
+    taught: dict[str, Any] = {name: coerce(given["data"].pop(name), str, f"data.{name}") for name in by_hand}
+    if MORE in given["data"]:  # no setting that a person makes: `newkinds update` does
+        taught[MORE] = coerce(given["data"].pop(MORE), list[str], f"data.{MORE}")
     data = {"name": data_name, **section_of("data", DATASETS[data_name], given["data"]), **taught}
     if "root" in data and "path" in data:  # of a list: the variable is for data sets of ours
         data["root"] = None if data["root"] is None else str(user_path(data["root"]))

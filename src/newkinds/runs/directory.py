@@ -132,10 +132,12 @@ class RunDirectory:
         return self.path(ASSIGNMENTS).is_file()
 
     def copy_from(self, other: "RunDirectory", names: Iterable[str] = BEGINNING) -> None:
-        """Copy those of the files that the other run has; each is verified before."""
+        """Copy those of the files that the other run has; each is verified before. Large ones are shared by links."""
         for name in names:
             if other.path(name).is_file():
-                self.write(name, other.verified(name).read_bytes())
+                file = other.verified(name)
+                if file.suffix not in LINKED or not self.own.link(name, file):
+                    self.write(name, file.read_bytes())
 
     def forget_edits(self) -> None:
         """Delete a log of edits that an interrupted attempt has entered into a result that nobody has seen yet."""
@@ -190,6 +192,10 @@ class RunDirectory:
         numbered = [entry for entry in inside if entry.name.isascii() and entry.name.isdecimal()]
         return sorted(numbered, key=lambda entry: int(entry.name))
 
+    def next_archive(self) -> str:
+        """Where `archive` would keep the present result, below the run."""
+        return f"{EARLIER}/{max((int(folder.name) for folder in self.earlier_results()), default=0) + 1}"
+
     def archive(self) -> Path:
         """Keep the present result as a run directory of its own, in `earlier/1`, `earlier/2` …; where that is.
 
@@ -197,9 +203,7 @@ class RunDirectory:
         """
         if not self.is_answered:
             raise NewkindsError(f"{self.folder} has no result yet that could be kept.")
-        earlier = make_folder(self.path(EARLIER))
-        numbers = [int(folder.name) for folder in self.earlier_results()]
-        target = earlier / str(max(numbers, default=0) + 1)
+        earlier, target = make_folder(self.path(EARLIER)), self.path(self.next_archive())
         building = temporary_of(target)
         try:
             for file in self._present_files():
@@ -269,8 +273,8 @@ class RunDirectory:
             raise NewkindsError(f"{self.model_file} is damaged or not a newkinds model: {error}.") from None
 
     @contextmanager
-    def claimed(self) -> Iterator[None]:
-        """One process at a time trains in a folder, which is made for it; a killed one leaves it free.
+    def claimed(self, advice: str = "wait for it, or choose another --out") -> Iterator[None]:
+        """One process at a time writes a result in a folder, which is made for it; a killed one leaves it free.
 
         Whoever has claimed it may hand this very object on to others that claim it too.
         """
@@ -283,9 +287,7 @@ class RunDirectory:
         try:
             held = lock.acquire(timeout=0)
         except Timeout:
-            raise NewkindsError(
-                f"another process is training in {self.folder}: wait for it, or choose another --out."
-            ) from None
+            raise NewkindsError(f"another process is training in {self.folder}: {advice}.") from None
         except OSError as error:
             raise NewkindsError(f"cannot write in {self.folder}: {error.strerror or error}.") from error
         with held:

@@ -16,6 +16,7 @@ from ..assigners import ASSIGNERS
 from ..console import warn
 from ..data.corrections import SETTINGS as CORRECTED
 from ..data.facts import COLUMNS as FACTS
+from ..data.more import SETTING as MORE
 from ..data.splits import split_checksum
 from ..data.table import Table
 from ..encoders.backbones import VECTORS, weights_file
@@ -27,7 +28,7 @@ from .config import LAST_BLOCKS, NO_START, OWN, Config, TrainConfig
 from .directory import IMAGES, K_AUTO
 from .records import Protocol
 from .run import Run
-from .seen_images import earlier_images
+from .seen_images import copies_left_out, earlier_images
 
 PACKAGES = ("torch", "timm", "scikit-learn", "numpy")
 METRIC = "clustering accuracy, one Hungarian match over all images of the evaluated set (v2)"
@@ -80,6 +81,12 @@ def record_refined(run: Run, config: Config, table: Table, weights: Run, device:
     trained = {} if str(weights.folder.resolve()) == refines else {"started_from": _started_from(config)}
     own = {**_of_table(table), **trained, "outside": config.outside_parts(), **_here_and_now(device)}
     replace(weights.protocol(), **own).write(run)
+
+
+def record_grown(run: Run, table: Table, before: Run) -> None:
+    """The protocol of a run whose images are others than `before`, by the same model."""
+    _write_images(run, table)
+    replace(before.protocol(), **_of_table(table)).write(run)
 
 
 def _write_images(run: Run, table: Table) -> None:
@@ -135,7 +142,8 @@ def image_changes(run: Run, table: Table) -> ImageChanges:
     changed = [path for path, content in seen if path in earlier and earlier[path].content != content]
     if not earlier:  # images that are not known by their pixels
         return ImageChanges([], [], [], run.protocol().split != split_checksum(table))
-    added = [path for path in table.paths if path not in earlier]
+    copies = copies_left_out(run)
+    added = [path for path in table.paths if path not in earlier and path not in copies]
     removed = [path for path in earlier if path not in here]
     record = Protocol.find(run)  # it is written after the list of images: a killed command may not have come to it
     other_labels = record is not None and record.split != split_checksum(table)
@@ -164,7 +172,9 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
     config, record = run.config(), run.protocol()
     train = config.train
     estimated = ", estimated from the backbone's features" if run.path(f"{K_AUTO}.json").is_file() else ""
-    given = {key: value for key, value in config.data.items() if value not in (None, False) and key not in CORRECTED}
+    given = {
+        key: value for key, value in config.data.items() if value not in (None, False) and key not in (*CORRECTED, MORE)
+    }
     if config.data.get("known", "") is None:  # no labels were hidden
         given = {key: value for key, value in given.items() if key not in ("fraction", "split_seed")}
     said = ("epochs", "batch_size", "lr", "seed", "start", "device", "workers", "cache_views", "cache_precision")

@@ -429,6 +429,7 @@ class UpdateRecord:
     copies: dict[str, str] = field(default_factory=dict)  # a path that was not added → the image that shows the same
     skipped: int = 0  # files that came and cannot be read
     evidence: OpeningEvidence | None = None
+    edits: int = 0  # that had been made
     better_model: str = ""  # what `--time` made of it, in a sentence
     seconds: float = 0.0
     earlier: str = ""  # where the result before it is, below the run

@@ -16,7 +16,7 @@ from .records import Protocol
 
 # settings that may change between two parts of one run, for they do not change its result
 # (images that moved are compared with those the run started with)
-FREE_TO_CHANGE = {"train.device", "train.workers", "data.root", "data.corrections"}
+FREE_TO_CHANGE = {"train.device", "train.workers", "data.root", "data.corrections", "data.more"}
 SHOWN = ("report.html", "README.md", "check.csv")  # written in the end, and never read before
 
 

@@ -3,6 +3,7 @@
 from ..data.facts import facts_of
 from ..data.table import ImageRecord, Table, look_at_all
 from .directory import IMAGES, RunDirectory
+from .records import UpdateHistory
 
 
 def earlier_images(run: RunDirectory) -> dict[str, ImageRecord]:
@@ -39,3 +40,8 @@ def replaced_rows(run: RunDirectory, table: Table) -> list[int]:
 def _has_changed(table: Table, row: int, then: ImageRecord | None) -> bool:
     stamp = table.stamp(row)
     return then is not None and stamp != "" and stamp != then.stamp
+
+
+def copies_left_out(run: RunDirectory) -> set[str]:
+    """Paths of images that updates did not add, because the run has others that show the same."""
+    return {path for update in UpdateHistory.of(run).updates if not update.undone for path in update.copies}

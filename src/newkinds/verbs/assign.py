@@ -16,11 +16,12 @@ from ..discovery.kinds import category_names
 from ..errors import NewkindsError
 from ..runs.config import OWN, Config, resolve
 from ..runs.directory import BEGINNING
-from ..runs.records import Findings, Reliability
+from ..runs.records import Findings, Reliability, UpdateHistory
 from ..runs.run import Run
 from ..training.device import choose_device
 from ..training.embedding import Embedded
-from ..training.model import Model, load_model
+from ..training.model import Model, build_model, load_model
+from ..training.start import take_weights
 from .results import Correct, put_result
 
 CHANGED = ("assigner", "embedding")  # sections of the settings
@@ -43,6 +44,10 @@ def assign(
     config = _config(source, assigner, whiten, settings)
     model = load_model(config, source.verified("model.safetensors"), choose_device(device), find_anew=True)
     table = images_of(source)
+    if (history := UpdateHistory.of(source)).last is not None:
+        opened = sum(len(update.opened) for update in history.updates if not update.undone)
+        config = replace(config, k=model.k + opened)
+        model = _with_classes(source, model, config, table.known)
     embedded = _embedded(source, model, table)
     seed = config.train.seed if seed is None else seed
     if not config.train.epochs and config.organizer["name"] == "none":  # nothing else in it was random
@@ -60,6 +65,19 @@ def assign(
     write = partial(_write, source, config, model, table, embedded)
     with target.claimed():
         return put_result(target, config, write, decided_in=source, page=page)
+
+
+def _with_classes(source: Run, model: Model, config: Config, known: list[str]) -> Model:
+    """The model for the classes and the number of categories that there are since updates."""
+    if model.chosen_assigner.learnt:
+        raise NewkindsError(
+            f"the prototypes of {config.method['name']} were learnt before more categories came to {source.folder}: "
+            "choose an assigner that is fitted after training (--assigner sskmeans)."
+        )
+    assert isinstance(config.k, int)
+    wider = build_model(config, known, config.k, load_weights=False)
+    take_weights(wider, source)
+    return wider.to(model.device).eval()
 
 
 def _config(

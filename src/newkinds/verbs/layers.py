@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from ..data.more import SETTING as MORE
 from ..data.vectors import NAME as READY_MADE
 from ..data.vectors import width_of_vectors
 from ..encoders.auto import AUTO, choose_backbone, warn_of_tiny
@@ -27,6 +28,8 @@ def resolve_layers(layers: Layers, run: Run | None = None) -> Config:
     if config.data["name"] == READY_MADE:
         config = resolve({"backbone": {"width": width_of_vectors(config.data["path"])}}, *layers)
     warn_of_tiny(config.backbone["name"], config.data["name"] not in DRAWN)
+    if run is not None and begun and (more := run.config().data.get(MORE)):  # images that came later from elsewhere
+        config = replace(config, data={**config.data, MORE: more})
     if run is not None and begun and config.train.cache_views == "auto":
         config = set_cache_views(config, run.config().train.cache_views)
     return config

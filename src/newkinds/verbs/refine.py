@@ -27,7 +27,7 @@ from ..runs.directory import CORRECTIONS, TRAINING
 from ..runs.protocol import record_refined
 from ..runs.records import PlanRecord, RefinedRecord, Reliability
 from ..runs.run import Run
-from ..runs.seen_images import earlier_images
+from ..runs.seen_images import copies_left_out, earlier_images
 from ..search.clock import Clock, seconds_of
 from ..search.continuation import CONTINUED, Continuation, ContinuedFeatures
 from ..search.folds import Fold, Lessons
@@ -222,10 +222,11 @@ def _images(source: CorrectedRun, config: Config) -> tuple[Table, Tensor]:
     row_of = {member.path: row for row, member in enumerate(source.before.members)}
     kept = {c.path for c in source.said if c.status != "junk"}
     table = load_table(config.data)
+    table = table.rows([row for row, path in enumerate(table.paths) if path not in copies_left_out(run)])
     if added := [path for path in table.paths if path not in kept]:
         warn(
             f"{len(added)} image(s) are not in {run.folder}, such as {added[0]}: they are left out here. newkinds "
-            f"discover --out {run.folder} looks at them too, and keeps names and corrections."
+            f"update {run.folder} puts them into its categories."
         )
         table = table.rows([row for row, path in enumerate(table.paths) if path in kept])
     table = readable(table, contents=True, earlier=earlier)
