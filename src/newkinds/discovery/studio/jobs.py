@@ -195,7 +195,7 @@ class Job:
         if self._is_stopped and status != 0:
             return "stopped; what was there before is untouched."
         if status == 0:
-            return "done." if self.name == "names" else self._last
+            return "nothing was renamed: press a word to give it." if self.name == "names" else self._last
         errors = [line for line in self._lines if line.startswith("error: ")]
         last = errors or [line for line in self._lines if line] or [f"it ended with status {status}."]
         return last[-1].removeprefix("error: ")

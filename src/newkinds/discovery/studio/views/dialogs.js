@@ -83,8 +83,9 @@ export function choose(title, { without = [], fresh = false, first = [] } = {}) 
   }, "palette");
 }
 
-/** Ask where images belong, and put them there; the number of the edit, or false. `near`: the category that they are like. */
-export async function askMove(rows, { fresh = false, near = null, leave = () => {} } = {}) {
+/** Ask where images belong, and put them there; the number of the edit, or false. `near`: the category that they are like;
+ * `say`: how it is told what was done. */
+export async function askMove(rows, { fresh = false, near = null, say = undefined, leave = () => {} } = {}) {
   const here = Number(location.hash.match(/^#\/c\/(\d+)/)?.[1] ?? NaN);
   const like = near ?? here;
   let first = [];
@@ -93,7 +94,7 @@ export async function askMove(rows, { fresh = false, near = null, leave = () => 
   const to = await choose(title, { without: [here], fresh: true, first });
   if (!to) return false;
   leave(rows);
-  return edit(to.name === undefined ? { edit: "move", rows, to: to.id } : { edit: "move", rows, name: to.name });
+  return edit(to.name === undefined ? { edit: "move", rows, to: to.id } : { edit: "move", rows, name: to.name }, { say });
 }
 
 /** Rename a category where its name stands. */
@@ -121,7 +122,7 @@ export function rename(id, title) {
 }
 
 /** Rename a category: in place if its title is on the screen, else in a dialog; the number of the edit, or false. */
-export async function askRename(id, title = null) {
+export async function askRename(id, title = null, say = undefined) {
   if (title) return rename(id, title);
   const it = store.byId.get(id);
   const said = await dialog("Rename", (close) => {
@@ -130,7 +131,7 @@ export async function askRename(id, title = null) {
     queueMicrotask(() => input.select());
     return [h("h2", {}, "Rename ", name(it.name)), input, buttons(close, "Rename", () => close(input.value.trim()))];
   }, "narrow");
-  return Boolean(said) && said !== it.name && edit({ edit: "rename", category: id, name: said });
+  return Boolean(said) && said !== it.name && edit({ edit: "rename", category: id, name: said }, { say });
 }
 
 const buttons = (close, label, act, more = {}) => h("div", { class: "buttons" },

@@ -1,6 +1,6 @@
 // Long work on the run, which the studio starts as a command of its own: how far it is, how to stop it, what it said.
 
-import { h, name, percent, plain } from "./dom.js";
+import { h, many, name, percent, plain } from "./dom.js";
 import { edit, get, onState, send, store, toast } from "./store.js";
 
 const ASK = 700; // ms between two questions how far it is
@@ -112,7 +112,7 @@ export function jobSign() {
 }
 
 /** The proposals for names; a click gives one. */
-function proposals({ suggestions, model }) {
+function proposals({ suggestions, model, check }) {
   const rows = suggestions.filter((one) => store.byId.has(one.id)).map((one) => {
     const it = store.byId.get(one.id);
     const words = one.proposals.map((proposal) => {
@@ -123,7 +123,10 @@ function proposals({ suggestions, model }) {
     });
     return h("li", {}, h("a", { href: `#/c/${one.id}` }, name(it.name)), h("span", {}, words.length ? words : "none of its images can be read"));
   });
-  return [h("h2", {}, "Proposals"), h("p", { class: "hint" }, `By ${plain(model)}. Beside each word: how many of the typical images agree.`), h("ul", { class: "proposals" }, rows)];
+  const trust = check.in_list
+    ? `Of ${many(check.in_list, "known class", "known classes")} with a name in the list, ${check.right} came out right: trust it no further than that.`
+    : "None of the known classes has a name in the list, so nothing shows how far to trust this.";
+  return [h("p", { class: "hint" }, `By ${plain(model)}. Beside each word: how many of the typical images agree. ${trust}`), h("ul", { class: "proposals" }, rows)];
 }
 
 export function jobs() {
@@ -152,7 +155,7 @@ export function jobs() {
     if (status.share === undefined) meter.removeAttribute("value");
     else meter.value = status.share;
     const atEnd = lines.scrollHeight - lines.scrollTop - lines.clientHeight < 30;
-    lines.hidden = !last.lines.some(Boolean);
+    lines.hidden = last.lines.filter(Boolean).length < 2; // a single one is the sentence above
     lines.textContent = last.lines.map(plain).join("\n");
     if (atEnd) lines.scrollTop = lines.scrollHeight;
     fillResult(status);

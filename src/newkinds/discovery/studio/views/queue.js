@@ -21,7 +21,10 @@ export function next() {
   let answering = Promise.resolve(); // one answer after the other
   let turn = 0; // of what is being shown
 
-  const say = (text) => { told.textContent = text; };
+  const say = (text) => {
+    const named = queue.questions?.flatMap((question) => question.images).find((image) => text.includes(image.path));
+    told.textContent = plain(named ? text.replace(named.path, () => fileName(named.path)) : text);
+  };
   const now = () => queue.questions?.[queue.place];
   const rows = () => now().images.map((image) => image.row);
 
@@ -46,7 +49,7 @@ export function next() {
     const here = question.of >= 0 ? placeName(question.of) : question.other === undefined ? "" : placeName(question.other);
     return [
       question.kind === "name" && { label: "Give it a name", keys: ["r", "Enter"], act: rename, main: true },
-      yes() && { label: isPair ? "Yes, merge them" : ["Yes, ", name(here)], keys: question.kind === "name" ? ["y"] : ["y", "Enter"], act: () => reply(yes()), main: question.kind !== "name" },
+      yes() && { label: isPair ? "Yes, merge them" : question.kind === "name" ? "It belongs here" : ["Yes, ", name(here)], keys: question.kind === "name" ? ["y"] : ["y", "Enter"], act: () => reply(yes()), main: question.kind !== "name" },
       isPair && { label: "No, two kinds", keys: ["n"], act: () => reply({ edit: "accept", rows: rows() }) },
       second() && question.of >= 0 && { label: [name(placeName(question.other))], keys: ["2", "b"], act: () => reply(second()) },
       !isPair && { label: "Another…", keys: ["m"], act: move },
@@ -73,13 +76,13 @@ export function next() {
 
   async function move() {
     const asked = now();
-    const made = await askMove(rows(), { near: asked.other ?? asked.of });
+    const made = await askMove(rows(), { near: asked.other ?? asked.of, say });
     if (made && now() === asked) step({ n: made });
   }
 
   async function rename() {
     const asked = now();
-    const made = await askRename(asked.of);
+    const made = await askRename(asked.of, null, say);
     if (made && now() === asked) step({ n: made });
   }
 
@@ -143,7 +146,7 @@ export function next() {
   }
 
   function end() {
-    const answered = queue.done.filter((answer) => answer?.n).length;
+    const answered = queue.done.filter(Boolean).length;
     stage.replaceChildren();
     const nothing = !queue.questions.length;
     about.replaceChildren(
