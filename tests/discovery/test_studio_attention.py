@@ -41,6 +41,8 @@ def test_what_came_last_is_shown_by_category(window: Window) -> None:
     assert {group["id"]: len(group["images"]) for group in groups} == sizes
     assert [group["id"] for group in groups[:2]] == [15, POOL], "what was opened comes first, then what has no place"
     assert [len(group["images"]) for group in groups[2:]] == sorted((sizes[g["id"]] for g in groups[2:]), reverse=True)
+    sure = [image["sure"] for image in groups[2]["images"]]
+    assert sure == sorted(sure), "least certain first"
     update = window.state["update"]
     assert (update["came"], update["opened"], update["copies"]) == (len(came), [15], 1)
     assert window.state["fresh"] == len(came)

@@ -43,12 +43,12 @@ def describe_update(update: UpdateRecord) -> Json:
 
 
 def groups_of_new(members: Sequence[Member], update: UpdateRecord) -> list[tuple[int, list[int]]]:
-    """The images that came with an update, by category: those that it opened come first, then what is not placed yet,
-    then those that got most images."""
+    """The images that came with an update, by category, least certain first: categories that it opened come first,
+    then what is not placed yet, then those that got most images."""
     groups: dict[int, list[int]] = {}
-    for row, member in enumerate(members):
-        if member.since == update.number:
-            groups.setdefault(member.category_id, []).append(row)
+    came = [row for row, member in enumerate(members) if member.since == update.number]
+    for row in sorted(came, key=lambda row: (bool(members[row].status), members[row].confidence)):
+        groups.setdefault(members[row].category_id, []).append(row)
     opened = {made.id for made in update.opened}
     return sorted(groups.items(), key=lambda group: (group[0] not in opened, group[0] != POOL, -len(group[1])))
 

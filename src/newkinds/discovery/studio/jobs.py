@@ -25,6 +25,9 @@ LONGEST_LINE = 4000
 LARGEST_RESULT = 16_000_000  # letters of a result that the page shows by itself
 KILL_AFTER = END_WITHIN + 5  # seconds, after it was asked to end
 TO_GO = re.compile(r"\bto go$")  # how a line of progress ends
+TELLS = {
+    "update": re.compile(r"update \d+: |.*: nothing new$")
+}  # which line of a job says what came of it; else the last
 SO_FAR = re.compile(r"([\d,]+) of ([\d,]+)\b")
 # as `python -m newkinds`, but nothing in the folder that the studio was started in is taken for a module
 START = "import sys; sys.path[:] = filter(None, sys.path); from newkinds.__main__ import main; sys.exit(main())"
@@ -194,6 +197,8 @@ class Job:
     def _sentence(self, status: int) -> str:
         if self._is_stopped and status != 0:
             return "stopped; what was there before is untouched."
+        if status == 0 and self.name in TELLS:
+            return next((line for line in reversed(self._lines) if TELLS[self.name].match(line)), self._last)
         if status == 0:
             return "nothing was renamed: press a word to give it." if self.name == "names" else self._last
         errors = [line for line in self._lines if line.startswith("error: ")]

@@ -16,7 +16,7 @@ const FIELDS = {
 };
 // what can be started: as a heading, while it runs, what it does, what is chosen before
 const JOBS = {
-  update: { title: "Update", now: "Updating", fields: ["more"], needsModel: true,
+  update: { title: "Update", now: "Updating", fields: ["more"], needsModel: true, then: ["#/new", "See what is new"],
     says: "New photos in the run's folder are put into the categories that there are. Names and corrections stay; what is like no category waits, or opens a new one." },
   "undo-update": { title: "Undo the last update", now: "Undoing the update", fields: [], needsModel: true, ifUpdated: true,
     says: "The run is as it was before the last update. Photos stay where they are." },
@@ -169,7 +169,9 @@ export function jobs() {
     resultSays = said;
     const keys = [...result.querySelectorAll("button")].map((button) => button.dataset.key);
     const held = keys.indexOf(result.contains(document.activeElement) ? document.activeElement.dataset.key : null);
-    result.replaceChildren(...(status.names ? proposals(status.names) : []));
+    const { then } = JOBS[status.job];
+    const link = status.state === "done" && then && h("a", { href: then[0] }, then[1]);
+    result.replaceChildren(...(status.names ? proposals(status.names) : link ? [link] : []));
     if (held >= 0) [...result.querySelectorAll("button:not(:disabled)")].find((button) => keys.indexOf(button.dataset.key) >= held)?.focus();
   }
 
