@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from newkinds.assigners import ASSIGNERS
+from newkinds.assigners.known_clusters import name_categories
 from newkinds.assigners.nearest_images import NearestImage
 from newkinds.assigners.resplit import Resplit, resplits, task_splits
 from newkinds.cluster.metrics import Accuracy
 from newkinds.data import load_table
+from newkinds.data.loader import seed_for
 from newkinds.errors import NewkindsError
 from newkinds.runs.records import CandidateScore
 from newkinds.search import ways
@@ -69,6 +72,16 @@ def test_candidates_are_judged_on_every_split_and_named_by_source_and_way() -> N
     assert {len(score.scores) for score in search.scores} == {4}
     assert {score.training for score in search.scores} == {""}
     assert search.choose().candidate.score == 1.0
+
+
+def test_what_is_judged_is_the_assigner_as_it_gives_answers() -> None:
+    [split] = resplits(TARGETS, 1, np.random.RandomState(0))
+    rows, labels = NOISY[split.rows], torch.from_numpy(split.labels)
+    torch.manual_seed(seed_for("categories", split.seed))
+    em = ASSIGNERS["em"](rows.shape[1], split.known, split.categories)
+    em.fit(rows, labels)
+    want = name_categories(em(rows).argmax(dim=1).numpy(), split.labels, split.known, split.categories)
+    np.testing.assert_array_equal(Way("em").find(Features(rows), split), want)
 
 
 def test_a_source_that_trains_is_on_every_candidate_of_it() -> None:
