@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,27 @@ def test_boxes_can_be_predicted_in_any_way_they_are_named(runs: dict[str, Path],
     detections.write_text(json.dumps(content), "utf-8")
     [detected] = model.predict(detections)
     assert (detected.path, detected.category) == (alone.path, alone.category)
+
+
+def test_boxes_come_to_a_run_later(runs: dict[str, Path], places: Path) -> None:
+    """By an update with detections in a photo that the run has, of which one is in it already."""
+    run = shutil.copytree(runs["sheets"], places / "updated")
+    boxes = [[0.0, 0.0, 0.25, 0.5], [0.02, 0.04, 0.21, 0.42]]
+    found = [{"category": "animal", "confidence": 0.9, "bbox": corners(*box)} for box in boxes]
+    detections = places / "sheets" / "later.json"
+    detections.write_text(json.dumps([{"file": "2.png", "detections": found}]), "utf-8")
+    before = {row["path"]: row["category_id"] for row in rows(run)}
+    newkinds.update(run, [detections])
+    after = {row["path"]: row for row in rows(run)}
+    [new] = [path for path in after if path not in before]
+    assert new == f"{places / 'sheets' / '2.png'}#xywh=5,5,54,54"
+    assert after[new]["since"] == "1"
+    assert {path: row["category_id"] for path, row in after.items() if path != new} == before
+
+
+def corners(x: float, y: float, width: float, height: float) -> list[float]:
+    """In pixels of a sheet."""
+    return [x * 4 * SIDE, y * 2 * SIDE, (x + width) * 4 * SIDE, (y + height) * 2 * SIDE]
 
 
 def test_what_was_exported_as_coco_is_data_again(runs: dict[str, Path], places: Path) -> None:

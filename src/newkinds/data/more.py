@@ -11,14 +11,15 @@ from typing import TypeVar
 import numpy as np
 
 from ..errors import NewkindsError
-from .csv_list import read_csv
 from .folder import files_of, mention_ignored, table_below
 from .fragments import WHOLE, Part
-from .table import Table, all_caveats
+from .frames import with_frames
+from .json_lists import kind_of_list
+from .table import DATASETS, Table, all_caveats
 from .vectors import table_of_vectors
 
 SETTING = "more"  # of any data set that is read from files
-LISTS = (".csv", ".tsv", ".txt")
+LISTS = (".csv", ".tsv", ".txt", ".json")
 T = TypeVar("T")
 
 
@@ -39,17 +40,18 @@ def table_of_entry(entry: Path, vectors: np.ndarray | None = None) -> Table:
         more = table_of_vectors([entry], vectors.shape[1])
         return replace(more, paths=[f"{entry} {name}" for name in more.paths])
     if entry.suffix.lower() in LISTS and entry.is_file():
-        listed = read_csv(str(entry))
+        kind = kind_of_list(entry) if entry.suffix.lower() == ".json" else "csv"
+        listed = DATASETS[kind](str(entry))
         return replace(listed, paths=[os.path.join(os.path.abspath(entry.parent), name) for name in listed.paths])
     others: list[Path] = []
     try:
-        files = files_of([entry], others)
+        files = files_of([entry], others, videos=True)
     except NewkindsError:
         files = []
         if not entry.is_dir():
             raise
     mention_ignored(others)
-    return table_below(Path(), [os.path.abspath(file) for file in files], [None] * len(files))
+    return with_frames(table_below(Path(), [os.path.abspath(file) for file in files], [None] * len(files)))
 
 
 def is_named_by(entries: Sequence[str], path: str) -> bool:
