@@ -134,6 +134,7 @@ def picture(colour: tuple[int, int, int] = (3, 4, 5)) -> bytes:
 def add(window: Window, content: bytes, name: str, status: int = 200) -> Any:
     answer = window.client.post("/api/add", params={"name": name}, content=content)
     assert answer.status_code == status, answer.text
+    window.client.post("/api/job/stop", json={})  # the update itself is another test's
     ended(window)
     return answer.json()
 

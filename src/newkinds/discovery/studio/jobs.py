@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 def _update(place: Place, wanted: Json) -> list[str]:
-    return ["update", str(place.run), *_time(wanted)]
+    return ["update", str(place.run)]
 
 
 def _undo_update(place: Place, wanted: Json) -> list[str]:
@@ -55,7 +55,10 @@ def _undo_update(place: Place, wanted: Json) -> list[str]:
 
 
 def _refine(place: Place, wanted: Json) -> list[str]:
-    return ["refine", str(place.run), *_time(wanted)]
+    time = wanted.get("time", TIMES[1])
+    if time not in TIMES:
+        raise NewkindsError(f"the time is one of {', '.join(TIMES)}.")
+    return ["refine", str(place.run), "--time", time]
 
 
 def _names(place: Place, wanted: Json) -> list[str]:
@@ -94,15 +97,6 @@ def formats() -> dict[str, bool]:
     from ..export import EXPORTS
 
     return {name: "images" in inspect.signature(EXPORTS[name]).parameters for name in EXPORTS}
-
-
-def _time(wanted: Json) -> list[str]:
-    time = wanted.get("time")
-    if time is None:
-        return []
-    if time not in TIMES:
-        raise NewkindsError(f"the time is one of {', '.join(TIMES)}.")
-    return ["--time", time]
 
 
 class Job:

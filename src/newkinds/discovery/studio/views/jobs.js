@@ -8,7 +8,6 @@ const MOST_LINES = 2000;
 const COUNTS = { "1m": "1 minute", "10m": "10 minutes", "1h": "1 hour", "4h": "4 hours" };
 const FIELDS = {
   time: (options) => choice("time", "How long it may take", options.times.map((time) => [time, COUNTS[time] ?? time]), "10m"),
-  more: (options) => choice("time", "A better model afterwards", [["", "no, only place the new images"], ...options.times.map((time) => [time, `yes, ${COUNTS[time] ?? time}`])], ""),
   to: (options) => choice("to", "Format", options.formats.map((format) => [format, format]), "folders"),
   words: () => typed("words", "Words", "file with words to propose (default: everyday words)"),
   clip: () => typed("clip", "CLIP model", "ViT-B-32, a weight file, a folder (default: one that is on this machine)"),
@@ -16,7 +15,7 @@ const FIELDS = {
 };
 // what can be started: as a heading, while it runs, what it does, what is chosen before
 const JOBS = {
-  update: { title: "Update", now: "Updating", fields: ["more"], needsModel: true, then: ["#/new", "See what is new"],
+  update: { title: "Update", now: "Updating", fields: [], needsModel: true, then: ["#/new", "See what is new"],
     says: "New photos in the run's folder are put into the categories that there are. Names and corrections stay; what is like no category waits, or opens a new one." },
   "undo-update": { title: "Undo the last update", now: "Undoing the update", fields: [], needsModel: true, ifUpdated: true,
     says: "The run is as it was before the last update. Photos stay where they are." },
