@@ -57,6 +57,7 @@ def test_images_are_selected_on_the_map_by_mouse_and_by_keys(opened: Screen) -> 
     places = screen.browser.execute_script("return fetch('/api/map').then((answer) => answer.json())")["places"]
     middle = sum(1 for x in places[::2] if 20 + x / 4000 * (2 * half - 32) < half + 4)  # half of the map, roughly
     assert abs(drawn - middle) < 12, "what lies inside of the line"
+    screen.picture("lasso")
     screen.press("v")
     screen.until(lambda: screen.text("h1") == "Selected images" and screen.tiles())
     assert f"{drawn} images" in screen.text("#main .hint")
@@ -67,7 +68,6 @@ def test_images_are_selected_on_the_map_by_mouse_and_by_keys(opened: Screen) -> 
     named = screen.text(".map .hint").split(",")[0]
     size = screen.found().category(named).size
     screen.until(lambda: screen.text(".selection").startswith(f"{size} selected"))
-    screen.picture("lasso")
     screen.press("m")
     screen.until(lambda: screen.all("dialog.palette li"))
     screen.press("by the map", Keys.ENTER)
