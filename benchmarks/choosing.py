@@ -4,8 +4,9 @@ Features are an .npz file with `cls` (n, D) and `truth` (n,), such as class toke
 the classes, which half of them is known, and which half of their images is labelled; `--uneven 6` draws sizes from 1 to
 1/6. Every candidate is judged as `newkinds discover` judges it (rule "task": the task itself with labels hidden), and
 those of before as they were judged then (rule "labelled": labelled images alone, split in halves); then it finds the
-categories of all images, and the truth says how well. The regret of a rule is what the best candidate would have had
-more than the one that the rule takes. K is given. Figures are All in percent: by one match, and by name.
+categories of all images, and the truth says how well. What was left out of the pool is judged beside it, and cannot be
+taken. The regret of a rule is what the best of all would have had more than the one that the rule takes. K is given.
+Figures are All in percent: by one match, and by name.
 
     python benchmarks/choosing.py cars=cars-224.npz:49 birds=cub-112.npz:50 --seeds 0 1 2
 """
@@ -25,11 +26,14 @@ from newkinds.assigners import ASSIGNERS
 from newkinds.assigners.known_clusters import name_categories
 from newkinds.assigners.resplit import resplits
 from newkinds.cluster.metrics import accuracy_by_name, clustering_accuracy
+from newkinds.runs.records import CandidateScore
 from newkinds.search.frozen_features import FROZEN_WAYS
+from newkinds.search.search import best_frozen, judged
 from newkinds.search.ways import Features, Way, judge_of, score_split
 from newkinds.text import text_table
 
 BEFORE = tuple(Way(name, whiten) for name in ("balanced", "sskmeans", "ward", "meanshift") for whiten in ("none", 0.5))
+LEFT_OUT = (*(Way("em", options=(("shrinkage", s),)) for s in (0.1, 0.5, 1.0)), Way("pim", options=(("alpha", 2.0),)))
 
 
 def main() -> None:
@@ -77,26 +81,32 @@ def compare(
     """What each rule takes of its pool, and how well that does."""
     k, known = int(truth.max()) + 1, int(labels.max()) + 1
     halves = resplits(labels, 6, np.random.RandomState(seed))
-    rules = {"labelled": (halves, BEFORE), "task": (judge_of(labels, seed, k).splits, FROZEN_WAYS)}
-    found: dict[Way, tuple[float, float]] = {}
+    task = judge_of(labels, seed, k).splits
+    rules = {"labelled": (halves, BEFORE, ()), "task": (task, FROZEN_WAYS, LEFT_OUT)}
+    found: dict[Way, tuple[float, ...]] = {}
     taken = {}
-    for rule, (splits, ways) in rules.items():
+    for rule, (splits, ways, others) in rules.items():
         scores = []
-        for way in ways:
+        for way in (*ways, *others):
             started = time.process_time()
-            scores.append(100 * np.mean([score_split(way, Features(rows[split.rows]), split).all for split in splits]))
-            every, _, _, by_name = accuracies(way, rows, truth, labels, known, k)
-            found.setdefault(way, (every, by_name))
+            accuracies_of = [score_split(way, Features(rows[split.rows]), split) for split in splits]
+            scores.append(judged(CandidateScore(str(way)), accuracies_of, 0.0))
+            found[way] = accuracies(way, rows, truth, labels, known, k)
             seconds = time.process_time() - started
-            figures = " ".join(f"{value:.1f}" for value in (scores[-1], *found[way]))
-            print(f"{name} {seed} {rule}: {way}: on splits, All, by name: {figures} ({seconds:.0f} s)", flush=True)
-        taken[rule] = ways[int(np.argmax(scores))]
-        order = spearmanr(scores, [found[way][1] for way in ways])[0]
+            figures = " ".join(f"{value:.1f}" for value in (100 * (scores[-1].score or 0), *found[way]))
+            print(
+                f"{name} {seed} {rule}: {way}: on splits, All, Old, New, by name: {figures} ({seconds:.0f} s)",
+                flush=True,
+            )
+        pool = scores[: len(ways)]
+        best = best_frozen(pool) if rule == "task" else max(pool, key=lambda score: score.score or 0)
+        taken[rule] = next(way for way in ways if best is not None and str(way) == best.name)
+        order = spearmanr([score.score for score in scores], [found[way][-1] for way in (*ways, *others)])[0]
         print(f"{name} {seed} {rule}: takes {taken[rule]}, rank correlation {order:.2f}", flush=True)
     before, now = taken["labelled"], taken["task"]
-    best = max(found, key=lambda way: found[way][0])
+    top = max(found, key=lambda way: found[way][0])
     show = partial("{:.1f}".format)
-    return k, str(before), show(found[before][0]), str(now), show(found[now][0]), f"{best}: {found[best][0]:.1f}"
+    return k, str(before), show(found[before][0]), str(now), show(found[now][0]), f"{top}: {found[top][0]:.1f}"
 
 
 def accuracies(
