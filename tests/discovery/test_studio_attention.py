@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from newkinds.discovery.categories import Discovery
 from newkinds.discovery.edits import JUNK, POOL
 from newkinds.discovery.questions import next_questions
-from newkinds.discovery.split import read_embedding
+from newkinds.discovery.split import EMBEDDING, read_embedding
 from newkinds.runs.directory import RunDirectory
 from windows import Studio, Window, with_update
 
@@ -116,3 +117,16 @@ def test_the_queue_asks_what_newkinds_next_asks(window: Window) -> None:
     first = asked()[0]
     window.edit(edit="accept", rows=[first["images"][0]["row"]])
     assert first["images"][0]["row"] not in [image["row"] for one in asked() for image in one["images"]]
+
+
+def test_where_nothing_is_left_nothing_is_asked(window: Window, tmp_path: Path) -> None:
+    window.edit(edit="junk", rows=list(range(480)))
+    assert window.ask("/api/next") == {"questions": []}
+    run = RunDirectory(tmp_path / "nothing")
+    run.folder.mkdir()
+    run.write("config.yaml", "data: {name: folder, path: nowhere}")
+    run.write(EMBEDDING, save({"embedding": np.zeros((0, 8), np.float16)}))
+    Discovery(run.folder, [], [], []).write()
+    nothing = Window(Studio(run.folder))
+    assert nothing.ask("/api/next") == {"questions": []}
+    assert nothing.ask("/api/map")["of"] == []

@@ -59,6 +59,8 @@ def questions_of(
     """What to ask next; `images`: those with these paths, as a page shows them."""
     from ..questions import next_questions
 
+    if not len(rows):
+        return []
     asked = []
     for question in next_questions(Discovery.read(run), rows, number):
         one: Json = {

@@ -47,7 +47,7 @@ export function map() {
       const answer = await get("/api/map");
       ({ places, of, v: stamps } = answer);
       prepare();
-      says.textContent = `${many(of.length, "image")}; zoom with the wheel or two fingers`;
+      says.textContent = of.length ? `${many(of.length, "image")}; zoom with the wheel or two fingers` : "This run has no images.";
       node.classList.toggle("empty", !of.length);
       draw();
     } catch (error) {

@@ -151,7 +151,7 @@ export function next() {
     const nothing = !queue.questions.length;
     about.replaceChildren(
       h("h1", { tabindex: -1 }, nothing ? "Nothing to ask" : "That is all for now"),
-      h("p", { class: "hint" }, nothing ? "Every image was labelled or decided by you." : `${many(answered, "answer")}. A run that is refined learns from them (Jobs).`),
+      h("p", { class: "hint" }, nothing ? "There is no image about which nobody has said anything." : `${many(answered, "answer")}. A run that is refined learns from them (Jobs).`),
       h("div", { class: "actions" }, !nothing && h("button", { class: "main", onclick: ask, autofocus: true }, icon("move"), "More", h("kbd", {}, "↵")),
         queue.done.length > 0 && h("button", { onclick: back }, "Back, undo", h("kbd", {}, "U"))));
   }
