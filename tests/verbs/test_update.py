@@ -172,3 +172,36 @@ def test_no_run_becomes_a_folder(tmp_path: Path) -> None:
     with pytest.raises(NewkindsError, match="not a run directory"):
         newkinds.update(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_better_model_keeps_ids_names_and_decisions(run: Path, kinds: Kinds, tmp_path: Path) -> None:
+    newkinds.update(run, more(tmp_path, kinds.draw({12: 12, 3: 6})))
+    found = Discovery.read(run)
+    found.rename(12, "swift")
+    found.move([found.category("swift").exemplars[-1]], "heron")  # a person may err, and is obeyed
+    found.merge(["new-3", "new-4"])
+    was = {m.path: m for m in found.members}
+    ids = {c.name: c.id for c in found.categories}
+    after = newkinds.update(run, more(tmp_path, kinds.draw({12: 3, 5: 3}), "second.npy"), time="30s", page=False)
+    record = UpdateHistory.of(Run(run)).updates[-1]
+    assert {c.name: c.id for c in after.categories} == ids
+    assert all(
+        m.category_id == was[m.path].category_id and m.status in ("moved", "accepted")  # if the model has learnt it
+        for m in after.members
+        if m.path in was and was[m.path].status == "moved"
+    )
+    assert {m.path for m in after.members if m.status == "junk"} == {p for p, m in was.items() if m.status == "junk"}
+    assert {m.path for m in after.members if m.status == "accepted"} >= {
+        path for path, member in was.items() if member.status == "accepted"
+    }
+    assert {m.since for m in after.members} == {0, 1, 2}
+    assert record.better_model
+    assert newkinds.load(run).model.categories == len(ids)  # what was opened is part of it
+    assert not (run / ".refined").exists()
+    third = newkinds.update(run, more(tmp_path, kinds.draw({12: 2, 13: 9}), "third.npy"), page=False)
+    assert third.categories[-1].id == max(c.id for c in third.categories) == 13
+    newkinds.undo_update(run, page=False)
+    back = newkinds.undo_update(run, page=False)
+    assert {m.path: (m.category_id, m.status) for m in back.members} == {
+        p: (m.category_id, m.status) for p, m in was.items()
+    }

@@ -158,6 +158,7 @@ def _refine(run: str, **chosen: Any) -> None:
 @verb(
     RUN,
     argument("more", "MORE", "photos, folders or lists (.csv) that came; .npy files, for a run of vectors", nargs="*"),
+    argument("--time", "TIME", "afterwards, look for a better model so long: 90s, 10m, 2h (default: not at all)"),
     switch("--undo", "undo", "take the last update back whole"),
     switch("--history", "history", "show what came when, and where it went; nothing is changed"),
     *choices("device"),
@@ -168,6 +169,7 @@ def _update(run: str, undo: bool = False, history: bool = False, **chosen: Any) 
 
     newkinds update runs/photos                       the run's folder has more photos in it
     newkinds update runs/photos week-47/ another.jpg
+    newkinds update runs/photos --time 10m            and a better model afterwards
     newkinds update runs/photos --history
     newkinds update runs/photos --undo
     """

@@ -4,7 +4,6 @@ centres of later categories put them, in a category that a rule opens, or in the
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -169,24 +168,16 @@ class Growth:
 
     def _rule(self) -> OpeningRule:
         """When a category may be opened, by what is labelled or decided in the run."""
-        said = {m.path: self.class_ids[m.given_label] for m in self.found.found_members if m.given_label is not None}
-        said |= {m.path: m.category_id for m in self.found.members if m.status in ("accepted", "moved")}
-        place = {number: column for column, number in enumerate(self.placer.ids.tolist())}
-        labelled = [
-            (row, place[now])
-            for row, member in enumerate(self.found.found_members)
-            if (now := self.state.now(said.get(member.path, JUNK))) in place
-        ]
-        whitening = self.model.whitening
-        sizes = Counter(member.category_id for member in self.found.found_members)
-        counts = torch.tensor([max(sizes[number], 1) for number in self.placer.ids.tolist()])
-        choose = partial(choose_rule, centres=self.placer.extension.centres, sizes=counts, whitening=whitening)
-        if labelled:
-            of_run = self.model.rows(self.features[[row for row, _ in labelled]].to(self.model.device)).float()
-            rule = choose(of_run.cpu(), torch.tensor([column for _, column in labelled]))
+        ids, whitening = self.placer.ids.tolist(), self.model.whitening
+        rows, columns = labelled_columns(self.found, self.model.known, ids)
+        if rows:
+            of_run = self.model.rows(self.features[rows].to(self.model.device)).float().cpu()
+            centres, sizes = self.placer.extension.centres.cpu(), sizes_of(self.found, ids)
+            rule = choose_rule(of_run, torch.tensor(columns), centres, sizes, whitening)
             if rule.hidden:
                 return rule
         # how alike two images of a category are, by those that were found
+        place = {number: column for column, number in enumerate(ids)}
         numbers = [place.get(member.category_id, -1) for member in self.found.found_members]
         inside = [row for row, column in enumerate(numbers) if column >= 0]
         of_run = self.model.rows(self.features[inside].to(self.model.device)).float()
@@ -217,6 +208,24 @@ class Growth:
         return self.model.calibration(
             rows, replace(assignment, category=category), self.model.whitening, self.centres
         ).confidence
+
+
+def labelled_columns(found: Discovery, known: Sequence[str], ids: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The rows of images whose category people have said, by a label, by accepting or by moving, and the place of that
+    among `ids`. `known`: the classes that the model knows."""
+    state, class_ids = found.corrections(), found.class_ids(known)
+    said = {m.path: class_ids[m.given_label] for m in found.found_members if m.given_label is not None}
+    said |= {m.path: m.category_id for m in found.members if m.status in ("accepted", "moved")}
+    place = {number: column for column, number in enumerate(ids)}
+    columns = [place.get(state.now(said.get(member.path, JUNK)), -1) for member in found.found_members]
+    rows = [row for row, column in enumerate(columns) if column >= 0]
+    return rows, [columns[row] for row in rows]
+
+
+def sizes_of(found: Discovery, ids: Sequence[int]) -> Tensor:
+    """(K,) how many images were found in each category, at least 1."""
+    sizes = Counter(member.category_id for member in found.found_members)
+    return torch.tensor([max(sizes[number], 1) for number in ids])
 
 
 def categories_of(entries: Sequence[Category], members: Sequence[Member]) -> list[Category]:

@@ -39,6 +39,12 @@ def came_text(update: UpdateRecord) -> str:
     return said or "other labels"
 
 
+def note_text(update: UpdateRecord) -> str:
+    """What the labelled images said about the rule, and what became of the model."""
+    rule = "" if update.evidence is None else update.evidence.sentence
+    return "; ".join(filter(None, [rule, update.better_model and f"a better model, {update.better_model}"]))
+
+
 def history_text(history: UpdateHistory) -> str:
     """All updates of a run, one line each."""
     if not history.updates:

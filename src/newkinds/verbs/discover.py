@@ -18,7 +18,7 @@ from ..discovery.report.build import write_page
 from ..errors import NewkindsError
 from ..runs.directory import IMAGES
 from ..runs.protocol import image_changes
-from ..runs.records import CandidateScore
+from ..runs.records import CandidateScore, UpdateHistory
 from ..runs.run import FREE_TO_CHANGE, Run
 from ..search.clock import seconds_of
 from ..search.search import table_of_scores
@@ -71,6 +71,8 @@ def _discover_as_told(layers: Layers, run: Run, page: bool) -> Discovery:
     if config.train.epochs:
         require_labels(table)
     changed = _what_changed(run, table)
+    if not changed and _is_updated(run):
+        return finished_result(run, page)
     if config.k is None and table.categories is None:
         config = replace(config, k="auto")
     config, estimate = with_k(config, table, None if changed else run)
@@ -93,7 +95,9 @@ def _discover_by_search(layers: Layers, run: Run, seconds: float) -> Discovery:
     plan = Plan(run, layers, seconds)
     config = resolve_layers(plan.layers, run)
     table = load_images(config, run)
-    _what_changed(run, table)
+    changed = _what_changed(run, table)
+    if not changed and _is_updated(run):
+        return finished_result(run)
     plan.take_images(table)
     if plan.is_finished() and run.is_answered:
         say(f"{run.folder} is finished already: {plan.earlier.chosen if plan.earlier else ''}")
@@ -279,11 +283,23 @@ def _what_changed(run: Run, table: Table, silent: bool = False) -> str:
         corrected = run.is_answered and Discovery.read(run.folder).revision > 0
         carried = "names and corrections are carried over, and " if corrected else ""
         kept = f"; {carried}the earlier result is kept" if run.is_answered else ""
+        update = (
+            f" To keep the categories and their ids instead: newkinds update {run.folder}" if run.is_answered else ""
+        )
         warn(
             f"since the result in {run.folder} was found, {differing}. Categories are looked for in all images as they "
-            f"are now{kept}."
+            f"are now{kept}.{update}"
         )
     return differing
+
+
+def _is_updated(run: Run) -> bool:
+    """Whether images came to a result since it was discovered, so that it is no longer what this command would find;
+    which is said."""
+    if not run.is_answered or (last := UpdateHistory.of(run).last) is None:
+        return False
+    say(f"{run.folder} is finished already, with update {last.number} (newkinds update {run.folder} --history)")
+    return True
 
 
 def names_training(layers: Layers) -> bool:

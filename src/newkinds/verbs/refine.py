@@ -67,7 +67,7 @@ def refine(
         target.drop_next()  # killed, it may not have come to that
         return Discovery.read(target.folder)
     with target.claimed():
-        return _refine_into(target, source, seconds)
+        return refine_into(target, source, seconds)
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,11 @@ class CorrectedRun:
     known: int  # how many have labels
 
 
-def read_corrected(run: Run, device: str) -> CorrectedRun:
-    """All that refining begins with; an error if there is nothing to learn."""
+def read_corrected(run: Run, device: str, anything: bool = False) -> CorrectedRun:
+    """All that refining begins with; an error if nobody has corrected anything, unless labels are enough."""
     before = Discovery.read(run.folder)
-    require_corrections(before)
+    if not anything:
+        require_corrections(before)
     loaded, features = load(run.folder, device), read_features(run)
     if len(features) != len(before.members):
         raise NewkindsError(
@@ -145,7 +146,7 @@ def _fits(target: Run, source: CorrectedRun) -> bool:
 # -- learning ----------------------------------------------------------------------------------------------------------
 
 
-def _refine_into(target: Run, source: CorrectedRun, seconds: float) -> Discovery:
+def refine_into(target: Run, source: CorrectedRun, seconds: float, page: bool = True) -> Discovery:
     """Learn, and write all that a run has: first from the features that are there, then from the weights if it pays."""
     clock = Clock(seconds)
     with clock.stage(f"take over what was corrected in {source.run.folder}"):
@@ -154,7 +155,7 @@ def _refine_into(target: Run, source: CorrectedRun, seconds: float) -> Discovery
         config = _config(source, target)
         table, features = _images(source, config)
         lessons = _lessons(source, table, config)
-    learner = Learner(source, target, table, features, lessons)
+    learner = Learner(source, target, table, features, lessons, page)
     search = _begin_search(target, lessons, clock)
     with clock.stage("find the categories again in the features of the run"):
         search.compare(FrozenFeatures(learner.rows(config), OF_THE_RUN, {}), _ways(source))
@@ -260,6 +261,7 @@ class Learner:
     table: Table
     features: Tensor  # (n, D) of the run
     lessons: Lessons
+    page: bool = True  # whether a page is written
 
     def rows(self, config: Config) -> Tensor:
         """Unit rows (n, P) of the run's features, not whitened."""
@@ -318,7 +320,7 @@ class Learner:
             self.find(model, embedded.features, self.lessons)
             return self._write(next_run, config, model, embedded.features, next_run, correct)
 
-        return put_result(self.target, config, write, keep_earlier=False)
+        return put_result(self.target, config, write, keep_earlier=False, page=self.page)
 
     def _keep_decisions(self, found: Discovery) -> None:
         keep_decisions(found, self.lessons.said)
@@ -336,7 +338,7 @@ class Learner:
         Reliability.of_json(model.calibration.record).write(run)
         run.write("model.safetensors", model.as_safetensors())
         loaded = LoadedRun(run, model, list(enumerate(with_more_names(self.source.names, model.categories))))
-        return loaded.show(self.table, Embedded.of_all(features), correct=correct)
+        return loaded.show(self.table, Embedded.of_all(features), self.page, correct)
 
 
 def _record(learner: Learner, found: Discovery, choice: Choice, clock: Clock, finished: bool) -> None:

@@ -13,6 +13,7 @@ from ..errors import NewkindsError
 from ..runs.directory import ASSIGNMENTS, NAMES
 from ..runs.records import UpdateHistory, UpdateRecord
 from ..runs.run import Run
+from ..text import plural
 from .results import Correct, put_result
 from .update import CHANGED_PICTURE, FEATURES, STAYS
 
@@ -61,11 +62,43 @@ def _restore(run: Run, source: Run, last: UpdateRecord, lost: list[str], target:
     target.copy_from(source, [ASSIGNMENTS])
     restored = Discovery.read(target.folder)
     lost.clear()
-    if last.better_model:  # the log began anew then: decisions are looked up by image
-        correct(restored)
+    if last.better_model:  # the log began anew then: what was decided since is looked up by image
+        restored.begin_log([edit for edit, _ in Discovery.read(source.folder).log()][: last.edits])
+        _decide_again(present, restored, lost)
     else:
         restored.begin_log(_edits_again([edit for edit, _ in present.log()], restored, last, lost))
     return Discovery.read(target.folder)
+
+
+def _decide_again(present: Discovery, restored: Discovery, lost: list[str]) -> None:
+    """Names and decisions about images of one result, entered into another one with the same ids."""
+    names = restored.corrections().names
+    for category in present.categories:
+        if names.get(category.id, category.name) != category.name and category.name not in names.values():
+            restored.rename(category.id, category.name)
+    there = {member.path: member for member in restored.members}
+    moved: dict[int, list[str]] = {}
+    accepted, junk, gone = list[str](), list[str](), 0
+    for member in present.members:
+        then = there.get(member.path)
+        if not member.status or then is None or (then.category_id, bool(then.status)) == (member.category_id, True):
+            continue
+        if member.status == "junk":
+            junk.append(member.path)
+        elif then.category_id == member.category_id:
+            accepted.append(member.path)
+        elif member.category_id in names:
+            moved.setdefault(member.category_id, []).append(member.path)
+        else:
+            gone += 1
+    if accepted:
+        restored.accept(accepted)
+    for number, paths in sorted(moved.items()):
+        restored.move(paths, number)
+    if junk:
+        restored.junk(junk)
+    if gone:
+        lost.append(f"{plural(gone, 'image')} had been put into categories that came with the update.")
 
 
 def _edits_again(edits: Sequence[Edit], restored: Discovery, last: UpdateRecord, lost: list[str]) -> list[Edit]:

@@ -42,10 +42,13 @@ from ..runs.records import (
     UpdateRecord,
 )
 from ..runs.run import Run
+from ..search.clock import seconds_of
 from ..training.embedding import Embedded
 from .arrivals import Arrivals, look_for_arrivals, moved_corrections
+from .improve import improve
 from .results import Correct, put_result
 
+TEN_MINUTES = 600.0
 FEATURES = "features.safetensors"
 CHANGED_PICTURE = "{} (until update {})"  # how the log calls an image that another one has replaced at the same place
 # what stays true of a run to which images come
@@ -53,20 +56,23 @@ STAYS = (*BEGINNING, "model.safetensors", "fields.safetensors", Reliability.FILE
 
 
 def update(
-    run: str | Path, more: str | Path | Sequence[str | Path] = (), *, device: str = "auto", page: bool = True
-) -> Discovery:
+    run: str | Path, more: str | Path | Sequence[str | Path] = (), *, time: str | float | None = None,
+    device: str = "auto", page: bool = True,
+) -> Discovery:  # fmt: skip
     """Put images that came since into the categories of a run, which stay as they are: ids, names, members, and all
     that people corrected.
 
     New images are those that the run's own folder or list has now besides, and those that `more` names: files, folders,
     lists (.csv) or, for a run of vectors, .npy files. They are embedded and placed by the run's model. A category is
     opened if enough of them are alike and like no other, by a rule that the labelled images confirm; what is unlike
-    every category waits in the pool. Images that are gone, changed or moved are noticed. The earlier
+    every category waits in the pool. Images that are gone, changed or moved are noticed. `time`:
+    afterwards, look for a better model so long, with every decision kept (see `improve`). The earlier
     result is kept in `earlier/`, and `undo_update` takes the update back.
 
     >>> found = newkinds.update("runs/photos", "week-47/")
     >>> len(found.pool)
     """
+    seconds = None if time is None else seconds_of(time, TEN_MINUTES)
     opened = Run(run)
     before = Discovery.read(opened.folder)
     entries = [more] if isinstance(more, (str, Path)) else list(more)
@@ -79,6 +85,8 @@ def update(
         found = before
         if arrivals:
             found = put_result(opened, config, partial(_write, _Update(opened, config, arrivals, device)), page=page)
+        if seconds is not None:
+            found = improve(opened, seconds, device, page, updated=bool(arrivals))
     return found
 
 

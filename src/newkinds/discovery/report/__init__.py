@@ -117,6 +117,20 @@ class ByHand:
     junk_count: int = 0  # of which there may be more than are shown
 
 
+@dataclass(frozen=True)
+class UpdateLine:
+    """One update in words."""
+
+    number: int
+    at: str  # 2026-11-17 09:30
+    came: str
+    placed: int  # images
+    opened: list[str]  # names of categories
+    waiting: int  # images that were not placed then
+    note: str = ""  # what confirms the rule, and a better model
+    undone: bool = False
+
+
 @dataclass
 class FieldPictures:
     """The primitive fields of a few images, as `figures.field_overlays` draws them."""
@@ -148,6 +162,7 @@ class Page:
     pool: list[ShownImage] = field(default_factory=list)  # images that are not placed yet
     findings: list[tuple[Finding, ShownImage | None]] = field(default_factory=list)  # of the data check, with the image
     by_hand: ByHand | None = None  # what people corrected
+    updates: list[UpdateLine] = field(default_factory=list)  # what came later, the latest first
     accuracy: AccuracyTable | None = None
     count: Count | None = None
     curve: CountCurve | None = None

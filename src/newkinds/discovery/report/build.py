@@ -33,7 +33,7 @@ from ..tree import centres_of, grow_tree
 from . import LIMITS, CategoryRow, FieldPictures, MaybeOne, Page, render
 from .accuracy import read_accuracy, read_number
 from .charts import count_curve, dots
-from .edit_history import by_hand, histories, positions, present_labels
+from .edit_history import by_hand, histories, positions, present_labels, update_lines
 from .page_images import MOST_WANTED, PageImages
 
 PAGE, CARD = "report.html", "README.md"
@@ -122,6 +122,7 @@ def page_of(run: RunDirectory, images: str | Path | None = None) -> Page:
         pool=list(map(pictures.image_at, pictures.pool)),
         findings=[(finding, pictures.image_of(finding.path)) for finding in findings],
         by_hand=by_hand(discovery, pictures, LIMITS["junk"]),
+        updates=update_lines(run),
         accuracy=read_accuracy(run, discovery),
         count=counted,
         curve=None if counted is None else count_curve(counted),

@@ -1,12 +1,15 @@
-"""What people corrected, as the page tells it."""
+"""What people corrected and what came later, as the page tells it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from ...runs.directory import RunDirectory
+from ...runs.records import UpdateHistory
 from ..categories import Discovery
 from ..edits import JUNK, Corrections
+from ..history import came_text, note_text
 from ..kinds import Category, Member
-from . import ByHand, LogLine
+from . import ByHand, LogLine, UpdateLine
 from .page_images import PageImages
 
 SAID = {"moved": "moved", "accepted": "accepted", "junk": "junk"}  # of images
@@ -28,6 +31,17 @@ def by_hand(discovery: Discovery, pictures: PageImages, limit: int) -> ByHand | 
     ]
     counts = [(f"images {said}", statuses[status]) for status, said in SAID.items()]
     return ByHand(len(state.in_force), counts, log, junk, len(pictures.junk))
+
+
+def update_lines(run: RunDirectory) -> list[UpdateLine]:
+    """What came later, the latest first."""
+    return [
+        UpdateLine(
+            update.number, update.at.replace("T", " ")[:16], came_text(update), sum(update.placed.values()),
+            [opened.name for opened in update.opened], update.pool, note_text(update), update.undone,
+        )
+        for update in reversed(UpdateHistory.of(run).updates)
+    ]  # fmt: skip
 
 
 def _reasons(state: Corrections) -> dict[str, str]:
