@@ -182,8 +182,8 @@ def test_a_copy_with_few_of_the_test_images_gives_no_figure(run: Path) -> None:
 @pytest.mark.parametrize("name", sorted(LAYOUTS))
 def test_complete_copies_are_complete(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     LAYOUTS[name](tmp_path)
-    for module in ("newkinds.data.published.base", "newkinds.data.folder"):
-        monkeypatch.setattr(f"{module}.open_image", no_embedding)  # files are looked for, not opened
+    for opens in ("newkinds.data.published.base.open_image", "newkinds.data.folder.open_part"):
+        monkeypatch.setattr(opens, no_embedding)  # files are looked for, not opened
     assert len(load_test_images(name, str(tmp_path), complete=True)) == TEST_IMAGES.get(name, 683)
 
 
