@@ -30,6 +30,7 @@ TINY_TRAINING = {
     "data": {"categories": 4, "per_category": 8},
     "train": {"epochs": 2, "batch_size": 16},
 }
+SMALL_HEAD = {"method": {"projection_hidden": 32}}  # of SimGCD and others: the published one takes most of the time
 
 
 def small_heads(method: str, **sizes: int) -> dict[str, int]:
@@ -118,7 +119,7 @@ def photos(tmp_path: Path) -> Path:
 def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A discovery on a few creatures, with CPF, two epochs."""
     out = tmp_path_factory.mktemp("runs") / "creatures"
-    newkinds.discover("creatures", out, organizer="cpf", settings=TINY_TRAINING)
+    newkinds.discover("creatures", out, organizer="cpf", settings=[TINY_TRAINING, SMALL_HEAD])
     return out
 
 

@@ -16,7 +16,10 @@ from conftest import save_image
 from layouts import lay_out_cifar10
 
 Cli = Callable[..., tuple[int, str, str]]
-TINY = ("--set", "data.categories=4", "--set", "data.per_category=8", "--set", "train.batch_size=16")
+TINY = (
+    "--set", "data.categories=4", "--set", "data.per_category=8", "--set", "train.batch_size=16",
+    "--set", "method.projection_hidden=32",
+)  # fmt: skip
 
 
 def test_help_does_not_import_torch() -> None:

@@ -55,7 +55,10 @@ for line in sys.stdin.read().splitlines():
     print("LINE", line, status, tried() - before, " ".join(said.getvalue().split()), sep="|")
 """
 NAMED = "--backbone vit_small_patch14_dinov2"
-TINY = "--method simgcd --set data.categories=4 --set data.per_category=8 --set train.epochs=1"
+TINY = (
+    "--method simgcd --set data.categories=4 --set data.per_category=8 --set train.epochs=1 "
+    "--set method.projection_hidden=32"
+)
 BENCH = "bench plugin --out b --data sorted --methods simgcd --organizers none --baselines none --set data.known=0.5"
 # verbs that open a backbone, which is missing: discover by default, by name and with a training of its own …
 MISSING = (

@@ -65,7 +65,7 @@ def sorted_photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def finished(sorted_photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "photos"
-    discover(sorted_photos, run, backbone="tiny", method="gcd", epochs=0, k=4)
+    discover(sorted_photos, run, backbone="tiny", method="gcd", epochs=0, k=4, settings={"method": {"output_dim": 64}})
     return run
 
 

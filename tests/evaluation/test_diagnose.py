@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from scipy.stats import spearmanr
 
 import newkinds
-from conftest import TINY_TRAINING
+from conftest import SMALL_HEAD, TINY_TRAINING
 from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.errors import NewkindsError
 from newkinds.evaluation.diagnose import Diagnosis, diagnosis_figures, result, runs, von_neumann_entropy
@@ -23,7 +23,7 @@ from newkinds.runs.run import Run
 from newkinds.training.embedding import details_of
 
 Cli = Callable[..., tuple[int, str, str]]
-UNTRAINED = {**TINY_TRAINING, "train": {"epochs": 0, "freeze_organizer": True}}
+UNTRAINED = {**TINY_TRAINING, **SMALL_HEAD, "train": {"epochs": 0, "freeze_organizer": True}}
 PICTURES = {f"diagnose_{name}.{kind}" for name in ("spectra", "fields", "contribution") for kind in ("png", "svg")}
 
 

@@ -27,7 +27,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("baselines") / "runs"
     benched = bench(
         "plugin", folder, data=["creatures"], methods=["simgcd"], organizers=["none"], baselines=NAMES, seeds=[0, 1],
-        settings=[*SMALL, {"method": {"memax_weight": 1.0}, "backbone": {"train_blocks": 1}}],
+        settings=[*SMALL, {"method": {"memax_weight": 1.0, "projection_hidden": 32}, "backbone": {"train_blocks": 1}}],
     )  # fmt: skip
     assert benched.failed == []
     (folder / "printed.txt").write_text(benched.text)
@@ -54,7 +54,7 @@ def test_images_are_embedded_once_for_all_baselines(runs: Path, monkeypatch: pyt
         monkeypatch.setattr(f"newkinds.{module}.embed", refuse)
     one_more = [*NAMES, "ward-whitened"]
     options = {"methods": ["simgcd"], "organizers": ["none"], "seeds": [0, 1]}
-    settings = [*SMALL, {"method": {"memax_weight": 1.0}, "backbone": {"train_blocks": 1}}]
+    settings = [*SMALL, {"method": {"memax_weight": 1.0, "projection_hidden": 32}, "backbone": {"train_blocks": 1}}]
     again = bench("plugin", runs, data=["creatures"], baselines=one_more, settings=settings, **options)  # type: ignore[arg-type]
     assert again.failed == []
     assert "frozen + ward whitened" in again.text

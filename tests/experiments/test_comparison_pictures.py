@@ -20,7 +20,7 @@ from newkinds.runs.config import resolve
 Cli = Callable[..., tuple[int, str, str]]
 SMALL = [
     {"data": {"categories": 6, "per_category": 8}, "train": {"epochs": 1, "batch_size": 24}},
-    {"backbone": {"image_size": 32}},
+    {"backbone": {"image_size": 32}, "method": {"projection_hidden": 32}},
 ]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import TINY_TRAINING
+from conftest import SMALL_HEAD, TINY_TRAINING
 from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.evaluation.judge import evaluate
 from newkinds.experiments.run_grid import VARIANTS, Cell, run_all
@@ -23,7 +23,7 @@ def test_a_grid_runs_goes_on_and_tells_of_what_failed(
 
     def settings(cell: Cell) -> list[dict[str, dict[str, object]]]:
         broken = {"organizer": {"heads": 7}} if cell.organizer == "cpf" else {}
-        return [CREATURES, TINY_TRAINING, broken]
+        return [CREATURES, TINY_TRAINING, SMALL_HEAD, broken]
 
     outcomes = run_all(cells, tmp_path, settings)
     err = capfd.readouterr().err
@@ -41,7 +41,7 @@ def test_every_organizer_with_parameters_has_a_row_that_is_never_trained(tmp_pat
     assert Cell("creatures", "simgcd", "coge-release-frozen").title == "SimGCD + COGE release frozen"
 
     cell = Cell("creatures", "simgcd", "slots-frozen")
-    (outcome,) = run_all([cell], tmp_path, lambda _: [CREATURES, TINY_TRAINING], lambda _: None).values()
+    (outcome,) = run_all([cell], tmp_path, lambda _: [CREATURES, TINY_TRAINING, SMALL_HEAD], lambda _: None).values()
     assert outcome.settings["train.freeze_organizer"] is True
     trained = Run(cell.folder(tmp_path)).read_json("protocol.json")["trains"]
     assert trained
@@ -52,7 +52,7 @@ def test_a_finished_cell_is_read_not_made_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells = [Cell("creatures", "simgcd", "none", 0)]
-    outcomes = run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING])
+    outcomes = run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING, SMALL_HEAD])
     folder = cells[0].folder(tmp_path)
     written = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
 
@@ -63,12 +63,12 @@ def test_a_finished_cell_is_read_not_made_again(
         for name in ("verbs.train.load_table", "evaluation.judge.load_table", "verbs.count._run_features", *EMBEDDERS):
             patched.setattr(f"newkinds.{name}", refuse)
         capfd.readouterr()
-        assert run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING]) == outcomes
+        assert run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING, SMALL_HEAD]) == outcomes
         assert f"{folder} is finished already" in capfd.readouterr().err
-        as_the_data_set_says = [CREATURES, TINY_TRAINING, {"k": 4}]
+        as_the_data_set_says = [CREATURES, TINY_TRAINING, SMALL_HEAD, {"k": 4}]
         assert run_all(cells, tmp_path, lambda _: as_the_data_set_says) == outcomes
         for other in ({"train": {"lr": 0.5}}, {"k": 5}, {"k": "auto"}):
-            assert run_all(cells, tmp_path, lambda _, other=other: [CREATURES, TINY_TRAINING, other]) == {}  # type: ignore[misc]
+            assert run_all(cells, tmp_path, lambda _, other=other: [CREATURES, TINY_TRAINING, SMALL_HEAD, other]) == {}  # type: ignore[misc]
             assert "other settings" in capfd.readouterr().err
     assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == written
 
@@ -76,13 +76,13 @@ def test_a_finished_cell_is_read_not_made_again(
     with monkeypatch.context() as patched:
         for name in EMBEDDERS:
             patched.setattr(f"newkinds.{name}", refuse)
-        assert run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING]) == outcomes
+        assert run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING, SMALL_HEAD]) == outcomes
     assert (folder / "count.json").is_file()
 
 
 def test_a_finished_cell_whose_categories_were_estimated(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     cells = [Cell("creatures", "simgcd", "none", 0)]
-    estimated = [CREATURES, TINY_TRAINING, {"train": {"epochs": 1}, "k": "auto"}]
+    estimated = [CREATURES, TINY_TRAINING, SMALL_HEAD, {"train": {"epochs": 1}, "k": "auto"}]
     outcomes = run_all(cells, tmp_path, lambda _: estimated)
     capfd.readouterr()
     assert run_all(cells, tmp_path, lambda _: estimated) == outcomes != {}

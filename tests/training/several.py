@@ -32,13 +32,14 @@ SMALL = {
     "data": {"categories": 6, "per_category": 12},
     "train": {"epochs": 2, "batch_size": 23, "lr": 0.02, "cache_views": 0},  # 23 images: one process has one more
 }
+SMALL_HEAD = {"method": {"projection_hidden": 32}}
 CONTRASTIVE = {"method": {"output_dim": 256, "projection_hidden": 32}}
 CASES: dict[str, dict[str, Any]] = {
     # dropout alone makes the two views, of tokens from a cache
     "dropout": {
         "method": "simgcd",
         "organizer": "adapter",
-        "settings": [SMALL, {"organizer": {"dropout": 0.5}, "train": {"cache_views": 1}}],
+        "settings": [SMALL, SMALL_HEAD, {"organizer": {"dropout": 0.5}, "train": {"cache_views": 1}}],
     },
     # clusters the whole set before each epoch, with random numbers
     "hierarchy": {"method": "selex", "organizer": "cpf", "settings": [SMALL, CONTRASTIVE]},
@@ -47,7 +48,7 @@ CASES: dict[str, dict[str, Any]] = {
     # losses of the organizer, which are means over images
     "slots": {"method": "gcd", "organizer": "slots", "settings": [SMALL, CONTRASTIVE]},
     # weights that wait for their turn
-    "turns": {"method": "sptnet", "start": "none", "settings": [SMALL, {"tuning": {"alternate": 1}}]},
+    "turns": {"method": "sptnet", "start": "none", "settings": [SMALL, SMALL_HEAD, {"tuning": {"alternate": 1}}]},
     # a bank of earlier features, and what the teacher says of prompts
     "bank": {
         "method": "promptcal",

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import newkinds
+from conftest import SMALL_HEAD
 from newkinds.data import load_table
 from newkinds.data.batch import CachedTokens
 from newkinds.data.loader import FixedViews, StoredBatches
@@ -66,6 +67,7 @@ def test_training_from_a_cache_is_training_on_the_same_views(
 ) -> None:
     config = resolve(
         {"data": SMALL, "method": {"name": method}, "organizer": {"name": organizer}, "backbone": FASTER},
+        SMALL_HEAD,
         {"train": {"epochs": 2, "batch_size": 32, "lr": 0.02}},
     )
     features, losses = {}, {}
@@ -89,7 +91,7 @@ def test_slots_that_do_not_train_are_computed_once_and_change_nothing(
     organizer: str, table: Table, caches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = resolve(
-        {"data": SMALL, "backbone": {**FASTER, "train_blocks": 0}, "organizer": {"name": organizer}},
+        {"data": SMALL, "backbone": {**FASTER, "train_blocks": 0}, "organizer": {"name": organizer}, **SMALL_HEAD},
         {"train": {"epochs": 3, "batch_size": 32}},
     )
     features, asked = {}, {}
@@ -110,7 +112,7 @@ def test_slots_that_do_not_train_are_computed_once_and_change_nothing(
 
 def test_an_organizer_starts_once(table: Table, caches: Path, tmp_path: Path, killed_after_an_epoch: Killed) -> None:
     settings = {"data": SMALL, "backbone": FASTER, "organizer": {"name": "cpf-parts", "train_field": True}}
-    config = resolve(settings, {"train": {"epochs": 2, "batch_size": 32}})
+    config = resolve(settings, SMALL_HEAD, {"train": {"epochs": 2, "batch_size": 32}})
     runs = {name: Run(tmp_path / name) for name in ("whole", "resumed")}
     states = {}
     for name, run in runs.items():
@@ -153,6 +155,7 @@ def test_a_trained_run_does_without_a_cache_that_is_not_its_own(
     tmp_path: Path, caches: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {
+        **SMALL_HEAD,
         "data": {"categories": 4, "per_category": 8},
         "train": {"epochs": 1, "batch_size": 16, "cache_views": 2},
     }
@@ -172,7 +175,7 @@ def test_a_place_that_cannot_be_written_is_said_and_auto_goes_on_without(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("NEWKINDS_CACHE", str(tmp_path / "file" / "caches"))
-    settings = {"data": {"categories": 4, "per_category": 8}, "train": {"epochs": 9, "batch_size": 32}}
+    settings = {**SMALL_HEAD, "data": {"categories": 4, "per_category": 8}, "train": {"epochs": 9, "batch_size": 32}}
     with pytest.raises(NewkindsError, match="cannot use the cache"):
         newkinds.train("creatures", tmp_path / "a", settings=[settings, {"train": {"cache_views": 2}}])
     assert not (tmp_path / "a").exists()
@@ -182,7 +185,7 @@ def test_a_place_that_cannot_be_written_is_said_and_auto_goes_on_without(
 
 
 def test_runs_say_how_they_saw_their_images_and_go_on_as_they_began(tmp_path: Path, caches: Path) -> None:
-    settings = {"data": {"categories": 4, "per_category": 8}, "train": {"epochs": 2, "batch_size": 32}}
+    settings = {**SMALL_HEAD, "data": {"categories": 4, "per_category": 8}, "train": {"epochs": 2, "batch_size": 32}}
     newkinds.train("creatures", tmp_path / "short", settings=settings)
     assert Run(tmp_path / "short").config().train.cache_views == 0
     assert not list_caches()
@@ -203,6 +206,7 @@ def test_a_killed_training_on_cached_views_ends_with_the_same_bits(
     tmp_path: Path, caches: Path, killed_after_an_epoch: Callable[[], AbstractContextManager[None]]
 ) -> None:
     settings = {
+        **SMALL_HEAD,
         "data": {"categories": 4, "per_category": 8},
         "train": {"epochs": 3, "batch_size": 16, "cache_views": 3},
     }

@@ -200,8 +200,9 @@ def test_what_is_wrong_for_all_is_said_by_the_first(
 
 
 def test_the_command_line_speaks_once(tmp_path: Path) -> None:
-    words = ["discover", "creatures", "--out", tmp_path / "run", "--method", "gcd", "--epochs", "0", "--set"]
-    done = torchrun("-m", "newkinds", *words, "data.per_category=6")
+    words = ["discover", "creatures", "--out", tmp_path / "run", "--method", "gcd", "--epochs", "0"]
+    few = ["--set", "data.categories=6", "--set", "data.per_category=6", "--set", "method.output_dim=64"]
+    done = torchrun("-m", "newkinds", *words, *few)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("images assigned") == 1
     assert done.stderr.count("nothing is trained") == 1

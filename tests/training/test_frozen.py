@@ -21,7 +21,7 @@ from newkinds.training.model import build_model
 
 
 def settings(method: str, **train: Any) -> list[dict[str, Any]]:
-    return [TINY_TRAINING, {"method": small_heads(method, output_dim=64), "train": train}]
+    return [TINY_TRAINING, {"method": small_heads(method, output_dim=64, projection_hidden=32), "train": train}]
 
 
 @pytest.mark.parametrize("method", list(METHODS))

@@ -156,7 +156,8 @@ def test_an_evaluated_epoch_embeds_the_images_once(tmp_path: Path, monkeypatch: 
         return encoded
 
     monkeypatch.setattr(Encoder, "forward", count_and_encode)
-    newkinds.train("creatures", tmp_path / "run", method="gcd", settings=[TINY_TRAINING, {"train": {"eval_every": 1}}])
+    settings = [TINY_TRAINING, {"method": {"output_dim": 64, "projection_hidden": 32}, "train": {"eval_every": 1}}]
+    newkinds.train("creatures", tmp_path / "run", method="gcd", settings=settings)
     assert len(Run(tmp_path / "run").metrics()) == 2
     assert sum(embedded) == 3 * 32  # after each epoch, and to find the categories in the end
 

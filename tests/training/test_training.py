@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch.optim import SGD
 
 import newkinds
-from conftest import TINY_TRAINING, Killed, save_image
+from conftest import SMALL_HEAD, TINY_TRAINING, Killed, save_image
 from newkinds.data.batch import Batch, Pixels
 from newkinds.encoders.backbones import weights_file
 from newkinds.encoders.tokens import Encoded
@@ -92,7 +92,7 @@ def test_every_group_of_parameters_is_said_with_its_rate_decay_and_size(trained_
 
 
 def test_a_frozen_organizer_stays_at_its_start(tmp_path: Path) -> None:
-    settings = [TINY_TRAINING, {"train": {"freeze_organizer": True}}]
+    settings = [TINY_TRAINING, SMALL_HEAD, {"train": {"freeze_organizer": True}}]
     loaded = newkinds.train("creatures", tmp_path / "run", organizer="cpf", settings=settings)
     start = build_model(loaded.config, loaded.model.known, loaded.model.k)
     for (name, before), after in zip(
@@ -144,15 +144,15 @@ def test_metrics_hold_a_row_an_epoch_with_the_cosine_rate(trained_run: Path) -> 
 
 
 def test_bfloat16_trains(tmp_path: Path) -> None:
-    settings = [TINY_TRAINING, {"train": {"precision": "bfloat16", "epochs": 1}}]
+    settings = [TINY_TRAINING, SMALL_HEAD, {"train": {"precision": "bfloat16", "epochs": 1}}]
     newkinds.train("creatures", tmp_path / "run", organizer="cpf", settings=settings)
     assert Run(tmp_path / "run").metrics()[0]["loss"] < 100
 
 
 def test_evaluation_during_training_is_written_but_chooses_nothing(tmp_path: Path) -> None:
-    settings = [TINY_TRAINING, {"train": {"eval_every": 1}}]
+    settings = [TINY_TRAINING, SMALL_HEAD, {"train": {"eval_every": 1}}]
     watched = newkinds.train("creatures", tmp_path / "a", settings=settings)
-    plain = newkinds.train("creatures", tmp_path / "b", settings=TINY_TRAINING)
+    plain = newkinds.train("creatures", tmp_path / "b", settings=[TINY_TRAINING, SMALL_HEAD])
     assert all(0 <= row["acc_new"] <= 1 for row in Run(tmp_path / "a").metrics())
     for (name, a), b in zip(watched.model.state_dict().items(), plain.model.state_dict().values(), strict=True):
         assert torch.equal(a, b), name
@@ -223,7 +223,7 @@ def test_killed_between_any_two_writes_nothing_is_lost(
     writes: int, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process dies right after its n-th file was written; the same call then ends as if nothing had happened."""
-    out, settings = tmp_path / "run", {"train": {"epochs": 2}}
+    out, settings = tmp_path / "run", {"train": {"epochs": 2}, **SMALL_HEAD}
     done = 0
     replace_file = os.replace
 
@@ -247,7 +247,9 @@ def test_killed_between_any_two_writes_nothing_is_lost(
 
 def test_a_run_with_other_settings_is_not_continued(trained_run: Path) -> None:
     with pytest.raises(NewkindsError, match=r"train.epochs is 2 there and 3 here"):
-        newkinds.train("creatures", trained_run, organizer="cpf", settings=[TINY_TRAINING, {"train": {"epochs": 3}}])
+        newkinds.train(
+            "creatures", trained_run, organizer="cpf", settings=[TINY_TRAINING, SMALL_HEAD, {"train": {"epochs": 3}}]
+        )
 
 
 def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
@@ -258,7 +260,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_changed_images_are_not_mixed_into_an_old_run(photos: Path, tmp_path: Path) -> None:
-    out, settings = tmp_path / "run", {"train": {"epochs": 1}}
+    out, settings = tmp_path / "run", {"train": {"epochs": 1}, **SMALL_HEAD}
     newkinds.train(photos, out, k=3, settings=settings)
     (out / "model.safetensors").unlink()
     (photos / "loose.png").unlink()
@@ -267,7 +269,7 @@ def test_changed_images_are_not_mixed_into_an_old_run(photos: Path, tmp_path: Pa
 
 
 def test_a_finished_run_is_not_used_for_other_images(photos: Path, tmp_path: Path) -> None:
-    out, settings = tmp_path / "run", {"train": {"epochs": 1}}
+    out, settings = tmp_path / "run", {"train": {"epochs": 1}, **SMALL_HEAD}
     newkinds.train(photos, out, k=3, settings=settings)
     save_image(photos / "azure" / "a.png")
     with pytest.raises(NewkindsError, match=r"1 image was added \(azure/a\.png\)"):
@@ -300,7 +302,7 @@ def other_checkpoints() -> dict[str, object]:
 
 @pytest.mark.parametrize("kind", ["another file", "another organizer", "other shapes", "too little"])
 def test_a_checkpoint_of_another_model_is_refused(photos: Path, tmp_path: Path, kind: str) -> None:
-    out, settings = tmp_path / "run", {"train": {"epochs": 1}}
+    out, settings = tmp_path / "run", {"train": {"epochs": 1}, **SMALL_HEAD}
     newkinds.train(photos, out, k=3, settings=settings)
     (out / "model.safetensors").unlink()
     Run(out).save_state(other_checkpoints()[kind])  # type: ignore[arg-type]
@@ -309,7 +311,7 @@ def test_a_checkpoint_of_another_model_is_refused(photos: Path, tmp_path: Path, 
 
 
 def test_a_damaged_checkpoint_is_named(photos: Path, tmp_path: Path) -> None:
-    out, settings = tmp_path / "run", {"train": {"epochs": 1}}
+    out, settings = tmp_path / "run", {"train": {"epochs": 1}, **SMALL_HEAD}
     newkinds.train(photos, out, k=3, settings=settings)
     (out / "model.safetensors").unlink()
     (out / "train_state.pt").write_bytes(b"half of it")
@@ -330,7 +332,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
 def test_evaluation_on_the_way_without_truth_is_left_out(
     photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    settings = {"train": {"epochs": 1, "batch_size": 8, "eval_every": 1, "cache_views": 2}}
+    settings = {"train": {"epochs": 1, "batch_size": 8, "eval_every": 1, "cache_views": 2}, **SMALL_HEAD}
     newkinds.train(photos, tmp_path / "run", k=3, settings=settings)
     assert "true classes, which are not known here" in capfd.readouterr().err
     assert "acc_all" not in Run(tmp_path / "run").metrics()[0]

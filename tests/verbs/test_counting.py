@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 import newkinds
-from conftest import TINY_TRAINING
+from conftest import SMALL_HEAD, TINY_TRAINING
 from newkinds.cluster.count import COUNTERS, Count, count_text
 from newkinds.errors import NewkindsError
 from newkinds.runs.records import read_count
@@ -21,7 +21,7 @@ from newkinds.runs.run import Run
 
 Cli = Callable[..., tuple[int, str, str]]
 FEW = ("--set", "data.categories=4", "--set", "data.per_category=8")
-SHORT = (*FEW, "--set", "train.batch_size=16", "--epochs", "1")
+SHORT = (*FEW, "--set", "train.batch_size=16", "--set", "method.projection_hidden=32", "--epochs", "1")
 
 
 @pytest.mark.parametrize("by", list(COUNTERS))
@@ -45,7 +45,7 @@ def test_the_summary_marks_the_answer(run_cli: Cli) -> None:
 @pytest.mark.parametrize("method", ["simgcd", "cms"])
 def test_a_run_is_counted_where_its_method_compares(method: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    loaded = newkinds.train("creatures", run, method=method, settings=TINY_TRAINING)
+    loaded = newkinds.train("creatures", run, method=method, settings=[TINY_TRAINING, SMALL_HEAD])
     counted = newkinds.count_categories(run)  # makes the assignments first
     features = load_file(run / "features.safetensors")["features"]
     with torch.inference_mode():

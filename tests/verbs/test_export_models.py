@@ -69,7 +69,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "creatures"
-    settings = {"train": {"epochs": 1, "batch_size": 32}}
+    settings = {"train": {"epochs": 1, "batch_size": 32}, "method": {"projection_hidden": 32, "output_dim": 64}}
     newkinds.discover(photos, out, method="gcd", organizer="cpf", k=KINDS, backbone="tiny", settings=settings)
     return out
 

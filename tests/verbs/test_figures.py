@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 import newkinds
-from conftest import TINY_TRAINING, save_image
+from conftest import SMALL_HEAD, TINY_TRAINING, save_image
 from newkinds.errors import NewkindsError
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -30,13 +30,13 @@ def pictures(folder: Path) -> set[str]:
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "host"
-    newkinds.discover("creatures", out, method="simgcd", organizer="none", settings=TINY_TRAINING)
+    newkinds.discover("creatures", out, method="simgcd", organizer="none", settings=[TINY_TRAINING, SMALL_HEAD])
     return out
 
 
 @pytest.fixture
 def photo_run(photos: Path, tmp_path: Path) -> Path:
-    settings = {"train": {"epochs": 1, "batch_size": 8}, "backbone": {"name": "tiny"}}
+    settings = {"train": {"epochs": 1, "batch_size": 8}, "backbone": {"name": "tiny"}, **SMALL_HEAD}
     newkinds.discover(photos, tmp_path / "run", k=3, method="simgcd", organizer="cpf", settings=settings)
     return tmp_path / "run"
 

@@ -157,7 +157,8 @@ def test_a_million_columns_are_mentioned_in_a_line(tmp_path: Path, capsys) -> No
 
 @pytest.mark.parametrize("again", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_ctrl_c_is_one_line_however_often(tmp_path: Path, again: int) -> None:
-    words = ["train", "creatures", "--out", str(tmp_path / "run"), "--epochs", "500"]
+    few = ["--set", "data.categories=4", "--set", "data.per_category=4"]
+    words = ["train", "creatures", "--out", str(tmp_path / "run"), "--epochs", "500", *few]
     command = [sys.executable, "-m", "newkinds", *words]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 300

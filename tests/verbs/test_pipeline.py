@@ -15,14 +15,14 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import newkinds
-from conftest import TINY_TRAINING, save_image
+from conftest import SMALL_HEAD, TINY_TRAINING, save_image
 from newkinds.cluster.metrics import clustering_accuracy
 from newkinds.data import load_table
 from newkinds.discovery.kinds import category_names
 from newkinds.errors import NewkindsError
 from newkinds.runs.run import Run
 
-ONE_EPOCH = {"train": {"epochs": 1}}
+ONE_EPOCH = {"train": {"epochs": 1}, **SMALL_HEAD}
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -39,7 +39,7 @@ def test_run_directory_holds_what_it_promises(trained_run: Path) -> None:
     assignments = rows_of(trained_run / "assignments.csv")
     assert list(assignments[0]) == [
         "path", "given_label", "category", "category_id", "is_new", "confidence", "unlike",
-        "model_category_id", "model_confidence",
+        "model_category_id", "model_confidence", "since",
     ]  # fmt: skip
     assert len(assignments) == 32
     assert load_file(trained_run / "features.safetensors")["features"].shape == (32, 96)

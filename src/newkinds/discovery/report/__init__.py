@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import resources
 
 import numpy as np
@@ -181,6 +182,40 @@ def render(page: Page) -> str:
 
     >>> write_whole(run / "report.html", render(Page("3 new kinds", "in birds/", ...)))
     """
+    new = [row for row in page.categories if row.is_new]
+    kinds = {"new": new, "known": [row for row in page.categories if not row.is_new]}
+    script = _own_file("page.js")
+    html = (
+        _environment()
+        .get_template("page.html")
+        .render(
+            page=page,
+            **kinds,
+            # identifiers are made of numbers: names may be anything
+            id_of={row.name: f"{kind}-{i}" for kind, rows in kinds.items() for i, row in enumerate(rows, 1)},
+            row_of={row.name: row for row in page.categories},
+            place_of={name: place for place, name in enumerate(name for group in page.groups for name in group)},
+            hue_of={row.name: round(137.508 * i) % 360 for i, row in enumerate(new)},  # the golden angle
+            marked={mark: sum(mark in row.marks for row in page.categories) for mark in page.meanings},
+            checks=_by_check(page.findings),
+            about_all=[finding.sentence for finding, _ in page.findings if not finding.path],
+            has_labels=any(
+                image.given_label for row in page.categories for image in (*row.most, *row.least, *row.others)
+            ),
+            largest=max((row.size for row in page.categories), default=0),
+            limits=LIMITS,
+            sizes={"map": (MAP_WIDTH, MAP_HEIGHT), "chart": (CHART_WIDTH, CHART_HEIGHT)},
+            css=Markup(_own_file("page.css")),
+            script=Markup(script),
+            script_hash=base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
+        )
+    )
+    return _writable(html.strip() + "\n")  # the template begins with its macros
+
+
+@cache
+def _environment() -> Environment:
+    """What reads the templates; once, for compiling them takes longer than filling most pages."""
     environment = Environment(
         loader=PackageLoader(__name__, ""),
         autoescape=True,
@@ -197,29 +232,7 @@ def render(page: Page) -> str:
         how_sure=how_sure,
         parts=parts_text,
     )
-    new = [row for row in page.categories if row.is_new]
-    kinds = {"new": new, "known": [row for row in page.categories if not row.is_new]}
-    script = _own_file("page.js")
-    html = environment.get_template("page.html").render(
-        page=page,
-        **kinds,
-        # identifiers are made of numbers: names may be anything
-        id_of={row.name: f"{kind}-{i}" for kind, rows in kinds.items() for i, row in enumerate(rows, 1)},
-        row_of={row.name: row for row in page.categories},
-        place_of={name: place for place, name in enumerate(name for group in page.groups for name in group)},
-        hue_of={row.name: round(137.508 * i) % 360 for i, row in enumerate(new)},  # the golden angle
-        marked={mark: sum(mark in row.marks for row in page.categories) for mark in page.meanings},
-        checks=_by_check(page.findings),
-        about_all=[finding.sentence for finding, _ in page.findings if not finding.path],
-        has_labels=any(image.given_label for row in page.categories for image in (*row.most, *row.least, *row.others)),
-        largest=max((row.size for row in page.categories), default=0),
-        limits=LIMITS,
-        sizes={"map": (MAP_WIDTH, MAP_HEIGHT), "chart": (CHART_WIDTH, CHART_HEIGHT)},
-        css=Markup(_own_file("page.css")),
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
-    )
-    return _writable(html.strip() + "\n")  # the template begins with its macros
+    return environment
 
 
 def _own_file(name: str) -> str:
