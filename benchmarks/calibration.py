@@ -59,8 +59,8 @@ def judge(
     def assigned(x: Tensor) -> Assignment:
         return Assignment.of_logits(assigner(whitening(x)), assigner.temperature)
 
-    def unlike(x: Tensor) -> NDArray[np.float64]:
-        found = calibration(x, assigned(x), whitening).unlike
+    def unlike(x: Tensor, inside: bool = False) -> NDArray[np.float64]:
+        found = calibration(x, assigned(x), whitening, inside=inside).unlike
         assert found is not None
         return found.double().numpy()
 
@@ -73,16 +73,26 @@ def judge(
     free = given < 0
     correct = is_correct(true[free.numpy()], before.category[free].numpy())
     raw = before.confidence[free].double().numpy()
-    sure = calibration(rows, before, whitening).confidence[free].double().numpy()
+    sure = calibration(rows, before, whitening, inside=True).confidence[free].double().numpy()
+    never, of_never = assigned(inside[unseen]), truth[unseen]
+    # one match for both: a category is that of a class among all images
+    both = is_correct(
+        np.concatenate([true[free.numpy()], of_never]),
+        np.concatenate([before.category[free].numpy(), never.category.numpy()]),
+    )[len(correct) :]
+    sure_of_never = calibration(inside[unseen], never, whitening).confidence.double().numpy()
     far = _some(far, random)
     of = {"trained": rows, "unseen": inside[unseen], "near": near, "far": far}
-    strange = {kind: unlike(x) for kind, x in of.items()}
+    strange = {kind: unlike(x, kind == "trained") for kind, x in of.items()}
     return {
         "correct": float(correct.mean()),
         "confidence before": float(raw.mean()),
         "error before": expected_calibration_error(raw, correct),
         "confidence": float(sure.mean()),
         "error": expected_calibration_error(sure, correct),
+        "never seen: correct": float(both.mean()),
+        "never seen: confidence": float(sure_of_never.mean()),
+        "never seen: error": expected_calibration_error(sure_of_never, both),
         "below 10 % sure": float((sure < 0.1).mean()),
         "right of these": float(correct[sure < 0.1].mean()) if (sure < 0.1).any() else np.nan,
         "above 90 % sure": float((sure > 0.9).mean()),

@@ -70,7 +70,8 @@ def test_confidence_is_about_the_share_that_is_right(name: str) -> None:
     ours, before = [], []
     for seed in range(3):
         rows, labels, truth = blobs(32, per_class=40, noise=0.3, seed=seed)
-        _, assigner, found = calibrated(rows, labels, 32, name)
+        calibration, assigner, found = calibrated(rows, labels, 32, name)
+        found = calibration(rows, found, inside=True)
         free = labels < 0
         right = is_correct(truth[free].numpy(), found.category[free].numpy())
         raw = Assignment.of_logits(assigner(rows), assigner.temperature).confidence[free].numpy()
@@ -194,14 +195,14 @@ def test_a_right_image_a_bit_beyond_the_threshold_is_not_called_0_percent_sure()
         assert edge > beyond
 
 
-def test_the_share_of_an_image_in_its_centre_is_that_among_all_images() -> None:
+def test_held_out_images_are_compared_with_the_others_of_their_category() -> None:
     rows, labels, _ = blobs(noise=0.5)
     [split] = resplits(labels.numpy(), 1, np.random.RandomState(0))
     points = rows[torch.from_numpy(split.rows)]
     category = split.truth.copy()
     category[split.hidden[:3]] = (category[split.hidden[:3]] + 1) % split.categories
     x = points.double().numpy()
-    found = HeldOutImages.of(points, torch.from_numpy(category), split, growth=3.0)
+    found = HeldOutImages.of(points, torch.from_numpy(category), split)
     centres = np.stack([x[category == c].mean(axis=0) for c in range(split.categories)])
     threshold, _ = choose_threshold(
         points, torch.from_numpy(split.labels), torch.from_numpy(category), torch.from_numpy(centres).float()
@@ -209,13 +210,46 @@ def test_the_share_of_an_image_in_its_centre_is_that_among_all_images() -> None:
     for place, i in enumerate(split.hidden):
         members = np.flatnonzero(category == category[i])
         others = x[members[members != i]].mean(axis=0)
-        share = 1 / (3 * len(members))
         away = [1 - x[i] @ m / np.linalg.norm(m) for m in centres]
-        mixed = (1 - share) * others + share * x[i]
-        own = 1 - x[i] @ mixed / np.linalg.norm(mixed)
+        own = 1 - x[i] @ others / np.linalg.norm(others)
         other = min(a for c, a in enumerate(away) if c != category[i])
         assert found.silhouette[place] == pytest.approx((other - own) / max(own, other), abs=1e-5)
         assert found.unlike[place] == pytest.approx(own / threshold, abs=1e-5)
+
+
+def test_images_of_the_run_are_compared_with_the_others_of_their_category_and_new_ones_with_all() -> None:
+    """As if each were taken out of its centre, and shown to the model as an image that it never saw."""
+    rows, labels, truth = blobs(noise=0.5)
+    category = torch.as_tensor(truth).clone()
+    category[0] = 11  # as all others of that category are elsewhere, it is alone
+    category[1:][category[1:] == 11] = 10
+    assigner = ASSIGNERS["sskmeans"](DIM, 6, 12)
+    calibration = Calibration()
+    calibration.fit(rows, labels, category, assigner)
+    given = Assignment(category, torch.ones(len(rows)))
+    found = calibration(rows, given, inside=True)
+    assert found.unlike is not None
+    for i in (1, 7, 30):
+        without = Calibration()
+        without.load_state_dict(calibration.state_dict())
+        others = (category == category[i]).nonzero()[:, 0]
+        without.centres[category[i]] = rows[others[others != i]].mean(dim=0)
+        alone = without(rows[i : i + 1], Assignment(category[i : i + 1], torch.ones(1)))
+        assert alone.unlike is not None
+        assert found.confidence[i].item() == pytest.approx(alone.confidence.item(), abs=1e-5)
+        assert found.unlike[i].item() == pytest.approx(alone.unlike.item(), abs=1e-5)
+    seen_again = calibration(rows, given)
+    assert (found.confidence <= seen_again.confidence + 1e-6).all()
+    assert found.confidence[0] == seen_again.confidence[0], "nothing is known of others there"
+
+
+def test_a_run_of_before_has_no_sizes_and_is_read_all_the_same() -> None:
+    rows, labels, truth = blobs()
+    category, calibration, older = torch.as_tensor(truth), Calibration(), Calibration()
+    calibration.fit(rows, labels, category, ASSIGNERS["sskmeans"](DIM, 6, 12))
+    older.load_state_dict({name: value for name, value in calibration.state_dict().items() if name != "sizes"})
+    given = Assignment(category, torch.ones(len(rows)))
+    assert torch.allclose(older(rows, given, inside=True).confidence, calibration(rows, given).confidence, atol=1e-5)
 
 
 def test_an_image_alone_in_its_category_is_no_evidence() -> None:

@@ -186,9 +186,11 @@ def test_probabilities_sum_to_one_and_the_largest_is_the_confidence(
     assert shares.shape == (len(X), 9)
     assert np.allclose(shares.sum(axis=1), 1, atol=1e-12)
     assert np.array_equal(shares.argmax(axis=1), fitted.labels_)
-    sure = fitted.confidence_ > 1.01 / 9
+    confidence = fitted.model_.assign(torch.from_numpy(X).float()).confidence.numpy()
+    sure = confidence > 1.01 / 9
     assert sure.mean() > 0.8
-    assert np.allclose(shares.max(axis=1)[sure], fitted.confidence_[sure], atol=1e-6)
+    assert np.allclose(shares.max(axis=1)[sure], confidence[sure], atol=1e-6)
+    assert (fitted.confidence_ <= confidence + 1e-6).all(), "there, each row is compared with the others alone"
     strange = -X[truth == 0].mean(axis=0, keepdims=True)  # opposite to a kind: like none of them
     assert fitted.predict_proba(strange).max() < 0.5 < np.median(shares.max(axis=1))
 

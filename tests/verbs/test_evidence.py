@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import newkinds
 from conftest import Killed
-from newkinds.assigners.calibration import HeldOutImages, fit_curve, growth_of
+from newkinds.assigners.calibration import HeldOutImages, fit_curve
 from newkinds.assigners.resplit import resplits
 from newkinds.assigners.whitening import Whitening
 from newkinds.discovery.finished import load
@@ -74,7 +74,7 @@ def test_the_evidence_of_the_chosen_way_is_what_calibrates_it(
     run = Run(resumed)
     chosen = PlanRecord.read(run).chosen
     assert chosen.endswith(way)
-    evidence = TrialEvidence.read(run, 6).of(chosen)
+    evidence = TrialEvidence.read(run).of(chosen)
     assert evidence is not None
     record = Reliability.read(run)
     assert "A model was trained on each split" in record.note
@@ -98,7 +98,7 @@ def test_each_trained_candidate_that_was_judged_has_evidence_of_every_split(judg
     run = Run(judged)
     trained = [score for score in PlanRecord.read(run).candidates if score.trains]
     assert len(trained) > 2
-    kept = TrialEvidence.read(run, 6)
+    kept = TrialEvidence.read(run)
     for score in trained:
         parts = kept.of(score.name)
         assert parts is not None
@@ -113,18 +113,18 @@ def test_evidence_is_that_of_the_way_and_is_read_as_it_was_kept(tmp_path: Path) 
     generator = torch.Generator().manual_seed(0)
     truth = np.arange(48) % 6
     rows = F.normalize(torch.randn(6, 8, generator=generator)[truth] + torch.randn(48, 8, generator=generator), dim=1)
-    kept = TrialEvidence(9)
+    kept = TrialEvidence()
     splits = resplits(truth, 2, np.random.RandomState(0))
     ways = [Way("own"), Way("balanced", 0.5)]
     for number, split in enumerate(splits):
         for way in ways:
             found = torch.from_numpy(split.truth)[torch.randperm(48, generator=generator)]
-            kept.watch("adapter", rows, 90, number)(way, split, found)
+            kept.watch("adapter", rows, number)(way, split, found)
             whitening = None
             if way.whiten != "none":
                 whitening = Whitening(0.5)
                 whitening.fit(rows, torch.from_numpy(split.labels))
-            expected = HeldOutImages.of(rows, found, split, whitening, growth_of(split, 90, 9))
+            expected = HeldOutImages.of(rows, found, split, whitening)
             own = kept.of(f"adapter, {way}")
             assert own is not None
             assert np.allclose(own[number].silhouette, expected.silhouette, atol=1e-4)
@@ -133,7 +133,7 @@ def test_evidence_is_that_of_the_way_and_is_read_as_it_was_kept(tmp_path: Path) 
     run = Run(tmp_path / "run")
     run.folder.mkdir()
     kept.write(run)
-    again = TrialEvidence.read(run, 6)
+    again = TrialEvidence.read(run)
     for way in ways:
         before, after = kept.of(f"adapter, {way}"), again.of(f"adapter, {way}")
         assert before is not None
@@ -142,11 +142,11 @@ def test_evidence_is_that_of_the_way_and_is_read_as_it_was_kept(tmp_path: Path) 
             assert np.array_equal(one.silhouette, other.silhouette)  # every bit: a plan that goes on gives the same
             assert np.array_equal(one.unlike, other.unlike)
             assert np.array_equal(one.correct, other.correct)
-    kept.watch("adapter", rows, 90, 0)(ways[0], splits[0], torch.from_numpy(splits[0].truth))
+    kept.watch("adapter", rows, 0)(ways[0], splits[0], torch.from_numpy(splits[0].truth))
     begun_again = kept.of(f"adapter, {ways[0]}")
     assert begun_again is not None
     assert len(begun_again) == 1
-    TrialEvidence(6).write(run)  # a plan for other images
+    TrialEvidence().write(run)  # a plan for other images
     assert not run.path(EVIDENCE).exists()
 
 
@@ -155,4 +155,4 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     run.folder.mkdir()
     run.write(EVIDENCE, "candidate,split,silhouette,unlike,correct\na,0,0.5 x,1 1,1 1\n")
     with pytest.raises(NewkindsError, match=r"evidence\.csv is damaged .* delete it"):
-        TrialEvidence.read(run, 6)
+        TrialEvidence.read(run)

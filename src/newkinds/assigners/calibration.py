@@ -52,15 +52,11 @@ class HeldOutImages:
     unlike: NDArray[np.float64]  # (h,) by the threshold of the split: features that were trained on it have their own
 
     @classmethod
-    def of(
-        cls, rows: Tensor, category: Tensor, split: Resplit, whitening: Whitening | None = None, growth: float = 1.0
-    ) -> "HeldOutImages":
+    def of(cls, rows: Tensor, category: Tensor, split: Resplit, whitening: Whitening | None = None) -> "HeldOutImages":
         """From the rows (m, P) of a split, not whitened, all of which were assigned: what became of the hidden ones.
 
-        `growth`: how many times as many images a category has among all images. An image is part of the centre that it
-        is compared with, and the fewer images there are, the more it is compared with itself. So here its share in that
-        centre is the one it would have there. Images that are alone in their category are left out: nothing is known
-        of the others there.
+        Each is compared with the others of its category, as images are that were never seen. Those that are alone in
+        their category are left out: nothing is known of the others there.
         """
         labels = torch.from_numpy(split.labels).to(category.device)
         categories = max(split.categories, int(category.max()) + 1)  # some find how many there are
@@ -70,7 +66,7 @@ class HeldOutImages:
         correct = is_correct(split.truth[split.hidden], category[hidden].cpu().numpy())
         told = sizes[category[hidden]] > 1
         rows, category = rows[hidden[told]], category[hidden[told]]
-        own = centres_with_share(rows, centres[category], sizes[category], growth)
+        own = centres_of_others(rows, centres[category], sizes[category])
         fits = silhouette_of_rows(rows, category, centres, whitening, own)
         unlike = half_square(rows, own) / threshold
         return cls(fits.cpu().double().numpy(), correct[told.cpu().numpy()], unlike.cpu().double().numpy())
@@ -91,6 +87,7 @@ class Calibration(SizedByState):
     """
 
     centres: Tensor
+    sizes: Tensor
     threshold: Tensor
     offset: Tensor
     slope: Tensor
@@ -101,12 +98,16 @@ class Calibration(SizedByState):
         self.note = ""  # what `fit` found, for the protocol
         self.record: dict[str, Any] = {}  # reliability of held-out images, for the report
         self.register_buffer("centres", torch.empty(0, 0))  # (K, P); empty: not calibrated
+        self.register_buffer("sizes", torch.empty(0, dtype=torch.long))  # (K,) how many images each is the mean of
         self.register_buffer("threshold", torch.tensor(1.0))
         for name, value in Curve()._asdict().items():
             self.register_buffer(name, torch.tensor(value))
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        state.setdefault(prefix + "fall", torch.tensor(Curve().fall))  # runs of earlier versions have none
+        # runs of earlier versions have neither
+        state.setdefault(prefix + "fall", torch.tensor(Curve().fall))
+        if (centres := state.get(prefix + "centres")) is not None:
+            state.setdefault(prefix + "sizes", torch.zeros(len(centres), dtype=torch.long))
         super()._load_from_state_dict(state, prefix, *rest)
 
     @property
@@ -132,11 +133,12 @@ class Calibration(SizedByState):
         again here, and the assigner is fitted to each split; for one that is learnt semi-supervised k-means stands in.
         """
         self.centres = centres_of(rows, category, categories or assigner.categories)
+        self.sizes = category.bincount(minlength=len(self.centres))
         threshold, about_threshold = choose_threshold(rows, labels, category, self.centres)
         evidence = [one for one in evidence or () if len(one.correct)]
         from_trials = bool(evidence)
         if not from_trials:
-            evidence = hold_out(rows, labels, assigner, whitening, seed, categories or assigner.categories)
+            evidence = hold_out(rows, labels, assigner, whitening, seed)
             evidence = [one for one in evidence if len(one.correct)]
         self.threshold, self.offset, self.slope, self.fall = (
             torch.tensor(value).to(self.threshold) for value in (threshold, *fit_curve(evidence))
@@ -161,15 +163,20 @@ class Calibration(SizedByState):
         assignment: Assignment,
         whitening: Whitening | None = None,
         centres: Tensor | None = None,
+        inside: bool = False,
     ) -> Assignment:
         """The assignment of unit rows (n, P), before whitening, with calibrated confidence and `unlike`.
 
-        `centres`: of all categories, if there are others besides those that were calibrated.
+        `centres`: of all categories, if there are others besides those that were calibrated. `inside`: they are of the
+        images that the categories were found in. Each is then compared with the others of its category: it is a part
+        of the centre, and would look surer than an image that is not.
         """
+        category = assignment.category
         with full_precision(rows) as x:
             centres = (self.centres if centres is None else centres).to(x.dtype)
-            unlike = distance(x, assignment.category, centres) / self.threshold
-            fits = silhouette_of_rows(x, assignment.category, centres, whitening)
+            own = centres_of_others(x, centres[category], self.sizes[category]) if inside else None
+            unlike = distance(x, category, centres, own) / self.threshold
+            fits = silhouette_of_rows(x, category, centres, whitening, own)
             confidence = probability(fits, unlike, self.offset, self.slope, self.fall)
         return replace(assignment, confidence=confidence, unlike=unlike)
 
@@ -180,12 +187,14 @@ def centres_of(rows: Tensor, category: Tensor, categories: int) -> Tensor:
     return sums / category.bincount(minlength=categories).clamp(min=1)[:, None]
 
 
-def distance(rows: Tensor, category: Tensor, centres: Tensor) -> Tensor:
-    """(n,) 1 - cosine of each unit row and the centre of its category; 1 if that is empty.
+def distance(rows: Tensor, category: Tensor, centres: Tensor, own_centres: Tensor | None = None) -> Tensor:
+    """(n,) 1 - cosine of each unit row and the centre of its category, `own_centres` (n, P) if that is to be another
+    one; 1 if the category is empty.
 
     It is taken as half the squared difference of both: of images that are much alike, 1 - cosine would be rounding.
     """
-    return half_square(rows, centres[category]).where(centres.any(dim=1)[category], 1.0)
+    own = centres[category] if own_centres is None else own_centres
+    return half_square(rows, own).where(centres.any(dim=1)[category], 1.0)
 
 
 def half_square(rows: Tensor, centres: Tensor) -> Tensor:
@@ -193,11 +202,11 @@ def half_square(rows: Tensor, centres: Tensor) -> Tensor:
     return (rows - F.normalize(centres, dim=1)).square().sum(dim=1) / 2
 
 
-def centres_with_share(rows: Tensor, centres: Tensor, sizes: Tensor, growth: float) -> Tensor:
-    """(n, P) the centre of each row's category (n, P), if that had `growth` times its size (n,), each at least 2: the
-    row's own share in it is smaller then."""
-    others = (centres * sizes[:, None] - rows) / (sizes - 1)[:, None]
-    return torch.lerp(others, rows, (1 / (growth * sizes).clamp(min=1))[:, None].to(rows))
+def centres_of_others(rows: Tensor, centres: Tensor, sizes: Tensor) -> Tensor:
+    """(n, P) the mean of the others in each row's category, of which the row is one: from its centre (n, P) and size
+    (n,). A row that is alone there is its own centre."""
+    others = (centres * sizes[:, None] - rows) / (sizes - 1).clamp(min=1)[:, None]
+    return torch.where((sizes > 1)[:, None], others, centres)
 
 
 def silhouette_of_rows(
@@ -266,7 +275,7 @@ def distance_from_others(rows: Tensor, category: Tensor, categories: int) -> tup
 
 
 def hold_out(
-    rows: Tensor, labels: Tensor, assigner: Assigner, whitening: Whitening | None, seed: int, categories: int
+    rows: Tensor, labels: Tensor, assigner: Assigner, whitening: Whitening | None, seed: int
 ) -> list[HeldOutImages]:
     """Labelled images alone, split again: what the assigner makes of those that were hidden from it."""
     random = np.random.RandomState(seed % 2**32)
@@ -286,14 +295,8 @@ def hold_out(
                 category = Assignment.of_logits(trial(embedding)).category
         except NewkindsError:  # such as one image per class
             return []
-        growth = growth_of(split, len(rows), categories)
-        found.append(HeldOutImages.of(points, category, split, whitened, growth))
+        found.append(HeldOutImages.of(points, category, split, whitened))
     return found
-
-
-def growth_of(split: Resplit, images: int, categories: int) -> float:
-    """How many times as many images a category has, on average, if there are so many in all as in a split."""
-    return (images / categories) / (len(split.rows) / split.categories)
 
 
 def fit_curve(evidence: Sequence[HeldOutImages]) -> Curve:

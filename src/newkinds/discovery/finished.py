@@ -205,7 +205,7 @@ class LoadedRun:
         from .report.build import write_card, write_page  # jinja2 is needed here only
 
         self._keep_features(embedded)
-        alone = self.model.assign(embedded.features)
+        alone = self.model.assign(embedded.features, inside=True)
         labels = torch.from_numpy(labels_of_copies(table))[embedded.rows]
         assignment = self.model.keep_labels(alone, embedded.features, labels)
         found = gather(self.run, table, embedded, assignment, self.categories, len(self.model.known), alone)

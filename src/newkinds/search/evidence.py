@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..assigners.calibration import HeldOutImages, growth_of
+from ..assigners.calibration import HeldOutImages
 from ..assigners.resplit import Resplit
 from ..assigners.whitening import Whitening
 from ..errors import NewkindsError
@@ -27,15 +27,14 @@ COLUMNS = ("candidate", "split", "silhouette", "unlike", "correct")
 class TrialEvidence:
     """Held-out images of each candidate, one part per split; kept beside the plan."""
 
-    def __init__(self, categories: int) -> None:
-        self.categories = categories  # among all images
+    def __init__(self) -> None:
         self._of: dict[str, list[HeldOutImages]] = {}
         self._written = ""
 
     @classmethod
-    def read(cls, run: Run, categories: int) -> "TrialEvidence":
+    def read(cls, run: Run) -> "TrialEvidence":
         """What an earlier command has kept; a plan of an earlier version has nothing."""
-        kept = cls(categories)
+        kept = cls()
         if not run.path(EVIDENCE).is_file():
             return kept
         for row in run.read_table(EVIDENCE, COLUMNS):
@@ -54,20 +53,17 @@ class TrialEvidence:
         """One part per split, of a candidate by its name; None if nothing is known."""
         return self._of.get(candidate) or None
 
-    def watch(self, source: str, rows: Tensor, images: int, number: int) -> Callable[[Way, Resplit, Tensor], None]:
-        """Notes what ways make of the rows (m, P) of a split; `images`: how many there are in all."""
-        return partial(self._note, source, rows, images, number)
+    def watch(self, source: str, rows: Tensor, number: int) -> Callable[[Way, Resplit, Tensor], None]:
+        """Notes what ways make of the rows (m, P) of a split."""
+        return partial(self._note, source, rows, number)
 
-    def _note(
-        self, source: str, rows: Tensor, images: int, number: int, way: Way, split: Resplit, category: Tensor
-    ) -> None:
+    def _note(self, source: str, rows: Tensor, number: int, way: Way, split: Resplit, category: Tensor) -> None:
         whitening = None
         if way.whiten != "none":
             whitening = Whitening(float(way.whiten))
             whitening.fit(rows, torch.from_numpy(split.labels))
-        growth = growth_of(split, images, self.categories)
         with torch.no_grad():
-            found = HeldOutImages.of(rows, category, split, whitening, growth)
+            found = HeldOutImages.of(rows, category, split, whitening)
         parts = self._of.setdefault(f"{source}, {way}", [])
         if number == 0:
             parts.clear()  # of an attempt that was interrupted

@@ -56,7 +56,7 @@ class FrozenFeatures:
         rows = self.rows[split.rows]
         if self._evidence is None:
             return Features(rows)
-        return Features(rows, None, self._evidence.watch(self.name, rows, self.images, number))
+        return Features(rows, None, self._evidence.watch(self.name, rows, number))
 
 
 class CloserFeatures(FrozenFeatures):

@@ -195,7 +195,7 @@ class TrainedFeatures:
         rows = rows_of(model, embedded.features)
         if self._evidence is None:
             return Features(rows, own)
-        return Features(rows, own, self._evidence.watch(self.name, rows, self.images, number))
+        return Features(rows, own, self._evidence.watch(self.name, rows, number))
 
     def _pace_on(self, number: int) -> Pace:
         """Whether the steps of a split are so slow that the rest would not be done in time."""

@@ -152,13 +152,13 @@ class Model(nn.Module):
         return {part: note for part, note in notes.items() if note}
 
     @torch.inference_mode()
-    def assign(self, features: Tensor, extension: Extension | None = None) -> Assignment:
-        """Categories for features (n, D), of training images and of images never seen, by the model alone, or with
-        other categories besides its own."""
+    def assign(self, features: Tensor, extension: Extension | None = None, inside: bool = False) -> Assignment:
+        """Categories for features (n, D), by the model alone, or with other categories besides its own. `inside`: of
+        the images that its categories were found in, and not of others, see `Calibration`."""
         if not bool(features.isfinite().all()):  # NaN would get a category too
             raise NewkindsError("the model gives features that are NaN or infinite: its weights are damaged.")
         blocks = features.split(ASSIGNED_AT_ONCE)
-        assigned = [self._assign(block.to(self.device), extension=extension) for block in blocks]
+        assigned = [self._assign(block.to(self.device), extension=extension, inside=inside) for block in blocks]
         unlike = [block.unlike for block in assigned if block.unlike is not None]
         return Assignment(
             torch.cat([block.category for block in assigned]),
@@ -179,7 +179,7 @@ class Model(nn.Module):
         return replace(found, category=torch.where(moved, labels, found.category), confidence=confidence)
 
     def _assign(
-        self, features: Tensor, category: Tensor | None = None, extension: Extension | None = None
+        self, features: Tensor, category: Tensor | None = None, extension: Extension | None = None, inside: bool = False
     ) -> Assignment:
         """By the largest logit, or how well the images fit a given `category` (n,)."""
         assigner = self.chosen_assigner
@@ -190,7 +190,7 @@ class Model(nn.Module):
             return assignment
         if extension is not None:
             return extension(rows, assignment, self.calibration, self.whitening)
-        return self.calibration(rows, assignment, self.whitening)
+        return self.calibration(rows, assignment, self.whitening, inside=inside)
 
     def changing_state(self) -> dict[str, Tensor]:
         """All of the state but the frozen weights, which come from their file again, and what comes after training."""

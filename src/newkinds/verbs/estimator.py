@@ -116,7 +116,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         rows = F.normalize(features, dim=1)
         k, self.count_ = self._count(rows, targets, len(classes))
         search = Search(judge_of(targets, seed, k), Clock(float("inf")))
-        evidence = TrialEvidence(k)
+        evidence = TrialEvidence()
         search.compare(FrozenFeatures(rows, evidence=evidence), ways)
         choice = search.choose()
         way = Way.of(choice.candidate.settings)
@@ -127,7 +127,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         self.model_.find_categories(features, torch.from_numpy(targets), seed)
         of_chosen = evidence.of(choice.candidate.name)  # by which nothing has to be fitted again
         self.model_.calibrate(features, torch.from_numpy(targets), seed, of_chosen)
-        alone = self.model_.assign(features)
+        alone = self.model_.assign(features, inside=True)
         self.doubts_ = np.flatnonzero((targets != UNLABELLED) & (alone.category.numpy() != targets))
         assignment = self.model_.keep_labels(alone, features, torch.from_numpy(targets))
         assert assignment.unlike is not None  # it was calibrated

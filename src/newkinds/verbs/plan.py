@@ -98,7 +98,7 @@ class PlannedSearch:
         table = self.looked.table
         judge = judge_of(table.targets, self.looked.config.train.seed, categories, table.group_numbers())
         self.search = Search(judge, self.clock, scores, self._write)
-        self.evidence = TrialEvidence(categories) if plan.earlier is None else TrialEvidence.read(plan.run, categories)
+        self.evidence = TrialEvidence() if plan.earlier is None else TrialEvidence.read(plan.run)
         self._digest = digest_of(table)
         self._choice = self._default()
         self._keeps = plan.earlier is not None  # else nothing is written before the first answer
