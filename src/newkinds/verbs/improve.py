@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from ..assigners.calibration import centres_with_share
+from ..assigners.calibration import centres_of_others
 from ..assigners.opening import nearest_centres
 from ..console import say
 from ..data.corrections import NOWHERE, corrections_text
@@ -85,7 +85,7 @@ def present_share(run: Run, found: Discovery, device: str) -> float:
         of_rows = model.rows(features[rows].to(model.device)).float()
         of = torch.tensor(columns, device=of_rows.device)
         centres, sizes = placer.extension.centres, sizes_of(found, placer.ids.tolist()).to(of_rows.device)
-        own = centres_with_share(of_rows, centres[of], sizes[of].clamp(min=2), torch.inf)
+        own = centres_of_others(of_rows, centres[of], sizes[of].clamp(min=2))
         nearest = nearest_centres(of_rows, of, centres, own, model.whitening)
     return float((nearest == of).double().mean())
 
