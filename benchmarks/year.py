@@ -7,6 +7,7 @@ all images comes in equal parts in the months that are left, so that the last th
 month a person, who knows the truth, answers the first five questions of `newkinds next` (`asking.py` says how).
 
     update    `newkinds update` with the images of the month
+    learning  the same with --time 10s: the model learns what was decided until then
     scratch   `newkinds discover` again with all images until then, into the same run: decisions are carried over
     predict   `newkinds predict` by the first run; nothing is named after the start, for nothing new is found
 
@@ -26,6 +27,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +45,7 @@ from side_by_side import machine
 MONTHS = 12
 TENTHS = 10
 NAMES = 5  # questions that the person answers each month
+LEARN = "10s"
 FEWEST = 5  # images from which on a kind counts as missed
 
 
@@ -55,9 +58,12 @@ class Year:
         drawn = random.permutation(np.unique(read["truth"]))[:kinds]
         known = len(drawn) // 2
         self.known = {f"kind {number}" for number in range(known)}
+        every = np.flatnonzero(np.isin(read["truth"], drawn))
+        alone = every[np.unique(read["cls"][every], axis=0, return_index=True)[1]]  # `update` adds no image twice
         rows, kind, month, labelled = [], [], [], []
         for number, name in enumerate(drawn):
             own = random.permutation(np.flatnonzero(read["truth"] == name))
+            own = own[np.isin(own, alone)]
             first = 0 if number < known else (number - known) * TENTHS // (len(drawn) - known)
             half = len(own) // 2
             later = [first + 1 + place % (MONTHS - first) for place in range(len(own) - half)]
@@ -95,12 +101,12 @@ def discovered(year: Year, folder: Path, month: int) -> Discovery:
     return newkinds.discover(file, folder / "run", labels=labels, method="frozen", assigner="em", page=False)
 
 
-def by_update(year: Year, folder: Path, month: int) -> Places:
+def by_update(year: Year, folder: Path, month: int, allowed: str | None = None) -> Places:
     if month == 0:
         return places_of(discovered(year, folder, 0))
     more = folder / f"month-{month:02d}.npy"
     np.save(more, year.vectors[year.rows_of(month)])
-    return places_of(newkinds.update(folder / "run", [more]))
+    return places_of(newkinds.update(folder / "run", [more], time=allowed, page=False))
 
 
 def by_scratch(year: Year, folder: Path, month: int) -> Places:
@@ -122,10 +128,8 @@ def places_of(found: Discovery) -> Places:
 
 
 WAYS: dict[str, Callable[[Year, Path, int], Places]] = {
-    "update": by_update,
-    "scratch": by_scratch,
-    "predict": by_predict,
-}
+    "update": by_update, "learning": partial(by_update, allowed=LEARN), "scratch": by_scratch, "predict": by_predict,
+}  # fmt: skip
 
 
 def live(year: Year, folder: Path, way: str) -> list[dict]:
