@@ -183,7 +183,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     print(machine())
-    cells: dict[tuple[str, str], list[list[dict]]] = {}
+    cells: dict[tuple[str, str], list[list[dict]]] = {}  # of each seed: the scores after each block
     for data in args.data:
         name, _, place = data.partition("=")
         file, kinds, images = (*place.split(":"), "0")[:3]
@@ -200,6 +200,28 @@ def main() -> None:
         print(f"\n{split}: All / Old / New / named / new ones named, means over {len(args.seeds)} seeds")
         columns = ["data", "questions", *(str(n) for n in (0, *ANSWERS))]
         print(text_table(columns, [[name, way, *_row(runs, split)] for (name, way), runs in cells.items()]))
+    print(f"\nwhat '{args.strategies[0]}' has more: mean and standard deviation over draws, and in how many of these")
+    columns = ["images, figure", "than", *(str(n) for n in ANSWERS)]
+    print(text_table(columns, _differences(cells, args.strategies)))
+
+
+def _differences(cells: dict[tuple[str, str], list[list[dict]]], strategies: Sequence[str]) -> list[list[str]]:
+    first, *others = strategies
+    rows = []
+    for figure in (f"{split}: {what}" for split in SPLITS for what in ("named", "all")):
+        for other in others:
+            more = [
+                [ours[block][figure] - theirs[block][figure] for block in range(1, len(ANSWERS) + 1)]
+                for name, way in cells
+                if way == first
+                for ours, theirs in zip(cells[name, first], cells[name, other], strict=True)
+            ]
+            shown = [
+                f"{np.mean(c):+.1f} ± {np.std(c, ddof=1):.1f} ({np.sum(np.array(c) > 0)} of {len(c)})"
+                for c in zip(*more, strict=True)
+            ]
+            rows.append([figure, other, *shown])
+    return rows
 
 
 def _row(runs: list[list[dict]], split: str) -> list[str]:
