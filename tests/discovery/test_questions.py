@@ -79,6 +79,34 @@ def test_parts_of_a_category_without_a_name_have_none_either(tmp_path: Path) -> 
     assert [found.category(q.category_id).name for q in next_questions(found, only="name")] == ["new-1-2"]
 
 
+def test_a_category_whose_image_was_moved_to_another_may_be_one_with_that(run: Path) -> None:
+    found = Discovery.read(run)
+    asked = next(q for q in next_questions(found, only="name") if q.category_id == 3)
+    found.move([asked.path], "cat")
+    assert 3 not in {q.category_id for q in next_questions(found, only="name")}
+    (question,) = next_questions(found, only="merge")
+    assert (question.category_id, question.other_id, question.kind) == (3, 0, "merge")
+    assert "'new-2' is 'cat' now" in question.reason
+    assert question in next_questions(found, number=4)  # among the first, as a name would be
+    found.move([question.path], "dog")  # a mixture: its name is asked for after those of the others
+    assert next_questions(found, only="merge") == []
+    assert [q.category_id for q in next_questions(found, only="name")] == [2, 4, 5, 3]
+
+
+def test_who_asks_for_five_at_a_time_gets_questions_of_all_kinds(tmp_path: Path) -> None:
+    axes = np.eye(8)
+    rows = np.concatenate([around(axes[c], 20, 0.1, c) for c in range(3)])
+    of = [0] * 20 + [1, 2] * 10 + [0] * 20
+    members = [m._replace(unlike=1.5) if place < 2 else m for place, m in enumerate(unlabelled(of))]
+    found = written(tmp_path / "run", rows, members, 0, 3)
+    kinds = set()
+    for _ in range(4):
+        questions = next_questions(found, number=5)
+        kinds |= {question.kind for question in questions}
+        found.accept([question.path for question in questions][:5])
+    assert {"name", "typical", "doubt", "pool"} <= kinds
+
+
 def test_typical_images_stand_for_most_that_are_unlike_what_was_seen(run: Path) -> None:
     found = Discovery.read(run)
     found.accept([category.exemplars[0] for category in found.new])

@@ -26,8 +26,7 @@ Kind = Literal["name", "typical", "doubt", "label", "merge", "pool"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Rows = NDArray[np.int64]  # numbers of images
 
-OTHERS_EVERY = 5  # one question in so many is of the kinds below, in turn; all others are names, then typical images
-OTHERS: tuple[Kind, ...] = ("doubt", "label", "merge", "pool")
+OTHERS_EVERY = 5  # one question in so many is of `_OTHERS`, in turn; all others are names, then typical images
 SHARPNESS = 3  # power of a cosine: how much faster images stand for near ones than for far ones
 MOST_COMPARED = 300  # images of a category that are compared with each other; of more, an even sample
 SHORTLIST = 0.25  # of a category: among so many of its most doubtful images, those unlike each other are asked about
@@ -103,13 +102,16 @@ def next_questions(
         raise NewkindsError(f"{number} questions cannot be asked: say 1 or more.")
     rows = read_embedding(RunDirectory(found.run), len(found.members)) if embedding is None else embedding
     view = _View(found, rows)
-    return _mix({kind: ask(view) for kind, ask in _QUEUES.items() if only in (None, kind)}, number)
+    if only is not None:
+        asked = chain(*(ask(view) for ask in _SOURCES[only]))
+        return _mix((question for question in asked if question.kind == only), iter(()), number)
+    begin = int(view.decided.sum()) // OTHERS_EVERY % len(_OTHERS)  # who asks for five at a time gets all kinds
+    others = [ask(view) for ask in (*_OTHERS[begin:], *_OTHERS[:begin])]
+    return _mix(chain(_ask_names(view), _ask_typical(view)), _in_turn(others), number)
 
 
-def _mix(queues: dict[Kind, Iterator[Question]], number: int) -> list[Question]:
-    """Questions of all kinds in their order; no image is asked about twice."""
-    first = chain(*(queues[kind] for kind in ("name", "typical") if kind in queues))
-    others = _in_turn([queues[kind] for kind in OTHERS if kind in queues])
+def _mix(first: Iterator[Question], others: Iterator[Question], number: int) -> list[Question]:
+    """Every so many-th question from the others; no image is asked about twice."""
     made: list[Question] = []
     shown: set[str] = set()
     while len(made) < number:
@@ -153,6 +155,12 @@ class _View:
         order = np.argsort(self.of, kind="stable")
         ids, first = np.unique(self.of[order], return_index=True)
         self.inside: dict[int, Rows] = dict(zip(ids.tolist(), np.split(order, first[1:]), strict=True))
+        self.left: dict[int, set[int]] = {}  # category → those to which people have moved images of it
+        state = found.corrections()
+        for row in np.flatnonzero(self.decided & (self.of >= 0)).tolist():
+            origin = state.now(found.found_members[row].category_id)
+            if origin != self.of[row]:
+                self.left.setdefault(origin, set()).add(int(self.of[row]))
 
     def name(self, category: int) -> str:
         return f"'{self.category[category].name}'"
@@ -171,11 +179,19 @@ class _View:
 
 
 def _ask_names(view: _View) -> Iterator[Question]:
-    """A clear member of each category that nobody has named."""
-    for category in view.found.new:
+    """A clear member of each category that nobody has named, the largest category first. If people have moved what they
+    were shown to another category, the two may be one: that is asked then. Of mixtures, from which images were moved to
+    several ones, little is to be learnt: they come last."""
+    unnamed = [c for c in view.found.new if not view.is_known(c) and len(view.open_in(c.id))]
+    for category in sorted(unnamed, key=lambda category: len(view.left.get(category.id, ())) > 1):
+        towards = view.left.get(category.id, set())
+        if len(towards) == 1:
+            other = view.category[next(iter(towards))]
+            why = f"what you saw of {view.name(category.id)} is {view.name(other.id)} now: perhaps all of it is"
+            if (pair := _pair(view, category, other, why)) is not None:
+                yield pair
+                continue
         rows = view.open_in(category.id)
-        if view.is_known(category) or not len(rows):
-            continue
         row = int(rows[view.rivals.margin[rows].argmax()])
         reason = f"a clear one of the {plural(category.size, 'image')} of {view.name(category.id)}, which nobody named"
         yield Question(view.paths[row], "name", "What is this?", reason, category.id)
@@ -283,12 +299,19 @@ def _ask_merges(view: _View) -> Iterator[Question]:
         two = filled[pair.first], filled[pair.second]
         if all(view.is_known(category) for category in two):
             continue
-        rows = [_towards(view, one.id, other.id) for one, other in (two, two[::-1])]
-        if rows[0] is not None and rows[1] is not None:
-            names = f"{view.name(two[0].id)} and {view.name(two[1].id)}"
-            reason = f"{names} mix like one category: the border between them may be arbitrary"
-            paths = view.paths[rows[0]], view.paths[rows[1]]
-            yield Question(paths[0], "merge", "Are these two of one kind?", reason, two[0].id, two[1].id, paths[1])
+        names = f"{view.name(two[0].id)} and {view.name(two[1].id)}"
+        question = _pair(view, *two, f"{names} mix like one category: the border between them may be arbitrary")
+        if question is not None:
+            yield question
+
+
+def _pair(view: _View, one: Category, other: Category, reason: str) -> Question | None:
+    """Whether two categories are one, shown by an image of each; None if one of them has nothing to show."""
+    rows = _towards(view, one.id, other.id), _towards(view, other.id, one.id)
+    if rows[0] is None or rows[1] is None:
+        return None
+    paths = view.paths[rows[0]], view.paths[rows[1]]
+    return Question(paths[0], "merge", "Are these two of one kind?", reason, one.id, other.id, paths[1])
 
 
 def _towards(view: _View, category: int, other: int) -> int | None:
@@ -327,7 +350,8 @@ def _ask_pool(view: _View) -> Iterator[Question]:
         yield Question(view.paths[row], "pool", "Where does this belong?", f"it {nowhere}{alike}", where, likely)
 
 
-_QUEUES: dict[Kind, Callable[[_View], Iterator[Question]]] = {
-    "name": _ask_names, "typical": _ask_typical, "doubt": _ask_doubts, "label": _ask_labels, "merge": _ask_merges,
-    "pool": _ask_pool,
+_OTHERS = (_ask_doubts, _ask_labels, _ask_merges, _ask_pool)
+_SOURCES: dict[Kind, tuple[Callable[[_View], Iterator[Question]], ...]] = {
+    "name": (_ask_names,), "typical": (_ask_typical,), "doubt": (_ask_doubts,), "label": (_ask_labels,),
+    "merge": (_ask_names, _ask_merges), "pool": (_ask_pool,),
 }  # fmt: skip
