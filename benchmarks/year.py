@@ -7,6 +7,7 @@ all images comes in equal parts in the months that are left, so that the last th
 month a person, who knows the truth, answers the first five questions of `newkinds next` (`asking.py` says how).
 
     update    `newkinds update` with the images of the month
+    learning  the same with --time 10s: the model learns what was decided until then
     scratch   `newkinds discover` again with all images until then, into the same run: decisions are carried over
     predict   `newkinds predict` by the first run; nothing is named after the start, for nothing new is found
 
@@ -26,6 +27,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +45,7 @@ from side_by_side import machine
 MONTHS = 12
 TENTHS = 10
 NAMES = 5  # questions that the person answers each month
+LEARN = "10s"  # for a better model
 FEWEST = 5  # images from which on a kind counts as missed
 
 
@@ -98,12 +101,12 @@ def discovered(year: Year, folder: Path, month: int) -> Discovery:
     return newkinds.discover(file, folder / "run", labels=labels, method="frozen", assigner="em", page=False)
 
 
-def by_update(year: Year, folder: Path, month: int) -> Places:
+def by_update(year: Year, folder: Path, month: int, allowed: str | None = None) -> Places:
     if month == 0:
         return places_of(discovered(year, folder, 0))
     more = folder / f"month-{month:02d}.npy"
     np.save(more, year.vectors[year.rows_of(month)])
-    return places_of(newkinds.update(folder / "run", [more], page=False))
+    return places_of(newkinds.update(folder / "run", [more], time=allowed, page=False))
 
 
 def by_scratch(year: Year, folder: Path, month: int) -> Places:
@@ -125,7 +128,7 @@ def places_of(found: Discovery) -> Places:
 
 
 WAYS: dict[str, Callable[[Year, Path, int], Places]] = {
-    "update": by_update, "scratch": by_scratch, "predict": by_predict,
+    "update": by_update, "learning": partial(by_update, allowed=LEARN), "scratch": by_scratch, "predict": by_predict,
 }  # fmt: skip
 
 
