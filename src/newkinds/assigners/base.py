@@ -99,6 +99,10 @@ class Assigner(nn.Module, ABC):
         tensors, no loop over blocks of rows. To be overridden by an assigner whose `forward` does either."""
         return self(embedding)
 
+    def own_space(self) -> tuple[Tensor, Tensor] | None:
+        """Mean (P,) and map (P, P) of the whitened space in which it compares rows, if it has found one of its own."""
+        return None
+
     def require_fitted(self, fitted: bool) -> None:
         if not fitted:
             raise NewkindsError(

@@ -4,7 +4,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import Self
 
@@ -14,6 +13,7 @@ from ..precision import full_precision
 from ..settings import AtLeastOne, Positive, Share
 from .base import ASSIGNERS, Assigner
 from .start import find_start
+from .whitening import apply_whitening
 
 FEW_RESTARTS = 3
 MOST_COMPARED = 200_000  # rows, among which copies are looked for
@@ -92,10 +92,13 @@ class EM(Assigner):
         self.require_fitted(bool(self.map.any()))
         return self.logits(embedding)
 
+    def own_space(self) -> tuple[Tensor, Tensor]:
+        return self.mean, self.map
+
     def logits(self, embedding: Tensor) -> Tensor:
         """(n, K) cosines in the whitened space, and the offsets of the sizes."""
         with full_precision(embedding) as x:
-            rows = F.normalize((x - self.mean.to(x)) @ self.map.to(x), dim=1)
+            rows = apply_whitening(x, *self.own_space())
             return rows @ self.directions.to(x).T + self.temperature * self.offsets.to(x)
 
 

@@ -30,21 +30,27 @@ class Extension(nn.Module):
         self.register_buffer("centres", torch.cat([calibration.centres, others.to(calibration.centres)]))  # (K + E, P)
 
     def forward(
-        self, rows: Tensor, assignment: Assignment, calibration: Calibration, whitening: Whitening | None = None
+        self,
+        rows: Tensor,
+        assignment: Assignment,
+        calibration: Calibration,
+        whitening: Whitening | None = None,
+        space: Whitening | None = None,
     ) -> Assignment:
-        """What the model says about unit rows (n, P), before whitening, among all categories."""
-        category = self.nearest(rows, assignment.category, whitening)
+        """What the model says about unit rows (n, P), before whitening, among all categories. `space`: where categories
+        are compared."""
+        category = self.nearest(rows, assignment.category, space)
         return calibration(rows, replace(assignment, category=category), whitening, self.centres)
 
-    def nearest(self, rows: Tensor, category: Tensor, whitening: Whitening | None = None) -> Tensor:
+    def nearest(self, rows: Tensor, category: Tensor, space: Whitening | None = None) -> Tensor:
         """(n,) the category of the model, or the other one that is nearer than that."""
         if len(self.centres) == self.of_model:
             return category
         with full_precision(rows) as x:
             centres = self.centres.to(x.dtype)
             filled = centres.any(dim=1)
-            if whitening is not None:
-                x, centres = whitening(x), whitening(centres)
+            if space is not None:
+                x, centres = space(x), space(centres)
             cosine = (x @ F.normalize(centres, dim=1).T).where(filled, -torch.inf)  # (n, K + E)
             own = cosine.gather(1, category[:, None])[:, 0]
             best, place = cosine[:, self.of_model :].max(dim=1)

@@ -40,6 +40,13 @@ class Whitening(SizedByState):
         self.register_buffer("mean", torch.empty(0))  # (P,)
         self.register_buffer("map", torch.empty(0, 0))  # (P, P); empty: not whitened
 
+    @classmethod
+    def of(cls, mean: Tensor, map: Tensor) -> "Whitening":
+        """One whose mean (P,) and map (P, P) are known."""
+        whitening = cls("none")
+        whitening.mean, whitening.map = mean, map
+        return whitening
+
     def fit(self, embedding: Tensor, labels: Tensor) -> None:
         shrinkage = self.shrinkage
         self.note = f"shrinkage {self.shrinkage}"

@@ -180,7 +180,7 @@ class LoadedRun:
     def embedding(self, features: Tensor) -> np.ndarray:
         """Unit rows (n, P) of features (n, D): the space in which images are compared."""
         with torch.inference_mode():
-            return self.model.embedding(features.to(self.model.device)).float().cpu().numpy()
+            return self.model.compare(features.to(self.model.device)).float().cpu().numpy()
 
     def discover(self, table: Table, cache: TokenCache | None = None, page: bool = True) -> Discovery:
         """Embed and assign the images the run was trained on, and write all it shows."""

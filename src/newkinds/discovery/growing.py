@@ -152,7 +152,7 @@ class Growth:
         rule = self._rule()
         if len(rows) < rule.smallest:
             return None
-        groups = rule.groups_that_stand(rows, self.centres, self.model.whitening)
+        groups = rule.groups_that_stand(rows, self.centres, self.model.space)
         before = len(self.ids)
         centres = torch.stack([rows[group].mean(dim=0) for group in groups]) if groups else rows[:0]
         for _ in range(SETTLING if groups else 0):
@@ -168,7 +168,7 @@ class Growth:
 
     def _rule(self) -> OpeningRule:
         """When a category may be opened, by what is labelled or decided in the run."""
-        ids, whitening = self.placer.ids.tolist(), self.model.whitening
+        ids, whitening = self.placer.ids.tolist(), self.model.space
         rows, columns = labelled_columns(self.found, self.model.known, ids)
         if rows:
             of_run = self.model.rows(self.features[rows].to(self.model.device)).float().cpu()

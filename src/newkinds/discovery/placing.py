@@ -43,7 +43,7 @@ class Placer:
     @torch.inference_mode()
     def embedding(self, features: Tensor) -> NDArray[np.float32]:
         """Unit rows (n, P) of features (n, D): the space in which images are compared."""
-        return self.model.embedding(features.to(self.model.device)).float().cpu().numpy()
+        return self.model.compare(features.to(self.model.device)).float().cpu().numpy()
 
     @torch.inference_mode()
     def _centre(self, features: Tensor) -> Tensor:

@@ -82,6 +82,17 @@ class Model(nn.Module):
         rows = self.rows(features)
         return rows if self.whitening is None else self.whitening(rows)
 
+    @property
+    def space(self) -> Whitening | None:
+        """Where categories are compared: rows as the assigner itself whitens them, or by labels; None: as they are."""
+        own = self.chosen_assigner.own_space()
+        return self.whitening if own is None or self.whitening is not None else Whitening.of(*own)
+
+    def compare(self, features: Tensor) -> Tensor:
+        """Unit rows (n, P) of features (n, D) in the space where categories are compared."""
+        rows, space = self.rows(features), self.space
+        return rows if space is None else space(rows)
+
     def rows(self, features: Tensor) -> Tensor:
         """The embedding before it is whitened."""
         return F.normalize(features.float(), dim=1) if self.frozen else self.method.embedding(features)
@@ -189,7 +200,7 @@ class Model(nn.Module):
         if not self.calibration.fitted:
             return assignment
         if extension is not None:
-            return extension(rows, assignment, self.calibration, self.whitening)
+            return extension(rows, assignment, self.calibration, self.whitening, self.space)
         return self.calibration(rows, assignment, self.whitening, inside=inside)
 
     def changing_state(self) -> dict[str, Tensor]:

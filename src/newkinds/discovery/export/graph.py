@@ -42,6 +42,7 @@ class Classifier(nn.Module):
         self.model = model = placer.model
         self.extension = placer.extension
         self.edited = Edited(placer)
+        self.space = model.space
         preprocessing = model.encoder.backbone.preprocessing
         for name, values in (("mean", preprocessing.mean), ("std", preprocessing.std)):
             self.register_buffer(name, torch.tensor(values).view(3, 1, 1))
@@ -58,15 +59,16 @@ class Classifier(nn.Module):
         every = len(self.edited.found)
         of_model = F.one_hot(found.category, every).to(shares)  # (n, K + E)
         if model.calibration.fitted:
-            found = self.extension(rows, found, model.calibration, model.whitening)
+            found = self.extension(rows, found, model.calibration, model.whitening, self.space)
         one_hot = F.one_hot(found.category, every).to(shares)
         if every > model.categories:  # what is nearer to a category that the model does not know has its share there
             shares = F.pad(shares, (0, every - model.categories))
             shares = shares + (one_hot - of_model) * (shares * of_model).sum(dim=1, keepdim=True)
-        category = self.edited(one_hot, embedding).argmax(dim=1)
+        compared = rows if self.space is None else self.space(rows)
+        category = self.edited(one_hot, compared).argmax(dim=1)
         unlike = found.unlike
         assert unlike is not None
-        return Answer(category, found.confidence, unlike, self.edited(shares, embedding), embedding)
+        return Answer(category, found.confidence, unlike, self.edited(shares, compared), compared)
 
 
 class Edited(nn.Module):

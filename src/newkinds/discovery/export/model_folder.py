@@ -117,7 +117,7 @@ def _expected(placer: Placer, classifier: Classifier, views: Tensor) -> Answer:
     shares = torch.cat([classifier(some.float() / 255).probabilities for some in views.split(32)])
     unlike = found.unlike
     assert unlike is not None, "a model of a run is calibrated"
-    return Answer(category, found.confidence, unlike, shares, model.embedding(features))
+    return Answer(category, found.confidence, unlike, shares, model.compare(features))
 
 
 def _table(loaded: LoadedRun, images: Sequence[str | Path]) -> Table:
