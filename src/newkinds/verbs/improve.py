@@ -86,7 +86,7 @@ def present_share(run: Run, found: Discovery, device: str) -> float:
         of = torch.tensor(columns, device=of_rows.device)
         centres, sizes = placer.extension.centres, sizes_of(found, placer.ids.tolist()).to(of_rows.device)
         own = centres_of_others(of_rows, centres[of], sizes[of].clamp(min=2))
-        nearest = nearest_centres(of_rows, of, centres, own, model.whitening)
+        nearest = nearest_centres(of_rows, of, centres, own, model.space)
     return float((nearest == of).double().mean())
 
 
