@@ -6,8 +6,8 @@ others of the group, b to the nearest centre of a category or of another group. 
 and its silhouette is high enough. Where linkage ends, and which silhouette is enough, is chosen on labelled images:
 known classes are hidden, a quarter at a time, as if nobody had seen them, and their images come again among those of
 other classes, whose centres are without them then. An opening is false if its group is of no hidden class, a mixture,
-or the second one of its class. Of the rules with no more than a few false openings, the strictest wins that opens
-nearly as many hidden classes as any of them: what came by chance in the test does not stand in its place."""
+or the second one of its class. Of the rules with few false openings those are taken that open the most hidden classes,
+or nearly, and of these the middle one: neither what mixes by chance nor a class with near neighbours decides."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,9 +26,10 @@ FALSE_OPENINGS = 0.05  # of all openings, that hidden classes may show
 NEARLY = 0.95  # of the hidden classes that the best rule opens
 SMALLEST = 5  # images of a group that stands
 QUARTERS, ROUNDS = 4, 3  # each known class is hidden once in a round
-CUTS = (0.8, 0.9, 1.0, 1.1)  # of the usual distance between two images of a class, where linkage ends
+CUTS = (0.9, 1.0, 1.1, 1.2, 1.3)  # of the usual distance between two images of a class, where linkage ends
 THRESHOLDS = tuple(round(0.025 * step, 3) for step in range(36))  # silhouettes that are tried
-UNCONFIRMED = 0.4  # the silhouette that a group needs if no labelled image can say
+UNCONFIRMED = 0.4  # the silhouette that a group needs if no labelled image can say; linkage ends at this cut then
+UNCONFIRMED_CUT = 1.2
 OTHERS = 2  # images of classes that are not hidden, for each one of a hidden class
 PER_CLASS = 25  # labelled images of a class by which the rule is chosen
 MOST_GROUPED = 3000  # images that are grouped at once; of more, an even sample, and the others join
@@ -107,9 +108,9 @@ def choose_rule(
                 rules.append(OpeningRule(share * usual, threshold, SMALLEST, hidden, found, openings, false))
     if not rules:  # nothing stands that is no mistake
         return OpeningRule(usual, threshold=1.0, hidden=hidden)
-    most = max(rule.found for rule in rules)
-    nearly = [rule for rule in rules if rule.found >= NEARLY * most]
-    return max(nearly, key=lambda rule: (rule.threshold, rule.found))
+    best = max(rules, key=lambda rule: (rule.found, rule.cut))
+    nearly = [rule for rule in rules if rule.cut == best.cut and rule.found >= NEARLY * best.found]
+    return nearly[len(nearly) // 2]  # they are in the order of their thresholds
 
 
 def unconfirmed_rule(
@@ -117,7 +118,9 @@ def unconfirmed_rule(
 ) -> OpeningRule:
     """A cautious rule where labels are too few to choose one: by how alike images (n, P) of one category (n,) are."""
     kept = _some_of_each(categories.cpu().numpy(), np.random.default_rng(seed))
-    return OpeningRule(usual_distance(_compared(rows[kept], whitening), categories[kept].cpu().numpy()))
+    return OpeningRule(
+        UNCONFIRMED_CUT * usual_distance(_compared(rows[kept], whitening), categories[kept].cpu().numpy())
+    )
 
 
 def nearest_centres(
