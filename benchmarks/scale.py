@@ -135,9 +135,10 @@ def watch_discover(watch: Watch) -> None:
     from newkinds.assigners.whitening import Whitening
     from newkinds.checks import base as checks_base
     from newkinds.discovery import finished
+    from newkinds.discovery.categories import Discovery
     from newkinds.discovery.report import build
     from newkinds.runs import protocol
-    from newkinds.search.search import Search
+    from newkinds.search import ways
     from newkinds.training.model import Model
     from newkinds.verbs import count, stages, train
 
@@ -149,14 +150,14 @@ def watch_discover(watch: Watch) -> None:
     watch.function(checks_base, "near_copies", "check: near copies")
     watch.function(checks, "run_checks", "check: the rest")
     watch.function(count, "estimate_number", "count the categories")
-    watch.function(Search, "_judge", "judge candidates")
+    watch.function(ways, "score_split", lambda way, *_: f"judge: {way}")
     watch.function(Whitening, "fit", "whiten")
     watch.function(Model, "find_categories", "the chosen assigner")
     watch.function(Model, "calibrate", "calibrate")
     watch.function(Model, "assign", "assign")
     watch.function(protocol, "_write_images", "write images.csv")
     watch.function(finished, "gather", "write the tables")
-    watch.function(finished, "write", "write the tables")
+    watch.function(Discovery, "write", "write the tables")
     watch.function(build, "write_page", "draw the page")
     watch.function(build, "write_card", "write the card")
 
