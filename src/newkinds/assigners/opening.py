@@ -9,7 +9,7 @@ other classes, whose centres are without them then. An opening is false if its g
 or the second one of its class. Of the rules with few false openings those are taken that open the most hidden classes,
 or nearly, and of these the middle one: neither what mixes by chance nor a class with near neighbours decides."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,7 @@ UNCONFIRMED = 0.4  # the silhouette that a group needs if no labelled image can 
 UNCONFIRMED_CUT = 1.2
 OTHERS = 2  # images of classes that are not hidden, for each one of a hidden class
 PER_CLASS = 25  # labelled images of a class by which the rule is chosen
+SETTLING = 5  # times that images are placed again after categories were opened
 MOST_GROUPED = 3000  # images that are grouped at once; of more, an even sample, and the others join
 
 
@@ -71,6 +72,21 @@ class OpeningRule:
         standing = np.flatnonzero((sizes >= self.smallest) & (silhouettes >= self.threshold))
         surest = standing[np.argsort(-silhouettes[standing], kind="stable")]
         return [sample[torch.from_numpy(np.flatnonzero(group == number))] for number in surest]
+
+
+def settled_centres(
+    rule: OpeningRule, rows: Tensor, centres: Tensor, space: Whitening | None, assigned: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """(G, P) the centres of categories that rows (n, P) open beside those with `centres` (K, P): the means of the rows
+    that go there. `assigned` says where each goes, of all centres (K + G, P)."""
+    groups = rule.groups_that_stand(rows, centres, space)
+    opened = torch.stack([rows[group].mean(dim=0) for group in groups]) if groups else rows[:0]
+    for _ in range(SETTLING if groups else 0):
+        category = assigned(torch.cat([centres, opened.to(centres)]))
+        inside = [(category == len(centres) + place).nonzero()[:, 0] for place in range(len(opened))]
+        means = [rows[own].mean(dim=0) if len(own) else old for own, old in zip(inside, opened, strict=True)]
+        opened = torch.stack(means)
+    return opened
 
 
 def choose_rule(

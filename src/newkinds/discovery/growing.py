@@ -4,6 +4,7 @@ centres of later categories put them, in a category that a rule opens, or in the
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,14 +13,12 @@ from torch import Tensor
 
 from ..assigners.base import Assignment
 from ..assigners.extension import Extension
-from ..assigners.opening import OpeningRule, choose_rule, unconfirmed_rule
+from ..assigners.opening import OpeningRule, choose_rule, settled_centres, unconfirmed_rule
 from ..training.model import Model
 from .categories import Discovery, next_name
 from .edits import JUNK, POOL, POOL_NAME, Corrections
 from .kinds import OUTSIDE, Category, Member, category_of, next_numbered
 from .placing import Placer
-
-SETTLING = 5  # times that images are placed again after categories were opened
 
 
 @dataclass
@@ -152,17 +151,9 @@ class Growth:
         rule = self._rule()
         if len(rows) < rule.smallest:
             return None
-        groups = rule.groups_that_stand(rows, self.centres, self.model.space)
-        before = len(self.ids)
-        centres = torch.stack([rows[group].mean(dim=0) for group in groups]) if groups else rows[:0]
-        for _ in range(SETTLING if groups else 0):
-            every = torch.cat([self.centres, centres.to(self.centres)])
-            category = self._assigned(features, every).category
-            inside = [(category == before + place).nonzero()[:, 0] for place in range(len(centres))]
-            centres = torch.stack(
-                [rows[own].mean(dim=0) if len(own) else old for own, old in zip(inside, centres, strict=True)]
-            )
-        for centre in centres:
+        space = self.model.space
+        assigned = partial(self._assigned, features)
+        for centre in settled_centres(rule, rows, self.centres, space, lambda every: assigned(every).category):
             self._add_centre(self.categories.open(), centre)
         return rule
 

@@ -19,7 +19,7 @@ from ..assigners.whitening import Whitening
 from ..cluster.count import Count
 from ..cluster.points import UNLABELLED, whole_number
 from ..data.given import are_images, table_of_images
-from ..discovery.kinds import category_names
+from ..discovery.kinds import category_names, next_numbered
 from ..encoders.auto import AUTO, choose_backbone
 from ..encoders.backbones import VECTORS
 from ..encoders.encoder import Encoder, frozen_encoder
@@ -35,6 +35,7 @@ from ..training.device import choose_device
 from ..training.embedding import embed
 from ..training.model import Model
 from .count import estimate_number
+from .growing_rows import GrowingRows
 
 Input = Literal["auto", "features", "images"]
 NO_LABEL = ("", "-1")  # among labels that are text; NumPy makes "-1" of the number in np.array(["cat", -1])
@@ -61,9 +62,10 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
 
     Attributes
     ----------
-    labels_ : (n,) the category of each row of X, a place in `categories_`; a labelled row is in its class.
+    labels_ : (n,) the category of each row of X, a place in `categories_`; a labelled row is in its class. After
+        `partial_fit`, -1: like no category yet.
     doubts_ : the labelled rows that would be elsewhere without their label, where `predict` puts them.
-    categories_ : (n_categories_,) the labels of the known classes, then "new-1", "new-2" …
+    categories_ : (n_categories_,) the labels of the known classes, then "new-1", "new-2" …, then what came later.
     n_categories_, n_known_ : how many there are, and how many of them are known. A known class whose labelled rows lie
         among others has only these, and is one more than `n_categories`.
     confidence_ : (n,) how probable it is that each is right.
@@ -141,7 +143,56 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         new = category_names(known, self.n_categories_)[len(classes) :]
         self.categories_ = np.array([*classes.tolist(), *new], dtype=object)
         self._n_features_out = features.shape[1]
+        self._class_numbers = {label: number for number, label in enumerate(classes.tolist())}
+        self.grown_ = GrowingRows.begin(self.model_, features, assignment.category.numpy(), targets)
         return self
+
+    def partial_fit(self, X: Any, y: ArrayLike | None = None) -> Self:
+        """Place more rows in the categories that there are, which stay as they are; the first call is `fit`.
+
+        Rows that are like no category wait: their label in `labels_` is -1, as that of noise elsewhere in scikit-learn,
+        and later calls may place them. Enough of them that are alike open a category, see `newkinds.update`; so does a
+        label in y that was not known. `labels_`, `confidence_`, `unlike_` are of all rows so far, in their order, and a
+        place in `categories_` never means another category.
+
+        >>> found = CategoryDiscovery().partial_fit(X, y)
+        >>> found.partial_fit(next_week).labels_[len(X):]
+        """
+        if not hasattr(self, "model_"):
+            return self.fit(X, y)
+        features = self._features(X)
+        classes, targets = labels_of(y, X)
+        with threads_for(features.numel()):
+            return self._grow(features, classes, targets)
+
+    def _grow(self, features: Tensor, classes: NDArray[Any], targets: NDArray[np.int64]) -> Self:
+        """Place features (n, D) with labels: places (n,) among classes (C,), or -1."""
+        before, names = len(self.grown_.sizes), self.categories_.tolist()
+        number = dict(self._class_numbers)
+        for label in classes.tolist():
+            number.setdefault(label, before + len(number) - len(self._class_numbers))
+        labels = [UNLABELLED if target == UNLABELLED else number[classes[target]] for target in targets.tolist()]
+        by_label = {new: label for label, new in number.items() if new >= before}
+        category, found, placed = self.grown_.place(features, labels, len(self.labels_))
+        assert found.unlike is not None  # it was calibrated
+        for new in range(before, len(self.grown_.sizes)):
+            names.append(by_label.get(new, next_numbered(map(str, names))))
+        self._class_numbers = number
+        self.categories_ = np.array(names, dtype=object)
+        self.n_categories_ = len(names)
+        elsewhere = np.flatnonzero((targets != UNLABELLED) & (found.category.numpy() != np.array(labels)))
+        self.doubts_ = np.concatenate([self.doubts_, len(self.labels_) + elsewhere])
+        self.labels_ = np.concatenate([self.labels_, self._places()[category]])
+        for row, now in placed.items():
+            self.labels_[row] = self._places()[now]
+        self.confidence_ = np.concatenate([self.confidence_, found.confidence.numpy()])
+        self.unlike_ = np.concatenate([self.unlike_, found.unlike.numpy()])
+        return self
+
+    def _places(self) -> NDArray[np.int64]:
+        """(n_categories_ + 1,) the place in `categories_` of each category by its number; -1 of none, which is last."""
+        later = np.arange(len(self._order), self.n_categories_)
+        return np.concatenate([np.argsort(self._order), later, [UNLABELLED]])
 
     def fit_predict(self, X: Any, y: ArrayLike | None = None) -> NDArray[np.int64]:
         """`fit(X, y).labels_`"""
@@ -150,7 +201,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
     def predict(self, X: Any) -> NDArray[np.int64]:
         """(n,) the category of each row, a place in `categories_`; of rows that need not have been seen before."""
         model = self._fitted_model()
-        return np.argsort(self._order)[model.assign(self._features(X)).category.numpy()]
+        return self._places()[model.assign(self._features(X), self.grown_.extension).category.numpy()]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """(n, n_categories_) rows sum to 1. The largest is the calibrated confidence, or an even share if that is less,
@@ -158,7 +209,13 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         model, features = self._fitted_model(), self._features(X)
         with torch.no_grad():
             logits = model.naming(model.chosen_assigner(model.embedding(features)))
-        return probabilities(logits, model.assign(features).confidence).numpy()[:, self._order]
+        found = model.assign(features, self.grown_.extension)
+        shares = F.pad(probabilities(logits, found.confidence), (0, self.n_categories_ - len(self._order)))
+        every, alone = np.arange(len(shares)), logits.argmax(dim=1).numpy()
+        largest = shares[every, alone].clone()
+        shares[every, alone] = 0.0
+        shares[every, found.category.numpy()] += largest  # of a later category, if that is nearer
+        return shares.numpy()[:, np.argsort(self._places()[:-1])]
 
     def transform(self, X: Any) -> NDArray[Any]:
         """(n, D) unit rows: the space in which categories are found, after whitening if that was chosen."""
@@ -178,10 +235,10 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         if not labelled.any():
             raise InvalidValue("none of the rows has a label in y, so there is nothing to judge by.")
         found, targets = self.predict(X)[labelled], targets[labelled]
-        place = {label: number for number, label in enumerate(self.categories_[: self.n_known_].tolist())}
+        place = {label: int(self._places()[number]) for label, number in self._class_numbers.items()}
         known = np.array([place.get(label, UNLABELLED) for label in classes.tolist()])[targets]
         right = int((found == known).sum())
-        new = (known == UNLABELLED) & (found >= self.n_known_)
+        new = (known == UNLABELLED) & ~np.isin(found, list(place.values()))
         counts = np.zeros((self.n_categories_, len(classes)), np.int64)
         np.add.at(counts, (found[new], targets[new]), 1)
         return (right + int(counts[linear_sum_assignment(counts, maximize=True)].sum())) / len(found)
