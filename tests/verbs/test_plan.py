@@ -345,8 +345,8 @@ def test_tune_goes_on_from_what_it_has_judged(tmp_path: Path, monkeypatch: pytes
     assert newkinds.tune("creatures", tmp_path / "tuned", settings=DATA).candidates == kept
 
 
-def collapse(self: Model, features: Any) -> Any:
-    found = ASSIGN(self, features)
+def collapse(self: Model, features: Any, **how: Any) -> Any:
+    found = ASSIGN(self, features, **how)
     return found if self.frozen else replace(found, category=found.category * 0)
 
 
@@ -366,10 +366,10 @@ def test_a_collapsed_training_is_ended_and_cannot_win(tmp_path: Path, monkeypatc
 
 @pytest.mark.usefixtures("quick")
 def test_what_collapses_on_all_images_is_not_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def only_there(self: Model, features: Any) -> Any:
+    def only_there(self: Model, features: Any, **how: Any) -> Any:
         if len(self.known) == 5:
-            return collapse(self, features)
-        found = ASSIGN(self, features)  # of a trial, in which some of the classes act as new
+            return collapse(self, features, **how)
+        found = ASSIGN(self, features, **how)  # of a trial, in which some of the classes act as new
         return found if self.frozen else replace(found, category=torch.arange(len(features)) % self.k)
 
     monkeypatch.setattr(search, "choose", any_trained)
