@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import newkinds
+from newkinds.data.table import readable, table_of_pixels
+from newkinds.encoders.backbones import build_backbone
 from newkinds.runs.records import PlanRecord
 from newkinds.runs.run import Run
 from newkinds.search import trainings
@@ -80,3 +83,21 @@ def test_a_size_that_is_named_is_taken_and_without_labels_the_largest_that_fits(
     few = discover(tmp_path / "few", {"data": {"categories": 6, "per_category": 8}})
     assert few.splits == 0, "three labelled classes are too few to judge by"
     assert few.chosen == "frozen features at 32 px, em"
+
+
+def test_sizes_beyond_the_usual_one_are_considered_if_the_backbone_knows_them() -> None:
+    """DINOv2 was finished at 518 px and DINO at 224; small pictures are not enlarged, and attention costs more."""
+    vit = {"name": "vit_small_patch14_dinov2", "load_weights": False}
+    dino = {"name": "vit_small_patch16_224.dino", "load_weights": False}
+    photos = table_of_pixels("photo", np.zeros((3, 160, 200, 3), np.uint8), ["a", "b", "c"])
+    icons = table_of_pixels("icon", np.zeros((3, 32, 32, 3), np.uint8), ["a", "b", "c"])
+    sizes = {
+        (name, kind): stages._useful_sizes(build_backbone(**how), readable(table, contents=True))
+        for name, how in (("dinov2", vit), ("dino", dino))
+        for kind, table in (("photos", photos), ("icons", icons))
+    }
+    assert sizes["dinov2", "photos"] == [112, 168, 224, 336]
+    assert sizes["dino", "photos"] == [112, 160, 224]
+    assert sizes["dinov2", "icons"] == sizes["dino", "icons"] == [112]
+    assert stages._times(0.5) == 0.25
+    assert 2.5 < stages._times(1.5) < 3

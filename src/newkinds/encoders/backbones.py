@@ -361,6 +361,11 @@ def _timm_description(name: str) -> dict[str, Any]:
     return {"input_size": (3, USUAL_SIZE, USUAL_SIZE), **(source.to_dict() if source else {})}
 
 
+def native_size(name: str) -> int:
+    """The image size (px) at which a backbone was finished, which may be larger than the one it usually gets."""
+    return TINY_SIZE if name == TINY else int(_timm_description(name)["input_size"][-1])
+
+
 def _default_size(name: str, native: int) -> int:
     """The native size; 224 for plain ViTs that were finished at a larger one, such as DINOv2's 518."""
     if native <= USUAL_SIZE:

@@ -16,7 +16,7 @@ from torch import Tensor
 from .. import checks
 from ..console import say
 from ..data.table import Table
-from ..encoders.backbones import TINY, VECTORS, Backbone, build_backbone
+from ..encoders.backbones import TINY, VECTORS, Backbone, build_backbone, native_size
 from ..encoders.encoder import frozen_encoder
 from ..errors import NewkindsError
 from ..runs.config import Config, resolve
@@ -27,7 +27,7 @@ from ..training.embedding import Embedded, embed
 from .layers import Layers
 
 HOUR = 3600.0  # how long a search may take if nobody says
-SIZES = (112, 168, 224)  # px, of an image's side, that are considered
+SIZES = (112, 168, 224, 336)  # px, of an image's side, that are considered
 SHARE_OF_PASS = 0.15  # of the time, for the pass behind the first answer, which is to come soon
 SHARE_OF_LOOK = 0.75  # of the time that is left, for a pass at a larger size; for the first, if nothing can be judged
 ENLARGED = 4  # an image is not shown to the backbone more than so many times larger than it is
@@ -150,23 +150,31 @@ def _measure(config: Config, table: Table, device: torch.device) -> list[ImageSi
     per_image = _seconds_per_image(backbone, device)
     if asked or config.backbone["name"] == TINY:
         return [ImageSize(asked, per_image, images_without_class_token(backbone, table))]
-    largest = backbone.preprocessing.size
+    measured = backbone.preprocessing.size
     return [
-        ImageSize(size, per_image * (size / largest) ** 2, images_without_class_token(build(image_size=size), table))
+        ImageSize(size, per_image * _times(size / measured), images_without_class_token(build(image_size=size), table))
         for size in _useful_sizes(backbone, table)
     ]
 
 
+def _times(longer: float) -> float:
+    """How many times as long a pass takes if an image's side is so many times as long: as there are more pixels, and
+    for larger ones more still, since attention compares all patches (2.8 times from 224 to 336 px)."""
+    return longer ** (2.0 if longer <= 1 else 2.5)
+
+
 def _useful_sizes(backbone: Backbone, table: Table) -> list[int]:
-    """The image sizes that are considered, ascending: none much larger than the images are."""
-    largest = backbone.preprocessing.size
+    """The image sizes that are considered, ascending: none much larger than the images are, nor larger than those that
+    the backbone was finished with."""
+    usual = backbone.preprocessing.size
     if not backbone.is_plain_vit:
-        return [largest]
+        return [usual]
+    largest = max(usual, native_size(backbone.name))
     patch = getattr(getattr(backbone.network, "patch_embed", None), "patch_size", (1,))[0]
     facts = [seen.facts for seen in table.seen or [] if seen.facts is not None]
     sides = [min(fact.width, fact.height) for fact in facts] or [largest]
     useful = max(SIZES[0], ENLARGED * float(np.median(sides)))
-    return [size - size % patch for size in SIZES if size <= min(largest, useful)] or [largest]
+    return [size - size % patch for size in SIZES if size <= min(largest, useful)] or [usual]
 
 
 def _seconds_per_image(backbone: Backbone, device: torch.device) -> float:
