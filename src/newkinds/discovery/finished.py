@@ -1,6 +1,6 @@
 """Using a finished run: on the images it was trained on, and on images it has never seen."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,8 +35,8 @@ from .assignment_tables import categories_of_model, read_skipped
 from .categories import Discovery
 from .decisions import Decisions
 from .described import Described, TypicalFields, write_described
-from .edits import JUNK, NO_CATEGORY
-from .kinds import Member, category_of
+from .edits import JUNK, NO_CATEGORY, POOL
+from .kinds import Member, category_of, stay_waiting
 from .placing import Placer
 from .split import EMBEDDING
 
@@ -196,11 +196,13 @@ class LoadedRun:
         self.run.write("features.safetensors", save({"features": embedded.features}))
 
     def show(
-        self, table: Table, embedded: Embedded, page: bool = True, correct: Callable[[Discovery], None] | None = None
-    ) -> Discovery:
+        self, table: Table, embedded: Embedded, page: bool = True, correct: Callable[[Discovery], None] | None = None,
+        waiting: Collection[str] = (),
+    ) -> Discovery:  # fmt: skip
         """Assign embedded images, and write features, tables, page and card; the page may be left out.
 
-        `correct`: enters what people have decided before, so that nobody ever sees it undone.
+        `correct`: enters what people have decided before, so that nobody ever sees it undone. `waiting`: images that
+        were not placed before, and stay in the pool if they are still unlike every category.
         """
         from .report.build import write_card, write_page  # jinja2 is needed here only
 
@@ -208,7 +210,7 @@ class LoadedRun:
         alone = self.model.assign(embedded.features, inside=True)
         labels = torch.from_numpy(labels_of_copies(table))[embedded.rows]
         assignment = self.model.keep_labels(alone, embedded.features, labels)
-        found = gather(self.run, table, embedded, assignment, self.categories, len(self.model.known), alone)
+        found = gather(self.run, table, embedded, assignment, self.categories, len(self.model.known), alone, waiting)
         self._keep_embedding(embedded.features)
         self._describe(found, table)
         if correct is not None:
@@ -269,7 +271,7 @@ def _agreed_in(keys: Sequence[str | int], targets: np.ndarray) -> np.ndarray:
 
 def gather(
     run: Run, table: Table, embedded: Embedded, assignment: Assignment, named: Sequence[tuple[int, str]], known: int,
-    alone: Assignment,
+    alone: Assignment, waiting: Collection[str] = (),
 ) -> Discovery:  # fmt: skip
     """Members and categories from an assignment of the embedded images; `named`: id and name of each category, of which
     the first `known` are known.
@@ -284,9 +286,11 @@ def gather(
     for place in (alone.category != assignment.category).nonzero()[:, 0].tolist():
         other, sure = named[int(alone.category[place])][0], round(float(alone.confidence[place]), 4)
         members[place] = members[place]._replace(model_category_id=other, model_confidence=sure)
+    members = [stay_waiting(m) if m.path in waiting and m.given_label is None else m for m in members]
     inside: dict[int, list[Member]] = {number: [] for number, _ in named}
     for member in members:
-        inside[member.category_id].append(member)
+        if member.category_id != POOL:
+            inside[member.category_id].append(member)
     categories = [category_of(number, name, c >= known, inside[number]) for c, (number, name) in enumerate(named)]
     return Discovery(run.folder, categories, members, table.skipped + embedded.skipped)
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from .edits import JUNK, POOL
+from .edits import JUNK, POOL, POOL_NAME
 
 EXEMPLARS = 12
 OUTSIDE = 1.0  # `unlike` above this: unlike every category. The scale is the same everywhere
@@ -43,6 +43,16 @@ class Member(NamedTuple):
     def is_unlike(self) -> bool:
         """Whether it is in a category although it is unlike every one, and nobody has decided where it belongs."""
         return is_unlike(self.unlike, self.status) and self.category_id != POOL
+
+
+def stay_waiting(member: Member) -> Member:
+    """An image that was not placed before: it still is not, if it is unlike the category that the model would give."""
+    if member.unlike <= OUTSIDE:
+        return member
+    return member._replace(
+        category=POOL_NAME, category_id=POOL, is_new=False, model_category_id=member.category_id,
+        model_confidence=member.confidence,
+    )  # fmt: skip
 
 
 def is_unlike(unlike: float, status: str = "") -> bool:

@@ -338,7 +338,8 @@ class Learner:
         Reliability.of_json(model.calibration.record).write(run)
         run.write("model.safetensors", model.as_safetensors())
         loaded = LoadedRun(run, model, list(enumerate(with_more_names(self.source.names, model.categories))))
-        return loaded.show(self.table, Embedded.of_all(features), self.page, correct)
+        waiting = {member.path for member in self.source.before.pool}
+        return loaded.show(self.table, Embedded.of_all(features), self.page, correct, waiting)
 
 
 def _record(learner: Learner, found: Discovery, choice: Choice, clock: Clock, finished: bool) -> None:
