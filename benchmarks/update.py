@@ -5,19 +5,19 @@
 
 Each size is a run of its own, in which nothing is trained; 100 images come to it, 40 of them of two kinds that were
 never seen. The update runs in a process of its own, without the page: its seconds are those of `newkinds.update`, with
-torch's import; the memory is the most that the process had. The exponent is that of a power of the size, by the first
+torch's import; the memory is the most that the process had (Linux). The exponent is that of a power of the size, by the first
 and the last row.
 """
 
 import argparse
 import csv
 import math
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -28,7 +28,7 @@ from newkinds.text import text_table
 DIM, KINDS, KNOWN, NEW = 384, 50, 25, 100
 STRANGERS = 40
 MEASURED = """
-import resource, sys, time
+import sys, time
 import newkinds
 from newkinds.runs.records import UpdateHistory
 from newkinds.runs.directory import RunDirectory
@@ -36,7 +36,7 @@ started = time.monotonic()
 newkinds.update(sys.argv[1], sys.argv[2:], page=False)
 last = UpdateHistory.of(RunDirectory(sys.argv[1])).last
 seconds = time.monotonic() - started
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
 print(f"RESULT {seconds:.2f} {peak:.0f} {len(last.opened)} {last.pool}")
 """
 
@@ -74,10 +74,9 @@ def measure(size: int, pictures: bool, folder: Path) -> tuple[float, float, int,
     """Seconds, megabytes, categories that were opened and images that wait."""
     kinds = Kinds(pictures)
     data = kinds.write(folder, np.arange(size) % KINDS, "first", labelled=True)
-    labels = {} if pictures else {"labels": str(folder / "labels.csv")}
-    backbone = {"backbone": "tiny"} if pictures else {}
+    chosen: dict[str, Any] = {"backbone": "tiny"} if pictures else {"labels": str(folder / "labels.csv")}
     settings = {"train": {"epochs": 0}, "assigner": {"name": "sskmeans"}}
-    newkinds.discover(data, folder / "run", k=KINDS, settings=settings, page=False, **labels, **backbone)
+    newkinds.discover(data, folder / "run", k=KINDS, settings=settings, page=False, **chosen)
     of = np.concatenate([np.arange(NEW - STRANGERS) % KINDS, np.repeat([KINDS, KINDS + 1], STRANGERS // 2)])
     came = kinds.write(folder, of, "more", labelled=False)
     command = [sys.executable, "-c", MEASURED, str(folder / "run"), str(came)]
@@ -105,7 +104,6 @@ def main() -> None:
     if len(figures) > 1:
         (small, quick), (large, slow) = figures[0], figures[-1]
         print(f"exponent {math.log(slow / quick) / math.log(large / small):.2f}")
-    print(f"this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB at most")
 
 
 if __name__ == "__main__":

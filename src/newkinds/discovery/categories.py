@@ -4,7 +4,7 @@ corrected. Nothing here needs torch or numpy, so that an edit on the command lin
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NewkindsError, Skipped, nearest
 from ..files import stamp_of
@@ -24,7 +24,8 @@ from .edits import (
     refuse_conflict,
     usable_name,
 )  # fmt: skip
-from .kinds import Category, Member, category_of
+from .kinds import Category, Member
+from .seen import Seen, look_through
 
 if TYPE_CHECKING:
     from .tree import Tree
@@ -60,7 +61,7 @@ class Discovery:
         self._log = EditLog(self.run / EDITS, fingerprint(found))
         self._next_id = next_id
         self._state: Corrections | None = None
-        self._seen: _Seen | None = None
+        self._seen: Seen | None = None
         self.last_edit = 0  # the number of the edit that was made last by way of this object
         # which table that was: another one has other categories
         self._read_from = stamp_of(self.run / "assignments.csv") if isinstance(members, AssignmentRows) else None
@@ -179,13 +180,13 @@ class Discovery:
     def _corrections(self, edits: Iterable[Edit]) -> Corrections:
         return Corrections({c.id: c.name for c in self.found_categories}, self._found, edits, self._next_id)
 
-    def _shown(self) -> "_Seen":
+    def _shown(self) -> "Seen":
         state = self.corrections()
         if self._seen is None or self._seen.edits != len(state.made):
             members = self.found_members
             names = {category.id: category.name for category in self.found_categories}
-            as_found = _Seen(0, [], members, [member.category_id for member in members], {}, names)
-            self._seen = _look_through(self.found_categories, members, state, self._seen or as_found)
+            as_found = Seen(0, [], members, [member.category_id for member in members], {}, names)
+            self._seen = look_through(self.found_categories, members, state, self._seen or as_found)
         return self._seen
 
     # -- what people correct -----------------------------------------------------------------------------------
@@ -409,47 +410,6 @@ def _next_id(run: RunDirectory) -> int:
 
 def _moves_any(paths: Iterable[str], state: Corrections, other: Corrections) -> bool:
     return any(state.category_of(path) != other.category_of(path) for path in paths)
-
-
-class _Seen(NamedTuple):
-    """Categories and members after so many edits."""
-
-    edits: int
-    categories: list[Category]
-    members: list[Member]
-    numbers: list[int]  # the category of each member
-    status: dict[str, str]
-    names: dict[int, str]
-
-
-def _look_through(found: Sequence[Category], members: list[Member], state: Corrections, before: _Seen) -> _Seen:
-    """Categories and members as they are after the edits in force; what is as `before` is not made again."""
-    known = {category.id for category in found if not category.is_new}  # those that people made are no known classes
-    is_new = {number: number not in known for number in state.names}
-    now = {number: state.now(number) for number in {POOL, *(c.id for c in found), *state.place.values()}}
-    placed = state.place.get
-    numbers = [now[placed(member.path, member.category_id)] for member in members]
-    names = {**state.names, **NO_CATEGORY}
-    renamed = {number for number, name in names.items() if before.names.get(number) != name}
-    marked = {path for path, _ in state.status.items() ^ before.status.items()}
-    shown = list(before.members)
-    changed = renamed | (state.names.keys() - {category.id for category in before.categories})  # not as they were
-    for row, (number, earlier) in enumerate(zip(numbers, before.numbers, strict=True)):
-        if number != earlier or number in renamed or (marked and members[row].path in marked):
-            status = "junk" if number == JUNK else state.status.get(members[row].path, "")
-            new = is_new.get(number, False)
-            shown[row] = members[row]._replace(category=names[number], is_new=new, category_id=number, status=status)
-            changed |= {number, earlier}
-    inside: dict[int, list[Member]] = {number: [] for number in changed}
-    for number, member in zip(numbers, shown, strict=True):
-        if number in changed:
-            inside[number].append(member)
-    same = {category.id: category for category in before.categories if category.id not in changed}
-    categories = [
-        same.get(number) or category_of(number, name, is_new[number], inside[number])
-        for number, name in sorted(state.names.items(), key=lambda named: (named[0] not in known, named[0]))
-    ]
-    return _Seen(len(state.made), categories, shown, numbers, state.status, names)
 
 
 def _resolve(which: str | int, state: Corrections, or_new: bool = False) -> int:

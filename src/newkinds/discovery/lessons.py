@@ -83,10 +83,19 @@ def keep_decisions(found: Discovery, said: Iterable[Correction]) -> None:
                 right.append(c.path)
             else:
                 wrong.setdefault(c.category_id, []).append(c.path)
-    if right:
-        found.accept(right)
-    for category, paths in sorted(wrong.items()):
+    enter_decisions(found, right, wrong)
+
+
+def enter_decisions(
+    found: Discovery, accepted: Sequence[str], moved: Mapping[int, Sequence[str]], junk: Sequence[str] = ()
+) -> None:
+    """Decisions about images as edits: accepted where they are, moved to a category, or junk."""
+    if accepted:
+        found.accept(accepted)
+    for category, paths in sorted(moved.items()):
         found.move(paths, category)
+    if junk:
+        found.junk(junk)
 
 
 # -- what changed ----------------------------------------------------------------------------------------------------

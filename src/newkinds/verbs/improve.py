@@ -1,6 +1,7 @@
 """A better model for a run that has grown, in the same run: it is refined beside, and takes the place of the present
 one if labels that are hidden for a moment are found again more often. Ids, names and decisions stay."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -17,9 +18,10 @@ from ..data.table import Table
 from ..discovery.categories import Discovery
 from ..discovery.described import Described, write_described
 from ..discovery.edits import POOL, POOL_NAME
-from ..discovery.finished import LoadedRun, images_of, load, read_features
+from ..discovery.finished import LoadedRun, images_of, load, read_features, unlike_of
 from ..discovery.growing import categories_of, labelled_columns, sizes_of
-from ..discovery.kinds import OUTSIDE, Category, Member, with_more_names
+from ..discovery.kinds import Category, Member, with_more_names
+from ..discovery.lessons import enter_decisions
 from ..discovery.placing import Placer
 from ..discovery.split import EMBEDDING
 from ..ownership import remove_own_folder
@@ -158,33 +160,8 @@ def _adopt(of: _Adopted, target: Run, correct: Correct) -> Discovery:
     loaded, refined = load(of.beside.folder, str(of.source.device)), Discovery.read(of.beside.folder)
     table = images_of(of.run)
     features = _features(of, loaded, refined, table)
-    assignment = loaded.model.assign(features)
-    named = of.categories(before, loaded.model.categories)
-    known = len(loaded.model.known)
-    number_of = {name: number for number, name in named[:known]}
-    name_of = dict(named)
-    was = {member.path: member for member in before.members}
-    as_refined = {member.path: member for member in refined.found_members}
-    members = []
-    for path, category, sure, far in zip(
-        table.paths, assignment.category.tolist(), assignment.confidence.tolist(), unlike_list(assignment.unlike),
-        strict=True,
-    ):  # fmt: skip
-        label = None if path not in as_refined else as_refined[path].given_label
-        number, model_says = named[category][0], None
-        if label is not None and number_of[label] != number:
-            number, model_says = number_of[label], number
-            sure, model_sure = as_refined[path].confidence, sure
-        is_pool = label is None and was[path].category_id == POOL and far > OUTSIDE
-        elsewhere = number if is_pool else model_says
-        members.append(
-            Member(
-                path, label, POOL_NAME if is_pool else name_of[number],
-                not is_pool and number not in number_of.values(), round(sure, 4), far,
-                POOL if is_pool else number, "", elsewhere,
-                None if elsewhere is None else round(sure if is_pool else model_sure, 4), was[path].since,
-            )
-        )  # fmt: skip
+    named, known = of.categories(before, loaded.model.categories), len(loaded.model.known)
+    members = _members(before, refined, loaded, named, table.paths, features)
     said = [replace(c, status="", piece=NOWHERE) if c.status == "junk" else c for c in of.source.said]
     target.copy_from(of.beside, ["model.safetensors", Reliability.FILE, "metrics.jsonl", "timing.json"])
     target.copy_from(of.run, [name for name in BEGINNING if not target.path(name).is_file()])
@@ -209,6 +186,31 @@ def _adopt(of: _Adopted, target: Run, correct: Correct) -> Discovery:
     return result
 
 
+def _members(
+    before: Discovery, refined: Discovery, loaded: LoadedRun, named: Sequence[tuple[int, str]], paths: Sequence[str],
+    features: Tensor,
+) -> list[Member]:  # fmt: skip
+    """All images as the better model has them, in categories of these ids and names; what was junk, and so was not
+    refined, where it would be."""
+    since = {member.path: member.since for member in before.found_members}
+    as_refined = {member.path: member for member in refined.found_members}
+    others = [row for row, path in enumerate(paths) if path not in as_refined]
+    found = {}
+    if others:
+        assignment = loaded.model.assign(features[others])
+        figures = zip(assignment.category.tolist(), assignment.confidence.tolist(), unlike_of(assignment), strict=True)
+        for row, (place, sure, far) in zip(others, figures, strict=True):
+            is_new = place >= len(loaded.model.known)
+            found[paths[row]] = Member(paths[row], None, "", is_new, round(sure, 4), far, place)
+    made = []
+    for path in paths:
+        member = as_refined.get(path) or found[path]
+        number, name = (POOL, POOL_NAME) if member.category_id == POOL else named[member.category_id]
+        elsewhere = None if member.model_category_id is None else named[member.model_category_id][0]
+        made.append(member._replace(category=name, category_id=number, model_category_id=elsewhere, since=since[path]))
+    return made
+
+
 def _features(of: _Adopted, loaded: LoadedRun, refined: Discovery, table: Table) -> Tensor:
     """(n, D) of all images of the run by the better model; what was junk, and so was not refined, is embedded now."""
     row_of = {member.path: row for row, member in enumerate(refined.found_members)}
@@ -221,11 +223,6 @@ def _features(of: _Adopted, loaded: LoadedRun, refined: Discovery, table: Table)
         embedded: Embedded = loaded.embed(table.rows(others))
         features[[others[row] for row in embedded.rows]] = embedded.features
     return features
-
-
-def unlike_list(unlike: Tensor | None) -> list[float]:
-    assert unlike is not None, "a model of a run is calibrated"
-    return [round(value, 3) for value in unlike.tolist()]
 
 
 def _keep_decisions(before: Discovery, after: Discovery) -> None:
@@ -241,9 +238,4 @@ def _keep_decisions(before: Discovery, after: Discovery) -> None:
             right.append(member.path)
         elif member.status:
             moved.setdefault(member.category_id, []).append(member.path)
-    if right:
-        after.accept(right)
-    for number, paths in sorted(moved.items()):
-        after.move(paths, number)
-    if junk:
-        after.junk(junk)
+    enter_decisions(after, right, moved, junk)

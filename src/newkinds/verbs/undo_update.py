@@ -8,6 +8,7 @@ from pathlib import Path
 from ..console import say, warn
 from ..discovery.categories import Discovery
 from ..discovery.edits import Corrections, Edit, made_categories, reach_of, with_paths
+from ..discovery.lessons import enter_decisions
 from ..discovery.split import EMBEDDING
 from ..errors import NewkindsError
 from ..runs.directory import ASSIGNMENTS, NAMES
@@ -91,12 +92,7 @@ def _decide_again(present: Discovery, restored: Discovery, lost: list[str]) -> N
             moved.setdefault(member.category_id, []).append(member.path)
         else:
             gone += 1
-    if accepted:
-        restored.accept(accepted)
-    for number, paths in sorted(moved.items()):
-        restored.move(paths, number)
-    if junk:
-        restored.junk(junk)
+    enter_decisions(restored, accepted, moved, junk)
     if gone:
         lost.append(f"{plural(gone, 'image')} had been put into categories that came with the update.")
 
