@@ -5,8 +5,8 @@
 
 Each size is a run of its own, in which nothing is trained; 100 images come to it, 40 of them of two kinds that were
 never seen. The update runs in a process of its own, without the page: its seconds are those of `newkinds.update`, with
-torch's import; the memory is the most that the process had (Linux). The exponent is that of a power of the size, by the first
-and the last row.
+torch's import; the memory is the most that the process had (Linux). The exponent is that of a power of the size, by the
+first and the last row.
 """
 
 import argparse
@@ -53,7 +53,7 @@ class Kinds:
 
     def write(self, folder: Path, of: np.ndarray, name: str, labelled: bool) -> Path:
         """The images of some kinds; where `labelled`, half of those of known kinds have their label."""
-        known = (of < KNOWN) & (np.arange(len(of)) % 2 == 0) & labelled
+        known = (of < KNOWN) & (np.arange(len(of)) // KINDS % 2 == 0) & labelled
         if not self.pictures:
             noise = 0.6 * self.random.normal(size=(len(of), DIM)) / math.sqrt(DIM)
             np.save(folder / f"{name}.npy", (self.centres[of] + noise).astype(np.float32))
@@ -75,7 +75,7 @@ def measure(size: int, pictures: bool, folder: Path) -> tuple[float, float, int,
     kinds = Kinds(pictures)
     data = kinds.write(folder, np.arange(size) % KINDS, "first", labelled=True)
     chosen: dict[str, Any] = {"backbone": "tiny"} if pictures else {"labels": str(folder / "labels.csv")}
-    settings = {"train": {"epochs": 0}, "assigner": {"name": "sskmeans"}}
+    settings = {"train": {"epochs": 0}, "assigner": {"name": "balanced"}}
     newkinds.discover(data, folder / "run", k=KINDS, settings=settings, page=False, **chosen)
     of = np.concatenate([np.arange(NEW - STRANGERS) % KINDS, np.repeat([KINDS, KINDS + 1], STRANGERS // 2)])
     came = kinds.write(folder, of, "more", labelled=False)

@@ -160,7 +160,7 @@ class Growth:
     def _rule(self) -> OpeningRule:
         """When a category may be opened, by what is labelled or decided in the run."""
         ids, whitening = self.placer.ids.tolist(), self.model.space
-        rows, columns = labelled_columns(self.found, self.model.known, ids)
+        rows, columns = self._confirmed(ids)
         if rows:
             of_run = self.model.rows(self.features[rows].to(self.model.device)).float().cpu()
             centres, sizes = self.placer.extension.centres.cpu(), sizes_of(self.found, ids)
@@ -173,6 +173,18 @@ class Growth:
         inside = [row for row, column in enumerate(numbers) if column >= 0]
         of_run = self.model.rows(self.features[inside].to(self.model.device)).float()
         return unconfirmed_rule(of_run.cpu(), torch.tensor(numbers)[inside], whitening)
+
+    def _confirmed(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
+        """As `labelled_columns`, but without images that the model has found in another category than people say: they
+        are no part of the centre that they would be taken from."""
+        rows, columns = labelled_columns(self.found, self.model.known, ids)
+        kept = []
+        for row, column in zip(rows, columns, strict=True):
+            member = self.found.found_members[row]
+            as_found = member.category_id if member.model_category_id is None else member.model_category_id
+            if self.state.now(as_found) == ids[column] or column >= self.placer.extension.of_model:
+                kept.append((row, column))
+        return [row for row, _ in kept], [column for _, column in kept]
 
     # -- images --------------------------------------------------------------------------------------------------------
 

@@ -144,7 +144,8 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         self.categories_ = np.array([*classes.tolist(), *new], dtype=object)
         self._n_features_out = features.shape[1]
         self._class_numbers = {label: number for number, label in enumerate(classes.tolist())}
-        self.grown_ = GrowingRows.begin(self.model_, features, assignment.category.numpy(), targets)
+        agreed = np.where(alone.category.numpy() == targets, targets, UNLABELLED)  # part of the centre of their class
+        self.grown_ = GrowingRows.begin(self.model_, features, assignment.category.numpy(), agreed)
         return self
 
     def partial_fit(self, X: Any, y: ArrayLike | None = None) -> Self:
