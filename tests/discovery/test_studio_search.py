@@ -6,7 +6,7 @@ import pytest
 
 from newkinds.discovery.categories import Discovery
 from newkinds.discovery.kinds import OUTSIDE
-from newkinds.discovery.studio.searching import Search
+from newkinds.discovery.studio.searching import Query
 from windows import Studio, Window
 
 
@@ -24,7 +24,7 @@ def window(creatures: Path) -> Window:
     ],
 )  # fmt: skip
 def test_what_a_text_asks_for(text: str, words: tuple[str, ...], ids: set[int], unlike: bool) -> None:
-    assert Search.of(text) == Search(words, frozenset(ids), unlike)
+    assert Query.of(text) == Query(words, frozenset(ids), unlike)
 
 
 def found(window: Window, text: str) -> tuple[list[int], set[int]]:

@@ -33,7 +33,7 @@ SHORTLIST = 0.25  # of a category: among so many of its most doubtful images, th
 FEWEST_LISTED = 8  # images on such a list, if the category has so many
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """What a person may say, and the command that says it."""
 
     meaning: str
@@ -57,26 +57,26 @@ class Question:
         """The images that it shows."""
         return [self.path] if self.other_path is None else [self.path, self.other_path]
 
-    def answers(self, run: str) -> list[Answer]:
+    def answers(self, run: str) -> list[Reply]:
         """The commands that answer it; what is to be filled in is written in capitals.
 
         >>> question.answers("runs/photos")[0]
-        Answer(meaning='this is its name', command=['newkinds', 'name', 'runs/photos', '#31=NAME'])
+        Reply(meaning='this is its name', command=['newkinds', 'name', 'runs/photos', '#31=NAME'])
         """
         where, other = f"#{self.category_id}", f"#{self.other_id}"
         image = escaped(self.path)  # as tables spell it: no command obeys what a file is called
         move = ["newkinds", "move", run, image, "--to"]
-        accept = Answer("it is right there", ["newkinds", "accept", run, image])
-        likely = [] if self.other_id is None else [Answer("it is the other one", [*move, other])]
-        elsewhere = Answer("it is another one", [*move, "CATEGORY"])
-        unknown = Answer("it is a new kind", [*move, "NAME", "--new"])
+        accept = Reply("it is right there", ["newkinds", "accept", run, image])
+        likely = [] if self.other_id is None else [Reply("it is the other one", [*move, other])]
+        elsewhere = Reply("it is another one", [*move, "CATEGORY"])
+        unknown = Reply("it is a new kind", [*move, "NAME", "--new"])
         if self.kind == "name":
-            return [Answer("this is its name", ["newkinds", "name", run, f"{where}=NAME"]), accept, elsewhere]
+            return [Reply("this is its name", ["newkinds", "name", run, f"{where}=NAME"]), accept, elsewhere]
         if self.kind == "merge":
             apart = ["newkinds", "accept", run, image, escaped(self.other_path or "")]
-            return [Answer("they are", ["newkinds", "merge", run, where, other]), Answer("they are not", apart)]
+            return [Reply("they are", ["newkinds", "merge", run, where, other]), Reply("they are not", apart)]
         if self.kind == "pool":
-            return [*likely, elsewhere, unknown, Answer("it is nothing", ["newkinds", "junk", run, image])]
+            return [*likely, elsewhere, unknown, Reply("it is nothing", ["newkinds", "junk", run, image])]
         return [accept, *likely, elsewhere, unknown]
 
 

@@ -10,7 +10,7 @@ UNLIKE = "unlike"
 
 
 @dataclass(frozen=True)
-class Search:
+class Query:
     """What all images found must be: of one of these ids, if any; unlike every category; with all these words in the
     path or in the name of the category."""
 
@@ -19,11 +19,11 @@ class Search:
     unlike: bool
 
     @classmethod
-    def of(cls, text: str) -> "Search":
+    def of(cls, text: str) -> "Query":
         r"""What a text asks for; in "quotes", `#31` and `unlike` are words as well.
 
-        >>> Search.of('#31 unlike beach')
-        Search(words=('beach',), ids=frozenset({31}), unlike=True)
+        >>> Query.of('#31 unlike beach')
+        Query(words=('beach',), ids=frozenset({31}), unlike=True)
         """
         words, ids, unlike = list[str](), set[int](), False
         for quoted, plain in re.findall(r'"([^"]+)"|(\S+)', text):

@@ -26,7 +26,7 @@ from .added import can_grow, keep_image
 from .attention import MOST_NEW, describe_update, groups_of_new, last_update, questions_of, second_best
 from .jobs import Jobs
 from .pictures import Pictures
-from .searching import Search
+from .searching import Query
 from .sight import Sight
 from .space import Space
 from .wanted import Json, listed, make_edit, whole
@@ -317,7 +317,7 @@ class Studio:
 
     def search(self, text: str) -> Json:
         """The categories and images that fit what was typed."""
-        shown, search = self.shown(), Search.of(text)
+        shown, search = self.shown(), Query.of(text)
         rows = search.rows(shown.members, self._lowered)
         return {**self._some_images(shown, rows), "categories": search.categories(shown.categories)}
 
