@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import newkinds
 from newkinds.discovery.categories import Discovery
 from newkinds.discovery.studio.sight import WITHOUT_FIELDS
 from newkinds.encoders.organizers import ORGANIZERS
