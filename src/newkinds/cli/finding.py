@@ -178,10 +178,12 @@ def _update(run: str, undo: bool = False, history: bool = False, **chosen: Any) 
     if (undo or history) and (chosen or (undo and history)):
         raise NewkindsError(f"--{'undo' if undo else 'history'} goes with nothing else: leave out the rest.")
     if history:
+        from ..discovery.categories import Discovery
         from ..discovery.history import history_text
         from ..runs.directory import RunDirectory
         from ..runs.records import UpdateHistory
 
+        Discovery.read(run)  # what is no run is said
         show(history_text(UpdateHistory.of(RunDirectory(run))))
         return
     from ..discovery.summary import discovery_text

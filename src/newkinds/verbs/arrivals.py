@@ -13,6 +13,7 @@ from ..errors import NewkindsError, Skipped
 from ..runs.config import Config
 from ..runs.run import Run
 from ..runs.seen_images import copies_left_out, earlier_images
+from ..text import escaped
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ def look_for_arrivals(run: Run, found: Discovery, config: Config) -> Arrivals:
     renamed = match_moved({path: then[path] for path in gone}, {path: record[path].content for path in came})
     if before and len(gone) == len(before) and len(renamed) < len(gone):
         raise NewkindsError(
-            f"none of the {len(before):,} images of {run.folder} is where it was, such as {gone[0]}: put them back "
-            "(is the drive connected?), then update again. Nothing was changed."
+            f"none of the {len(before):,} images of {run.folder} is where it was, such as {escaped(gone[0])}: put them "
+            "back (is the drive connected?), then update again. Nothing was changed."
         )
     here = {path for path in before if path in record}
     changed = {path for path in here if then[path] and record[path].content != then[path]}

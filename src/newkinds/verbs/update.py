@@ -43,6 +43,7 @@ from ..runs.records import (
 )
 from ..runs.run import Run
 from ..search.clock import seconds_of
+from ..text import escaped
 from ..training.embedding import Embedded
 from .arrivals import Arrivals, look_for_arrivals, moved_corrections
 from .improve import improve
@@ -115,15 +116,15 @@ def _mention(arrivals: Arrivals) -> None:
     """What is not added, and what may surprise."""
     if arrivals.copies:
         path, same = next(iter(arrivals.copies.items()))
-        say(f"not added twice: {path} shows the same as {same}{_more(len(arrivals.copies))}")
+        say(f"not added twice: {escaped(path)} shows the same as {escaped(same)}{_more(len(arrivals.copies))}")
     if arrivals.unreadable:
         first = arrivals.unreadable[0]
         count = len(arrivals.unreadable)
         none = "none of what came can be read" if not arrivals.new else f"{count:,} file(s) that came cannot be read"
-        warn(f"{none}, such as {first.path}: {first.reason}.")
+        warn(f"{none}, such as {escaped(first.path)}: {first.reason}.")
     if arrivals.gone:
         leave = "image is gone and leaves" if len(arrivals.gone) == 1 else "images are gone and leave"
-        warn(f"{len(arrivals.gone):,} {leave} the run, such as {arrivals.gone[0]}.")
+        warn(f"{len(arrivals.gone):,} {leave} the run, such as {escaped(arrivals.gone[0])}.")
 
 
 def _more(count: int) -> str:
