@@ -192,3 +192,19 @@ def test_no_images_are_added_to_a_data_set(tmp_path: Path) -> None:
     found = newkinds.discover("creatures", tmp_path / "run", k=4, page=False, settings=settings)
     with pytest.raises(NewkindsError, match="creatures is a data set: no images can be added"):
         newkinds.update(found.run, photo(tmp_path, "red", 1))
+
+
+def test_a_refined_run_takes_labels_of_what_comes(place: Path) -> None:
+    found = Discovery.read(place / "run")
+    found.accept(category="blue")
+    refined = newkinds.refine(place / "run", place / "refined", time="20s")
+    photo(place / "photos", "red", 80, "red")
+    photo(place / "photos", "white", 81, "snow")
+    (place / "photos/unlabeled/blue-4.png").rename(place / "photos/blue-4.png")
+    after = newkinds.update(refined.run, page=False)
+    now = {member.path: member for member in after.members}
+    assert (now["red/red-80.png"].category, now["red/red-80.png"].given_label) == ("red", "red")
+    assert (now["snow/white-81.png"].category, now["snow/white-81.png"].given_label) == ("snow", "snow")
+    assert (now["blue-4.png"].category, now["blue-4.png"].status) == ("blue", "accepted")
+    again = newkinds.update(refined.run, page=False)
+    assert [m.category_id for m in again.members] == [m.category_id for m in after.members]

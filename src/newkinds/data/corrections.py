@@ -75,19 +75,21 @@ def corrected_names(corrections: list[Correction]) -> tuple[list[str], int]:
 def apply_corrections(table: Table, corrections: list[Correction]) -> Table:
     """A table with the labels that people gave; what is junk is skipped.
 
-    An image that the corrections do not name, because it was added since, has no label.
+    An image that the corrections do not name, because it was added since, keeps its own label.
     """
     said = {c.path: c for c in corrections}
     junk = [c.path for c in corrections if c.status == "junk"]
     is_junk = set(junk)
     table = table.rows([row for row, name in enumerate(table.paths) if name not in is_junk])
     names, known = corrected_names(corrections)
+    labels = [said[name].label if name in said else own for name, own in zip(table.paths, table.labels, strict=True)]
+    came = sorted({label for label in labels if label is not None} - set(names[:known]))
     by_hand = "its labels were corrected by hand" if table.class_list else ""
     return replace(
         table,
-        labels=[said[name].label if name in said else None for name in table.paths],
+        labels=labels,
         skipped=[*table.skipped, *(Skipped(name, JUNK_REASON) for name in junk)],
-        known_first=names[:known],
+        known_first=[*names[:known], *came],
         categories=None,
         class_list=None,
         caveat=all_caveats(table.caveat, by_hand),
