@@ -24,11 +24,12 @@ def photo(
     save_image(file)
     exif = Image.Exif()
     exif[0x0110] = camera
-    about = exif.get_ifd(0x8769)
+    about: dict[int, str | bytes] = {}
     if taken is not None:
         about[tag] = taken
     if fraction:
         about[tag + 0x28E if tag == 0x9003 else 0x9292] = fraction
+    exif[0x8769] = about
     with Image.open(file) as image:
         image.copy().save(file, exif=exif)
 
