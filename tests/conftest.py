@@ -45,8 +45,8 @@ def learns_prototypes(method: str) -> bool:
     return build(config, dim=4, known=2, categories=3).assigner().learnt
 
 
-# What does not depend on releases of dependencies, says little for its time, or (test_refine) rests on the very
-# categories of a small run, which change with the last digits of a resized image: not run with the oldest and the
+# What does not depend on releases of dependencies, says little for its time, or (test_refine, test_update) rests on the
+# very categories of a small run, which change with the last digits of a resized image: not run with the oldest and the
 # newest ones too (.ci/releases). Everything is run in one environment.
 ONCE = (
     "data/published", "data/test_odd_data.py", "discovery/test_report_browser.py", "discovery/test_studio_browser.py",
@@ -54,6 +54,7 @@ ONCE = (
     "test_ownership.py", "test_site.py", "test_supply.py", "test_tutorial.py", "training/test_contract.py",
     "training/test_distributed.py", "training/test_processes_end.py", "verbs/test_examples.py",
     "verbs/test_hardened.py", "verbs/test_plan.py", "verbs/test_refine.py", "verbs/test_refine_training.py",
+    "verbs/test_update.py",
 )  # fmt: skip
 
 

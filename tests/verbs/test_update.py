@@ -77,7 +77,7 @@ def test_a_week_later_all_that_was_named_and_corrected_stays(
     later = [member for member in after.members if member.since == 1]
     assert [m.path for m in later] == [f"{tmp_path / 'more.npy'} row-{row:05d}" for row in range(100)]
     right, placed = kind_of(after, begun), [m for m in later[:60] if m.category_id != POOL]
-    assert len(placed) >= 55  # by design 2 % lie beyond the threshold; releases differ a little
+    assert len(placed) >= 58
     truth = np.repeat(np.arange(12), 5)
     assert all(right[m.category_id] == truth[later.index(m)] for m in placed)
     opened = [category for category in after.categories if category.id >= 12]
