@@ -40,6 +40,7 @@ from .kinds import Member, category_of, stay_waiting
 from .placing import Placer
 from .split import EMBEDDING
 
+FEATURES = "features.safetensors"  # (n, D) of the images of a run, in the order of its table
 FIELD_IMAGES = 6  # images whose primitive fields are drawn on the page
 LIST_ENDINGS = (".csv", ".tsv", ".json")  # of files that name images, and are none
 
@@ -193,7 +194,7 @@ class LoadedRun:
     def _keep_features(self, embedded: Embedded) -> None:
         if embedded.seconds:
             Timing(embedded.seconds, len(embedded.rows)).write(self.run)
-        self.run.write("features.safetensors", save({"features": embedded.features}))
+        self.run.write(FEATURES, save({"features": embedded.features}))
 
     def show(
         self, table: Table, embedded: Embedded, page: bool = True, correct: Callable[[Discovery], None] | None = None,
@@ -304,7 +305,7 @@ def unlike_of(assignment: Assignment) -> list[float]:
 
 def read_features(run: Run) -> Tensor:
     """(n, D) of the images of a run, in the order of its `assignments.csv`."""
-    file = run.verified("features.safetensors")
+    file = run.verified(FEATURES)
     try:
         return load_file(file)["features"]
     except FileNotFoundError:

@@ -18,7 +18,7 @@ from ..data.table import Table
 from ..discovery.categories import Discovery
 from ..discovery.described import Described, write_described
 from ..discovery.edits import POOL, POOL_NAME
-from ..discovery.finished import LoadedRun, images_of, load, read_features, unlike_of
+from ..discovery.finished import FEATURES, LoadedRun, images_of, load, read_features, unlike_of
 from ..discovery.growing import categories_of, labelled_columns, sizes_of
 from ..discovery.kinds import Category, Member, with_more_names
 from ..discovery.lessons import enter_decisions
@@ -35,7 +35,6 @@ from .refine import CorrectedRun, read_corrected, refine_into
 from .results import Correct, put_result
 
 BESIDE = ".refined"  # the folder of a run in which it is refined
-FEATURES = "features.safetensors"
 
 
 def improve(run: Run, seconds: float, device: str, page: bool, updated: bool) -> Discovery:

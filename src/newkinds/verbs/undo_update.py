@@ -8,6 +8,7 @@ from pathlib import Path
 from ..console import say, warn
 from ..discovery.categories import Discovery
 from ..discovery.edits import Corrections, Edit, made_categories, reach_of, with_paths
+from ..discovery.finished import FEATURES
 from ..discovery.lessons import enter_decisions
 from ..discovery.split import EMBEDDING
 from ..errors import NewkindsError
@@ -16,7 +17,7 @@ from ..runs.records import UpdateHistory, UpdateRecord
 from ..runs.run import Run
 from ..text import plural
 from .results import Correct, put_result
-from .update import CHANGED_PICTURE, FEATURES, STAYS
+from .update import CHANGED_PICTURE, STAYS
 
 RESTORED = (*STAYS, FEATURES, EMBEDDING, "described.json", "config.yaml", NAMES)  # and the assignments, last
 

@@ -22,7 +22,7 @@ from ..data.vectors import open_vectors
 from ..discovery.categories import Discovery
 from ..discovery.described import Described, TypicalFields, read_described, write_described
 from ..discovery.edits import POOL, Edit, with_paths
-from ..discovery.finished import LoadedRun, load, read_features
+from ..discovery.finished import FEATURES, LoadedRun, load, read_features
 from ..discovery.growing import Grown, Growth, categories_of
 from ..discovery.history import update_text
 from ..discovery.kinds import Member
@@ -50,7 +50,6 @@ from .improve import improve
 from .results import Correct, put_result
 
 TEN_MINUTES = 600.0
-FEATURES = "features.safetensors"
 CHANGED_PICTURE = "{} (until update {})"  # how the log calls an image that another one has replaced at the same place
 # what stays true of a run to which images come
 STAYS = (*BEGINNING, "model.safetensors", "fields.safetensors", Reliability.FILE, Findings.FILE, RefinedRecord.FILE)
