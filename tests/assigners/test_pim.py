@@ -177,7 +177,7 @@ def test_as_published_the_weight_is_searched_from_semi_supervised_k_means() -> N
     torch.manual_seed(5)
     plain = torch.from_numpy(KMeans(4, 10, draw_seed()).fit(rows).cluster_centers_)
     weight = pim.choose(rows, labels, plain)
-    start = centres_of_classes(SemiSupervisedKMeans(4, 10, draw_seed()), rows, labels)
+    start = centres_of_classes(SemiSupervisedKMeans(4, 100, draw_seed()), rows, labels)
     assert weight == pim.chosen_weight
     assert torch.equal(pim.weights, maximise_information(start, rows, labels, weight, 20))
 

@@ -5,10 +5,11 @@ import pytest
 import torch
 
 from blobs import blobs
-from newkinds.cluster import BalancedSemiSupervisedKMeans
+from newkinds.cluster import BalancedSemiSupervisedKMeans, SemiSupervisedKMeans
 from newkinds.cluster.lloyd import Members
 from newkinds.cluster.neighbours import nearest_centre
 from newkinds.cluster.rows import Rows
+from newkinds.errors import NewkindsError
 
 
 def spread_by_loops(points, labels, centres, room, rounds):
@@ -91,6 +92,49 @@ def published_by_loops(X, y, clusters, size, seed, max_iter=10):
             if moved < 1e-4:
                 break
     return best[1:]
+
+
+def infosieve_starts_by_loops(free, centres, clusters, size, seed):
+    """Centres (K, D) drawn as InfoSieve's code does: numbers of centres are taken for those of rows, which leave."""
+    rng, candidates = np.random.RandomState(seed), list(range(len(free)))
+    centres = list(centres)
+    while len(centres) < clusters:
+        squared = [min(float((free[i] - c).square().sum()) for c in centres) for i in candidates]
+        total, r, reached = sum(squared), rng.rand(), 0.0
+        for i, value in zip(candidates, squared, strict=True):
+            drawn, reached = i, reached + value / total
+            if reached >= r:
+                break
+        order = sorted(range(len(centres)), key=lambda c: float((free[drawn] - centres[c]).square().sum()))
+        candidates = [i for i in candidates if i not in order[:size]]
+        centres.append(free[drawn])
+    return torch.stack(centres)
+
+
+@pytest.mark.parametrize(("size", "differing"), [(1, 1), (3, 5), (40, 5), (None, 0)])
+def test_starts_of_infosieve_equal_plain_loops(size, differing):
+    others = 0
+    for seed in range(10):
+        X = torch.from_numpy(np.random.default_rng(seed).normal(size=(30, 3)))
+        X[8:14] *= 4  # the first rows without a label would be drawn often
+        y = torch.from_numpy(np.where(np.arange(30) < 8, np.arange(30) % 2, -1))
+        means = [X[:8][y[:8] == k].mean(dim=0) for k in range(2)]
+        expected = infosieve_starts_by_loops(X[8:], means, 9, size or 0, seed)
+        members = Members.of(Rows(X), y)
+        how = {"cluster_size": size, "published_behaviour": True}
+        starts = {}
+        for init in ("infosieve", "k-means++"):
+            model = BalancedSemiSupervisedKMeans(9, 1, seed, init=init, **how)
+            starts[init] = model._start(members, torch.zeros(3), np.random.RandomState(seed))
+        torch.testing.assert_close(starts["infosieve"], expected, rtol=0, atol=1e-12)
+        others += not torch.equal(starts["infosieve"], starts["k-means++"])
+    assert others >= differing if differing else others == 0
+
+
+def test_only_balanced_k_means_can_start_as_infosieve_does():
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    with pytest.raises(NewkindsError, match="init is 'k-means"):
+        SemiSupervisedKMeans(3, init="infosieve").fit(X)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

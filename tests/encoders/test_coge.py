@@ -200,6 +200,18 @@ def test_dropout_is_of_the_released_form_in_training_alone() -> None:
         assert torch.equal(coge.organize(tokens).feature, coge.organize(tokens).feature)
 
 
+def test_the_released_form_drops_scores_out_before_it_smooths_them() -> None:
+    tokens = some_tokens()
+    coge = build(variant="release", dropout=0.4)
+    scores = coge.scores(tokens.patches)
+    torch.manual_seed(3)
+    kept = torch.nn.functional.dropout(scores, 0.4)
+    assert 0 < (kept == 0).sum() < kept.numel()
+    expected = (kept + 0.1 * smooth_by_neighbours(kept, tokens.patches, GRID)).softmax(dim=1)
+    torch.manual_seed(3)
+    torch.testing.assert_close(coge.assignment(tokens), expected, **TIGHT)
+
+
 def test_sizes_of_phi() -> None:
     """The released φ is one full matrix; the paper's is small."""
 

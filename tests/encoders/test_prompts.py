@@ -18,7 +18,7 @@ from newkinds.encoders.backbones import Backbone, build_backbone
 from newkinds.encoders.class_attention import class_attention
 from newkinds.encoders.encoder import Encoder
 from newkinds.encoders.organizers import ORGANIZERS
-from newkinds.encoders.tunings import TUNINGS
+from newkinds.encoders.tunings import TUNINGS, Anatomy
 from newkinds.encoders.weights import resize_position_embedding
 from newkinds.errors import NewkindsError
 
@@ -174,3 +174,12 @@ def test_class_attention_is_that_of_patches_alone(kind: str) -> None:
 def test_a_cnn_has_no_place_for_prompts() -> None:
     with pytest.raises(NewkindsError, match=r"'prompts' works inside the blocks of a plain ViT, which .*resnet10t is"):
         build_backbone("resnet10t", tuning={"name": "prompts"}, load_weights=False)
+
+
+def test_prompts_start_small() -> None:
+    torch.manual_seed(0)
+    values = TUNINGS["prompts"](Anatomy("ViT-B", 768, 224, 12, 1, 16)).values.detach()
+    assert values.shape == (12, 5, 768)
+    assert abs(values.mean()) < 2e-4
+    assert values.std().item() == pytest.approx(0.02, rel=0.02)
+    assert (values.abs() > 0.04).float().mean().item() == pytest.approx(0.0455, abs=0.004)  # normal, not uniform

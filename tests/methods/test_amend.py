@@ -63,13 +63,17 @@ def test_neighbourhood_nce_published(arrays, sizes, published, value, gradient):
     torch.testing.assert_close(torch.autograd.grad(loss, z)[0], arrays[f"{gradient}_{case}"], **TIGHT)
 
 
-@pytest.mark.parametrize("as_published", [False, True])
-def test_the_bank_of_a_step_is_its_first_views_and_the_queue(arrays, as_published):
-    """The published bank holds the first views of the batch already, before the loss is computed."""
-    amend = method(neighbours=3, expansion=2, bank=30, as_published=as_published).double()
-    amend.queue.push(arrays["bank"][6:])
+@pytest.mark.parametrize(("as_published", "earlier"), [(False, slice(6, 36)), (True, slice(0, 36))])
+def test_the_bank_of_a_step_has_its_first_views(arrays, as_published, earlier):
+    """The published bank holds the first views of the batch already, before the loss is computed: in their slot."""
+    bank = arrays["bank"][earlier].clone()
+    amend = method(neighbours=3, expansion=2, bank=len(bank), as_published=as_published).double()
+    if as_published:
+        bank[:6] = unit_rows(6, 8, seed=11)  # of an earlier epoch
+    amend.queue.push(bank)
     expected = EXPECTED["expanded_nce"]["N3_M2"]["loss_crash_fix_only" if as_published else "loss_spec_intended_ours"]
-    assert amend.info_nce(arrays["proj_raw"]).item() == pytest.approx(expected, abs=1e-9)
+    loss = amend.info_nce(arrays["proj_raw"], Progress(3, 200, step=0, steps=9))
+    assert loss.item() == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +108,38 @@ def test_neighbourhood_nce_by_loops():
         weighted = sum(weight * (everything - float(unit[i] @ row) / 0.5) for weight, row in positives)
         total += weighted / (1 + 2 + 0.3 * 6) / 8
     assert neighbourhood_nce(z, bank, 2, 3, 0.3, 0.5).item() == pytest.approx(total, abs=1e-10)
+
+
+def released_by_loops(z, bank, neighbours, expansion, weight, masked):
+    """The released loss, mended so that it runs. What is in the neighbourhood has a similarity of `masked`."""
+    unit, total = F.normalize(z, dim=1), 0.0
+    for row in unit:
+        to_bank = [float(row @ other) for other in bank]
+        near = sorted(range(len(bank)), key=lambda j: -to_bank[j])[2 : 2 + neighbours]
+        expanded = []
+        for j in near:
+            of_near = [float(bank[j] @ other) for other in bank]
+            order = sorted(range(len(bank)), key=lambda k: -of_near[k])[2 : 2 + expansion]
+            expanded += [(k, of_near[k]) for k in order]
+        hidden = {*near, *(k for k, _ in expanded)}
+        positive = sorted((masked if j in hidden else to_bank[j] for j in range(len(bank))), reverse=True)[1]
+        negatives = sorted((float(row @ other) for other in unit), reverse=True)[2 + neighbours :]
+        logits = [positive, *(to_bank[j] for j in near), *(value for _, value in expanded), *negatives]
+        everything = math.log(sum(math.exp(value) for value in logits))
+        counted = [1.0] * (1 + neighbours) + [weight] * neighbours**2
+        of_row = sum(w * (everything - value) for w, value in zip(counted, logits, strict=False))
+        total += of_row / (1 + neighbours + weight * neighbours**2) / len(unit)
+    return total
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("rows", "negative"), [(30, False), (9, True)])
+def test_the_released_form_by_loops(rows, negative, seed):
+    """In a small bank only negative similarities may be left for the positive: they are not taken for 0."""
+    z, bank = 2 * unit_rows(8, 4, seed=20 + seed), unit_rows(rows, 4, seed=30 + seed)
+    loss = neighbourhood_nce(z, bank, 2, 3, 0.3, published=True).item()
+    assert loss == pytest.approx(released_by_loops(z, bank, 2, 3, 0.3, masked=-1), abs=1e-10)
+    assert (abs(loss - released_by_loops(z, bank, 2, 3, 0.3, masked=0)) > 1e-4) is negative
 
 
 def test_repulsion_by_loops():
@@ -156,6 +192,46 @@ def test_the_queue_keeps_first_views_only_in_training():
     assert not amend.queue.rows.requires_grad
     assert "queue.ring" in amend.state_dict()  # a resumed run goes on with it
     assert amend.loss(step([0, 1, -1, -1], features))["info_nce"] != first["info_nce"]
+
+
+@pytest.mark.parametrize("as_published", [False, True])
+def test_the_queue_is_full_before_the_first_step_and_then_goes_on(as_published):
+    amend, features = method(bank=7, as_published=as_published), torch.randn(1, 20, 12)
+    amend.on_epoch_start(0, lambda views: (features[:views], torch.full((20,), -1)))
+    of_images = F.normalize(amend.projection(features[0]), dim=1)
+    same = (amend.queue.rows @ of_images.T > 1 - 1e-6).nonzero()
+    assert len(amend.queue) == len(same[:, 1].unique()) == 7  # each of another image
+    assert same[:, 1].tolist() != list(range(7))  # a table may be in the order of its classes
+    before = amend.queue.rows.clone()
+
+    def embed(views):
+        raise AssertionError("a later epoch, resumed or not, goes on with what is there")
+
+    amend.on_epoch_start(1, embed)
+    assert torch.equal(amend.queue.rows, before)
+
+
+def test_rows_of_a_step_replace_the_oldest_or_as_published_their_slot():
+    """Two slots of three rows in a ring of seven; epochs of three steps."""
+    for as_published in (False, True):
+        amend = method(bank=7, as_published=as_published)
+        amend.queue.push(torch.eye(7, 8))
+        expected, oldest = [*torch.eye(7, 8)], 0
+        for taken in range(7):
+            features, number = torch.randn(6, 12), taken % 3
+            with torch.no_grad():
+                first = F.normalize(amend.projection(features[:3]), dim=1)
+            progress = Progress(taken // 3, 3, number, 3)
+            places = [3 * (number % 2) + i if as_published else (oldest + i) % 7 for i in range(3)]
+            oldest += 3
+            replaced = list(expected)
+            for place, row in zip(places, first, strict=True):
+                replaced[place] = row
+            bank = replaced if as_published else [*first, *expected]
+            torch.testing.assert_close(amend.bank(amend.projection(features), progress), torch.stack(bank))
+            amend.loss(Step(step([0, 1, -1], features).batch, Encoded(features), progress))
+            expected = replaced
+            torch.testing.assert_close(amend.queue.rows, torch.stack(expected))
 
 
 def test_the_queue_is_no_larger_than_the_data(capsys):

@@ -64,25 +64,28 @@ def test_a_published_round_adds_clusters_when_it_merges(arrays, monkeypatch):
     monkeypatch.setattr(torch, "rand", lambda n, dtype: torch.full((n,), 0.99, dtype=dtype))
     groups = published(points, arrays["labels"], known=2, fewest=3, most=84)
     assert len(groups) == EXPECTED["whole_operator"]["K_after"] == 9
-    gpc = method(dim=4, as_published=True).double()
-    gpc.keep(arrays["features"], groups)
+    gpc = method(dim=4, as_published=True, prototype_temp=0.1).double()
+    labels = arrays["labels"].where(torch.arange(96) < 12, -1)
+    gpc.keep(arrays["features"], labels, groups)
     torch.testing.assert_close(gpc.prototypes, arrays["centroids_after_released"], rtol=0, atol=1e-9)
     assert gpc.temperature.tolist() == pytest.approx(EXPECTED["whole_operator"]["temperatures"], abs=1e-9)
 
     right = SplitMerge(published.prior)(points, arrays["labels"], known=2, fewest=3, most=84)
     assert len(right) == 6  # one split, one merge
-    assert torch.equal(torch.cat(right).sort().values, torch.arange(96))  # every image is in one of them
+    assert torch.equal(
+        torch.cat([torch.cat(group) for group in right]).sort().values, torch.arange(96)
+    )  # every image is in one of them
 
 
 # --- the same formulas, otherwise ----------------------------------------------------------------------------
 
 
 def test_the_loss_by_loops():
-    gpc = method(prototype_weight=0.7).double()
+    gpc = method(prototype_weight=0.7, prototype_temp=0.1).double()
     generator = torch.Generator().manual_seed(1)
     unit = F.normalize(torch.randn(12, 6, generator=generator, dtype=torch.float64), dim=1)
     groups = [torch.tensor([0, 1, 2]), torch.tensor([3, 4, 5, 6, 7]), torch.tensor([8, 9, 10]), torch.tensor([11])]
-    gpc.keep(unit, groups)
+    gpc.keep(unit, torch.full((12,), -1), [group.split(2) for group in groups])  # whatever a cluster was made of
 
     rows = unit.tolist()
     centres = [[sum(column) / len(group) for column in zip(*(rows[i] for i in group), strict=True)] for group in groups]
@@ -113,6 +116,39 @@ def test_the_loss_by_loops():
     assert terms["loss"].item() == pytest.approx(without.item() + 0.7 * expected, abs=1e-12)
 
 
+def test_targets_and_temperatures_as_published_by_loops():
+    """Merged centres lie halfway; labelled images want their class, though others are nearer, but count as near."""
+    gpc = method(dim=2, known=2, categories=4, as_published=True, prototype_temp=0.1).double()
+    unit = torch.tensor(
+        [[0, 0], [0, 2], [3.9, 1.0], [4, 0], [4, 1], [4, 1.5], [9, 0], [9, 1], [9, 2], [9, 9], [14, 0], [30, 30.1]]
+    ).double()
+    labels = torch.tensor([0, -1, 0, 1, -1, -1, -1, -1, -1, -1, -1, -1])
+    clusters = [[0, 1, 2], [3, 4, 5], [6, 7, 8, 9], [10], [11]]
+    groups = [(torch.tensor(rows),) for rows in clusters] + [(torch.tensor([6, 7, 8, 9]), torch.tensor([10]))] * 2
+    gpc.keep(unit, labels, groups)
+
+    points = unit.tolist()
+    centres = [[sum(points[i][axis] for i in rows) / len(rows) for axis in (0, 1)] for rows in clusters]
+    centres += [[(centres[2][axis] + centres[3][axis]) / 2 for axis in (0, 1)]] * 2
+    near = [min(range(7), key=lambda k: math.dist(point, centres[k])) for point in points]  # the first of equal ones
+    assert near[2] == 1  # which is of class 0
+    loose = []
+    for k in range(7):
+        away = [math.dist(points[i], centres[k]) for i in range(12) if near[i] == k]
+        loose.append(sum(away) / len(away) / math.log(len(away) + 10) if away else 0.0)
+    counts = [near.count(k) for k in range(7)]
+    assert {0, 1} < set(counts)
+    highest = max(loose[k] for k in range(7) if counts[k] > 1)
+    assert max(loose[k] for k in range(7) if counts[k] == 1) > highest  # a single image far from its centre
+    loose = [highest if count == 1 else value for value, count in zip(loose, counts, strict=True)]
+    low, high = np.percentile(loose, [10, 90])
+    loose = [min(max(value, low), high) for value in loose]
+    expected = [0.1 * max(value / (sum(loose) / 7), 0.01) for value in loose]
+    assert gpc.temperature.tolist() == pytest.approx(expected, abs=1e-12)
+    assert gpc.cluster.tolist() == [0, near[1], 0, 1, *near[4:]]
+    torch.testing.assert_close(gpc.prototypes, F.normalize(torch.tensor(centres).double(), dim=1))
+
+
 # --- the number of categories --------------------------------------------------------------------------------
 
 
@@ -128,7 +164,7 @@ def blobs(kinds=12, known=6, per=30, dim=16, noise=0.4, seed=0):
 def after_epochs(gpc, features, labels, first=1, last=8):
     for epoch in range(first, last + 1):
         torch.manual_seed(epoch)
-        gpc.on_epoch_start(epoch, lambda views: (features[None].expand(views, -1, -1), labels))
+        gpc.on_epoch_start(epoch, lambda views: ({"centre": features[None]}[views], labels))
     return int(gpc.classifier.found)
 
 
@@ -161,6 +197,18 @@ def test_wherever_it_starts_the_number_of_categories_is_found(start):
     trial.fit(gpc.embedding(features[truth < 5]), torch.from_numpy(truth[truth < 5]).clamp(max=2) - 1)
     assert len(trial.centres) == trial.categories == 5
     assert (len(assigner.centres), int(assigner.found)) == (12, 12)
+
+
+def test_as_published_every_epoch_and_the_end_start_from_k(monkeypatch):
+    features, labels, _ = blobs(seed=1)
+    gpc, asked = method(dim=16, known=6, categories=9, as_published=True), []
+    original = gpc.classifier.clustering
+    monkeypatch.setattr(gpc.classifier, "clustering", lambda *given: asked.append(given[0]) or original(*given))
+    assert after_epochs(gpc, features, labels, last=3) == 0  # nothing is kept of what was found
+    assert len(gpc.prototypes) > 9
+    fit(gpc, features, labels)
+    assert asked == [9, 9, 9, 9]
+    assert (gpc.assigner().categories, gpc.assigner().note) == (9, "")
 
 
 def test_a_resumed_training_finds_the_same_number():
@@ -262,7 +310,9 @@ def test_copies_of_a_few_images_are_no_reason_to_fail(published, different, know
     labels = torch.where(torch.arange(len(features)) < 2, torch.arange(len(features)), -1)
     quick = {"kmeans_restarts": 2, "kmeans_iterations": 5}
     gpc = method(known=known, categories=known, as_published=published, **quick)
-    assert after_epochs(gpc, features, labels, last=3) >= known
+    after_epochs(gpc, features, labels, last=3)
+    assert len(gpc.prototypes) >= len(labels[labels >= 0].unique())
+    assert published or int(gpc.classifier.found) >= known
     terms = gpc.loss(step([0, -1], features[:4]))
     assert all(math.isfinite(value.item()) for value in terms.values())
     fit(gpc, features, labels)
@@ -290,8 +340,9 @@ def test_settings_and_defaults():
     with pytest.raises(NewkindsError, match=r"method\.pca_dim' must be a whole number of at least 1"):
         method(pca_dim=0)
     config = GPC.Config()
-    assert (config.prototype_weight, config.prototype_temp, config.warmup_epochs) == (1.0, 0.1, 1)
-    assert (config.concentration, config.smallest_side, config.output_dim) == (1.0, 5, 65536)
+    assert (config.prototype_weight, config.prototype_temp, config.warmup_epochs) == (1.0, 1.0, 1)
+    assert (config.concentration, config.smallest_side) == (1.0, 5)
+    assert (config.output_dim, config.kmeans_iterations) == (128, 100)
     resolved = resolve({"data": {"name": "creatures"}, "method": {"name": "gpc"}})
     train = resolved.train
     assert (train.epochs, train.batch_size, train.draw, train.decay_biases) == (60, 256, "half_labelled", True)

@@ -294,6 +294,20 @@ def test_settings_without_a_meaning_are_refused():
         method(code_length=0)
 
 
+def test_the_small_networks_start_small():
+    infosieve = method(code_hidden=200, output_dim=100, code_length=90, known=80, categories=90)
+    for small in (infosieve.coder, infosieve.masker, infosieve.categoriser):
+        for layer in list(small)[::2]:
+            assert layer.weight.std().item() == pytest.approx(0.02, rel=0.1)
+            assert not layer.bias.any()
+
+
+@pytest.mark.parametrize("as_published", [False, True])
+def test_only_as_published_starts_of_k_means_are_drawn_with_the_mistake(as_published):
+    clustering = method(as_published=as_published).classifier.clustering(5, 1, 0)
+    assert clustering.init == ("infosieve" if as_published else "k-means++")
+
+
 def test_defaults_are_the_published_ones_but_for_the_smoothing():
     config = InfoSieve.Config()
     assert (config.code_length, config.code_hidden, config.output_dim, config.smoothing) == (40, 128, 65536, 0.1)
@@ -303,5 +317,5 @@ def test_defaults_are_the_published_ones_but_for_the_smoothing():
     assert shapes == [(12, 14), (12, 12), (12, 12), (10, 12)]
     resolved = resolve({"data": {"name": "creatures"}, "method": {"name": "infosieve"}})
     train = resolved.train
-    assert (train.lr, train.weight_decay, train.decay_biases, train.draw) == (0.1, 5e-5, True, "by_total")
+    assert (train.lr, train.weight_decay, train.decay_biases, train.draw) == (0.1, 1e-4, True, "by_total")
     assert resolved.backbone["train_blocks"] == 2

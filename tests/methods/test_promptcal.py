@@ -163,7 +163,10 @@ def test_negatives_are_drawn_by_their_keys():
         for i in range(5):
             left = [j for j in range(12) if not pseudo[i, j]]
             budget = max(pairs - int(pseudo[i].sum()), 0)
-            assert chosen[i].nonzero().flatten().tolist() == sorted(sorted(left, key=lambda j: keys[i, j])[:budget])
+            order = sorted(left, key=lambda j: keys[i, j])
+            assert chosen[i].nonzero().flatten().tolist() == sorted(order[:budget])
+            sliced = order[: pairs - int(pseudo[i].sum())]  # published: a negative end counts from the end
+            assert draw_negatives(pseudo, pairs, keys, published=True)[i].nonzero().flatten().tolist() == sorted(sliced)
 
 
 def test_labels_have_the_last_word():
@@ -343,9 +346,13 @@ def test_the_second_stage_starts_from_the_first(tmp_path, capsys):
     first = train("promptcal-stage1", "first", epochs=1)
     second = train("promptcal", "second", lr=0.0, start=str(tmp_path / "first"))  # nothing is learnt after the start
     names = [name for name in first if not name.startswith(("calibration.", "method.classifier."))]
-    assert {"encoder.backbone.tuning.values", "method.prompt_head.directions.prototypes"} < set(names)
-    assert [name for name in names if not torch.equal(first[name], second[name])] == []
+    assert {"encoder.backbone.tuning.values", "method.head.directions.prototypes"} < set(names)
+    afresh = {name for name in names if not torch.equal(first[name], second[name])}
+    assert "method.prompt_head.directions.prototypes" in afresh
+    assert all(name.startswith("method.prompt_head.") for name in afresh)
     assert second["method.bank.ring"].any()
     said = " ".join(capsys.readouterr().err.split())
     assert "trained tensors" in said
-    assert "without a start there" not in said
+    assert "without a start there: method.prompt_head" in said
+    again = train("promptcal", "again", lr=0.0, start=str(tmp_path / "second"))  # of its own kind, all is taken over
+    assert [name for name in names if not torch.equal(second[name], again[name])] == []

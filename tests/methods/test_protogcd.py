@@ -63,8 +63,7 @@ def test_separation_published(arrays):
     value, expected = separation(prototypes), EXPECTED["proto_sep"]
     assert value.item() == pytest.approx(expected["value_T0.1"], abs=1e-9)
     torch.testing.assert_close(torch.autograd.grad(value, prototypes)[0], arrays["proto_sep/grad_raw"], **TIGHT)
-    # At other temperatures the published code multiplies by temperature / .1, which the weight can do.
-    assert separation(prototypes, 0.05).item() / 2 == pytest.approx(expected["value_T0.05_base0.1"], abs=1e-9)
+    assert separation(prototypes, 0.05).item() == pytest.approx(expected["value_T0.05_base0.1"], abs=1e-9)
 
 
 @pytest.mark.parametrize("epoch", [0, 50, 150])
@@ -117,7 +116,7 @@ def test_separation_by_loops():
     total = 0.0
     for i, a in enumerate(rows):
         cosines = [float(a @ b / a.norm() / b.norm()) for j, b in enumerate(rows) if i != j]
-        total += math.log(sum(math.exp(c / 0.2) for c in cosines) / 4) / 5
+        total += math.log(sum(math.exp(c / 0.2) for c in cosines) / 4) / 5 * 0.2 / 0.1
     assert separation(rows, 0.2).item() == pytest.approx(total, abs=1e-10)
 
 

@@ -38,6 +38,11 @@ def cosines(n, categories, seed):
     return torch.rand(n, categories, generator=generator, dtype=torch.float64) * 2 - 1
 
 
+def of_views(head, features):
+    """Cosines of both views, each computed alone."""
+    return torch.cat([head(view) for view in features.chunk(2)])
+
+
 @pytest.fixture(scope="module")
 def arrays():
     with np.load(NUMBERS) as stored:
@@ -109,11 +114,41 @@ def test_the_loss_of_a_head_by_loops():
 def test_the_loss_is_the_mean_of_all_heads():
     uno, features, labels = method(), torch.randn(8, 12), [0, 1, -1, -1]
     terms = uno.loss(step(labels, features))
-    of_heads = [uno.loss_of(head(features), torch.tensor(labels)).item() for head in (*uno.heads, *uno.finer_heads)]
+    both = (*uno.heads, *uno.finer_heads)
+    of_heads = [uno.loss_of(of_views(head, features), torch.tensor(labels)).item() for head in both]
     assert terms["clustering"].item() == pytest.approx(sum(of_heads[:3]) / 3)
     assert terms["overclustering"].item() == pytest.approx(sum(of_heads[3:]) / 3)
     assert terms["loss"].item() == pytest.approx(sum(of_heads) / 6)
     assert len(set(of_heads)) == 6  # each starts elsewhere
+
+
+def test_a_head_by_loops_in_training_and_after():
+    """Linear, BatchNorm of the rows at hand, ReLU, linear; then cosines with the prototypes."""
+    head = method(known=2, categories=4).double().heads[0]
+    features = torch.randn(5, 12, dtype=torch.float64)
+    first, norm, last = (head.projection[place] for place in (0, 1, 3))
+    with torch.no_grad():
+        norm.weight.uniform_(0.5, 1.5)
+        norm.bias.uniform_(-1, 1)
+        for training in (True, False):
+            hidden = [first.weight @ row + first.bias for row in features]
+            mean = sum(hidden) / 5 if training else norm.running_mean
+            variance = sum((row - mean) ** 2 for row in hidden) / 5 if training else norm.running_var
+            expected = []
+            for row in hidden:
+                positive = ((row - mean) / (variance + 1e-5).sqrt() * norm.weight + norm.bias).clamp(min=0)
+                point = last.weight @ positive + last.bias
+                lengths = head.classifier.prototypes.norm(dim=1) * point.norm()
+                expected.append(head.classifier.prototypes @ point / lengths)
+            torch.testing.assert_close(head.train(training)(features), torch.stack(expected), **TIGHT)
+
+
+def test_the_embedding_of_an_image_depends_on_no_other_while_heads_train():
+    uno, features = method().train(), torch.randn(6, 12)
+    before = {name: value.clone() for name, value in uno.state_dict().items()}
+    torch.testing.assert_close(uno.embedding(features)[:2], uno.embedding(features[:2]))
+    assert all(torch.equal(value, before[name]) for name, value in uno.state_dict().items())
+    assert uno.best.training
 
 
 def test_over_clustering_heads_have_more_prototypes_for_what_is_new():
@@ -135,7 +170,8 @@ def test_the_best_head_is_the_one_with_the_lowest_loss_of_an_epoch():
     sums = torch.zeros(3)
     for number in range(3):
         features = torch.randn(8, 12)
-        sums += torch.stack([uno.loss_of(head(features), torch.tensor(labels)).detach() for head in uno.heads])
+        cosines_of_heads = [of_views(head, features).detach() for head in uno.heads]
+        sums += torch.stack([uno.loss_of(logits, torch.tensor(labels)) for logits in cosines_of_heads])
         uno.loss(step(labels, features, 4, 10, number, 3))
     torch.testing.assert_close(uno.running, sums)
     assert uno.best is uno.heads[int(sums.argmin())]
@@ -146,7 +182,7 @@ def test_the_best_head_is_the_one_with_the_lowest_loss_of_an_epoch():
 
 @pytest.mark.parametrize("best", [0, 2])
 def test_embedding_and_assigner_are_those_of_the_best_head(best):
-    uno, features = method(), torch.randn(6, 12)
+    uno, features = method().eval(), torch.randn(6, 12)
     uno.running[:] = 2
     uno.running[best] = 1
     embedding = uno.embedding(features)
@@ -210,7 +246,7 @@ def test_settings():
     assert (config.heads, config.overclustering, config.student_temp) == (5, 3, 0.1)
     assert (config.sinkhorn_iterations, config.sinkhorn_epsilon) == (3, 0.05)
     train = resolve({"data": {"name": "creatures"}, "method": {"name": "uno"}}).train
-    assert (train.weight_decay, train.lr) == (1.5e-4, 0.1)
+    assert (train.weight_decay, train.lr, train.decay_biases) == (1.5e-4, 0.1, True)
     with pytest.raises(NewkindsError, match=r"method\.sinkhorn_epsilon' must be a number above 0"):
         method(sinkhorn_epsilon=0.0)
     with pytest.raises(NewkindsError, match=r"method\.heads' must be a whole number"):

@@ -40,6 +40,7 @@ PUBLISHED: dict[str, dict[str, tuple[object, ...]]] = {
         "train.min_lr_ratio": (1e-3,) * 7,
         "train.decay_biases": (True,) * 7,  # assumed, as in GCD
         "train.draw": ("half_labelled",) * 7,
+        "backbone.train_norm": (True,) * 7,
         "backbone.train_blocks": (1,) * 7,
         "method.neighbours": (15,) * 7,
         "method.min_similarity": (0.6,) * 7,
@@ -96,7 +97,7 @@ PUBLISHED: dict[str, dict[str, tuple[object, ...]]] = {
     },
     "infosieve": {
         "train.lr": (0.1,) * 7,
-        "train.weight_decay": (5e-5,) * 7,
+        "train.weight_decay": (1e-4,) * 7,
         "train.min_lr_ratio": (1e-3,) * 7,
         "train.decay_biases": (True,) * 7,  # assumed, as in GCD
         "train.draw": ("by_total",) * 7,
@@ -119,7 +120,10 @@ PUBLISHED: dict[str, dict[str, tuple[object, ...]]] = {
         "backbone.train_blocks": (1,) * 7,
         "method.prototype_weight": (1,) * 7,
         "method.warmup_epochs": (1,) * 7,
-        "method.as_published": (False,) * 7,  # merges as published only add clusters
+        "method.prototype_temp": (1.0,) * 7,
+        "method.output_dim": (128,) * 7,
+        "method.kmeans_iterations": (100,) * 7,
+        "method.as_published": (True,) * 7,
     },
     "simgcd": {
         "train.lr": (0.1,) * 7,
@@ -167,7 +171,7 @@ PUBLISHED: dict[str, dict[str, tuple[object, ...]]] = {
         "method.expansion": (6, 5, 5, 5, 4, 5, 5),
         "method.regulariser_weight": (1,) * 7,
         "method.bank": (2048,) * 7,
-        "method.as_published": (False,) * 7,  # the published loss does not run
+        "method.as_published": (True,) * 7,  # mended only so that it runs
     },
     "mugcd": {  # assumed, but for the average's momentum
         "train.lr": (0.1,) * 7,
@@ -186,6 +190,7 @@ PUBLISHED: dict[str, dict[str, tuple[object, ...]]] = {
         "train.epochs": (1000,) * 7,
         "train.lr": (0.05, 0.05, 0.05, 3e-3, 3e-3, 3e-3, 1e-2),
         "train.tuning_lr_ratio": (500, 200, 20, 333.3333, 1666.6667, 1666.6667, 50),  # 25, 10, 1, 1, 5, 5, .5 over lr
+        "train.precision": ("float16",) * 7,
         "train.weight_decay": (5e-4,) * 7,
         "train.tuning_decay": (0,) * 7,
         "train.min_lr_ratio": (0.1,) * 7,
@@ -206,7 +211,7 @@ PUBLISHED: dict[str, dict[str, tuple[object, ...]]] = {
         "train.lr": (0.1,) * 7,
         "train.weight_decay": (1.5e-4,) * 7,
         "train.min_lr_ratio": (1e-3,) * 7,
-        "train.decay_biases": (False,) * 7,
+        "train.decay_biases": (True,) * 7,
         "train.draw": ("half_labelled",) * 7,
         "backbone.train_blocks": (1,) * 7,
         "method.heads": (5,) * 7,

@@ -11,7 +11,7 @@ from ..cluster import BalancedSemiSupervisedKMeans, KMeans, SemiSupervisedKMeans
 from ..cluster.metrics import match_known
 from ..precision import full_precision
 from ..settings import AtLeastOne
-from .base import ASSIGNERS, Assigner, draw_seed
+from .base import ASSIGNERS, Assigner, SizedByState, draw_seed
 
 
 class CentreClassifier(Assigner):
@@ -95,6 +95,31 @@ class LabelledKMeans(CentreClassifier):
         self.centres.copy_(centres_of_classes(clustering, embedding, labels))
 
 
+class FoundKMeans(SizedByState, LabelledKMeans):
+    """Semi-supervised k-means with the number of categories that a method has found while training."""
+
+    found: Tensor
+    expected: Tensor
+
+    def __init__(self, dim: int, known: int, categories: int, /, *settings: Any) -> None:
+        super().__init__(dim, known, categories, *settings)
+        self.register_buffer("found", torch.tensor(0))  # categories; 0: none found yet
+        self.register_buffer("expected", torch.tensor(categories))  # --k, with which training has begun
+
+    def fit(self, embedding: Tensor, labels: Tensor) -> None:
+        if self.found:
+            self.categories = int(self.found)
+            self.note = f"{self.categories} categories found while training, {int(self.expected)} expected"
+            self.centres = self.centres.new_zeros(self.categories, self.centres.shape[1])
+        super().fit(embedding, labels)
+
+    def trial(self, known: int, categories: int) -> "FoundKMeans":
+        other = super().trial(known, categories)
+        assert isinstance(other, FoundKMeans)
+        other.found = torch.zeros_like(self.found)  # of other data nothing has been found
+        return other
+
+
 @ASSIGNERS.register("balanced")
 class BalancedKMeans(LabelledKMeans):
     """Semi-supervised k-means that is steered towards categories of the same size (SelEx's assigner)."""
@@ -112,8 +137,10 @@ class BalancedKMeans(LabelledKMeans):
     ) -> None:
         super().__init__(dim, known, categories, restarts, iterations, as_published)
         self.even_sizes = even_sizes
+        self.init = "k-means++"
 
     def clustering(self, clusters: int, restarts: int, random: int | np.random.RandomState) -> SemiSupervisedKMeans:
         size = "even" if self.even_sizes else None
         how: dict[str, Any] = {"max_iter": self.iterations, "published_behaviour": self.as_published}
+        how["init"] = self.init
         return BalancedSemiSupervisedKMeans(clusters, restarts, random, cluster_size=size, **how)

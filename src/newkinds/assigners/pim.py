@@ -21,6 +21,7 @@ from .start import find_start
 
 SCALE = 25.0  # of the logits
 STEPS, PUBLISHED_STEPS = 250, 1000
+RESTARTS, PUBLISHED_RESTARTS = 10, 100
 RATE, BETAS, EPSILON = 1e-3, (0.9, 0.999), 1e-8  # of Adam
 DECAY = 1e-2  # of the classifier: a part of the gradient
 WEIGHTS = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)  # of the entropy that are tried
@@ -39,7 +40,7 @@ class PIM(Assigner):
       6, 1.5 and 2 were better than 1; with even sizes 1.5 was level and 2 worse.
     - `as_published=True`: the weight is always searched, as the published code does with float32 features: each weight
       continues from where the one before ended, in full length (1,000 `steps`), and the first one can never win. It
-      starts from the centres of semi-supervised k-means.
+      starts from the centres of semi-supervised k-means, the best of 100 (`restarts`).
     """
 
     temperature = 1.0
@@ -55,14 +56,15 @@ class PIM(Assigner):
         steps: AtLeastOne | None = None,  # 250; as published 1,000
         alpha: Annotated[float, Range(1)] = 1.0,
         search_steps: AtLeastOne = 200,  # for each weight that is tried; of far fewer, heavy weights look best
-        restarts: AtLeastOne = 10,  # of k-means
+        restarts: AtLeastOne | None = None,  # of k-means: 10; of the one that training starts from, as published 100
         as_published: bool = False,
     ) -> None:
         super().__init__(dim, known, categories)
         self.entropy_weight = "auto" if as_published else entropy_weight
         self.chosen_weight = self.entropy_weight
         self.alpha = alpha
-        self.restarts = restarts
+        self.restarts = restarts or RESTARTS
+        self.start_restarts = restarts or (PUBLISHED_RESTARTS if as_published else RESTARTS)
         self.as_published = as_published
         self.steps = steps or (PUBLISHED_STEPS if as_published else STEPS)
         self.search_steps = self.steps if as_published else search_steps
@@ -78,10 +80,10 @@ class PIM(Assigner):
             self.note = f"entropy weight {weight:g} chosen on labelled images"
         self.chosen_weight = weight
         if self.as_published:
-            clustering = SemiSupervisedKMeans(self.categories, self.restarts, draw_seed())
+            clustering = SemiSupervisedKMeans(self.categories, self.start_restarts, draw_seed())
             start = centres_of_classes(clustering, embedding, labels).to(embedding)
         else:
-            category = find_start(embedding, labels, self.categories, self.restarts)
+            category = find_start(embedding, labels, self.categories, self.start_restarts)
             start = mean_directions(embedding, category, self.categories)
         self.weights.copy_(maximise_information(start, embedding, labels, weight, self.steps, alpha=self.alpha))
 

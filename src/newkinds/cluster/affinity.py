@@ -51,3 +51,29 @@ def strong_from(affinity: Tensor, quantile: float) -> Tensor:
     low = above.kthvalue(int(place) + 1).values
     high = above.kthvalue(min(int(place) + 2, len(above))).values
     return torch.lerp(low, high, place - int(place))
+
+
+def draw_negatives(pseudo: Tensor, pairs: int, keys: Tensor, published: bool = False) -> Tensor:
+    """(n, M) of the columns that are not in `pseudo` (n, M), those with the smallest keys: with them, `pairs` a row.
+
+    Where `pseudo` has more than `pairs` there are none; as published, all but as many as are too many.
+    """
+    positives = pseudo.sum(dim=1, keepdim=True)  # (n, 1)
+    left = pairs - positives
+    if published:  # a list of the others is cut at a place that may be negative: that counts from its end
+        left = left.where(left >= 0, pseudo.shape[1] - positives + left)
+    order = keys.masked_fill(pseudo, torch.inf).argsort(dim=1)
+    place = torch.arange(pseudo.shape[1], device=pseudo.device).expand_as(pseudo)
+    return torch.zeros_like(pseudo).scatter(1, order, place < left) & ~pseudo
+
+
+def apply_labels(pseudo: Tensor, negative: Tensor, labels: Tensor, bank_labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Positives and negatives (n, M) when labels (n,) and (M,), -1: none, have the last word.
+
+    What is strongly linked but has another label is a negative. Labels change the number of pairs, which was fixed
+    before, as published.
+    """
+    both = (labels >= 0)[:, None] & (bank_labels >= 0)
+    same = both & (labels[:, None] == bank_labels)
+    other = both & ~same
+    return (pseudo & ~other) | same, (negative & ~same) | (pseudo & other)

@@ -26,6 +26,7 @@ class BalancedSemiSupervisedKMeans(SemiSupervisedKMeans):
     `published_behaviour=True` repeats what the published code gets wrong: a cluster with one unlabelled point always
     has room; one with more labelled points than `cluster_size` passes on only as many as it is over; empty clusters are
     not filled (see `KMeans`). Its arithmetic decides which of two points stays that are equally far from the centre.
+    `init="infosieve"` draws the starts as InfoSieve's code does, with a mistake (see `k_means_plus_plus`).
     """
 
     _: KW_ONLY
@@ -42,12 +43,21 @@ class BalancedSemiSupervisedKMeans(SemiSupervisedKMeans):
         best.iterations = spreading.iterations + settling.iterations
         return best
 
+    def _leaving(self, members: Members, init: str) -> int:
+        if init == "infosieve":
+            return 0 if self.cluster_size is None else self._size(members)
+        return super()._leaving(members, init)
+
+    def _size(self, members: Members) -> int:
+        """How many points a cluster may have, labelled ones included."""
+        if self.cluster_size == "even":
+            return math.ceil((len(members.free) + int(members.class_sizes.sum())) / self.n_clusters)
+        return whole_number("cluster_size", self.cluster_size)
+
     def _room(self, members: Members) -> Tensor:  # (K,)
         """How many unlabelled points each cluster may have."""
-        size = self.cluster_size
-        if size == "even":
-            size = math.ceil((len(members.free) + int(members.class_sizes.sum())) / self.n_clusters)
-        room = torch.full((self.n_clusters,), whole_number("cluster_size", size), device=members.free.device)
+        size = self._size(members)
+        room = torch.full((self.n_clusters,), size, device=members.free.device)
         room[: len(members.class_sizes)] -= members.class_sizes
         if self.published_behaviour:
             return room

@@ -111,13 +111,17 @@ class KMeans(ClusterMixin, BaseEstimator):
                 f"set n_clusters to {known + free} or fewer."
             )
 
+    def _leaving(self, members: Members, init: str) -> int:
+        """How many points are lost with each draw of k-means++, see there."""
+        if init != "k-means++":
+            raise NewkindsError(f"init is 'k-means++' or an array of centres, not {init!r}.")
+        return 0
+
     def _start(self, members: Members, middle: Tensor, rng: np.random.RandomState) -> Tensor:  # (K, D)
         """Means of the classes, then new centres: the given ones, or drawn by k-means++."""
         means = members.class_means()
         if isinstance(self.init, str):
-            if self.init != "k-means++":
-                raise NewkindsError(f"init is 'k-means++' or an array of centres, not {self.init!r}.")
-            return k_means_plus_plus(members.free, means, self.n_clusters, rng)
+            return k_means_plus_plus(members.free, means, self.n_clusters, rng, self._leaving(members, self.init))
         given = as_features(self.init).to(means)
         if given.shape != (self.n_clusters - len(means), means.shape[1]):
             raise NewkindsError(

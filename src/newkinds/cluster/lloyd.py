@@ -59,8 +59,14 @@ class Members:
         return float(squared.sum(dtype=torch.float64) + (self.labelled_squares - towards).clamp(min=0))
 
 
-def k_means_plus_plus(free: Rows, centres: Tensor, clusters: int, rng: np.random.RandomState) -> Tensor:
-    """Add points of `free` (u, D) to `centres` until there are K, far ones more likely: by squared distance."""
+def k_means_plus_plus(
+    free: Rows, centres: Tensor, clusters: int, rng: np.random.RandomState, leaving: int = 0
+) -> Tensor:
+    """Add points of `free` (u, D) to `centres` until there are K, far ones more likely: by squared distance.
+
+    `leaving` is a mistake of InfoSieve's code: after each draw, the numbers of so many earlier centres, those nearest
+    to the point drawn, are taken for numbers of points, which are not drawn any more.
+    """
     chosen = [*centres] or [_point(free, rng.randint(0, len(free)))]
     squared = nearest_centre(free, torch.stack(chosen))[1].double()  # (u,)
     while len(chosen) < clusters:
@@ -68,6 +74,10 @@ def k_means_plus_plus(free: Rows, centres: Tensor, clusters: int, rng: np.random
         shares = squared / squared.sum() if squared.any() else torch.full_like(squared, 1 / len(squared))
         drawn = int(torch.searchsorted(shares.cumsum(dim=0), rng.rand()))
         chosen.append(_point(free, min(drawn, len(free) - 1)))  # rounding may leave the sum of shares below 1
+        if leaving:
+            nearest_first = (torch.stack(chosen[:-1]) - chosen[-1]).square().sum(dim=1).argsort(stable=True)
+            mistaken = nearest_first[:leaving]
+            squared[mistaken[mistaken < len(free)]] = 0
         for block, nearest in free.beside(squared):
             distance = torch.cdist(block, chosen[-1][None], compute_mode="donot_use_mm_for_euclid_dist")[:, 0]
             torch.minimum(nearest, distance.double().square(), out=nearest)

@@ -16,6 +16,11 @@ from scipy.optimize import linear_sum_assignment
 
 from ..errors import NewkindsError
 
+__all__ = [
+    "NOWHERE", "Accuracy", "AccuracyByName", "accuracy_by_name", "balanced_clustering_accuracy",
+    "clustering_accuracy", "clustering_accuracy_v1", "is_correct", "match_known", "score_clustering",
+]  # fmt: skip
+
 # Up to here integer labels index the contingency matrix as they are, as in published evaluations: of equally good
 # matches it then takes theirs. Others are numbered first: a label of 10⁹ must not ask for a matrix of 10¹⁸ cells.
 LARGEST_LITERAL_LABEL = 2000

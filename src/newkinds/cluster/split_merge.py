@@ -7,11 +7,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from .kmeans import KMeans
+
 HALVING_ROUNDS = 20  # of 2-means; it settles sooner
+HALVING_STARTS = 10  # of 2-means in the published code
 FLAT_COIN = 0.1  # the published chance of a change that the ratio is against, however bad it is
+
+Group = tuple[Tensor, ...]  # a cluster: its rows (n,), or those of the two that it was before these merged
 
 
 @dataclass(frozen=True)
@@ -41,9 +47,10 @@ class Prior:
 class SplitMerge:
     """One round of proposals: every new cluster may split in two or merge with the nearest one.
 
-    A change is made with probability min(1, e^ratio). `published=True` repeats what the published code gets wrong: a
-    change that the ratio is against is made in 10 % of all cases; clusters that merge stay, and are merged once more
-    from the other side; and a split compares the halves around their means with the whole around its posterior mean.
+    A change is made with probability min(1, e^ratio). `published=True` does as the published code: a change that the
+    ratio is against is made in 10 % of all cases; only new clusters merge with new ones; those that merge stay, and are
+    merged once more from the other side; halves are the best of ten 2-means, and points of a split lie around their
+    posterior means.
     """
 
     prior: Prior
@@ -51,8 +58,8 @@ class SplitMerge:
     smallest: int = 5  # points on each side of a split
     published: bool = False
 
-    def __call__(self, points: Tensor, cluster: Tensor, known: int, fewest: int, most: int) -> list[Tensor]:
-        """The points (rows of `points`) of each cluster after the changes, `fewest` to `most` if there were as many.
+    def __call__(self, points: Tensor, cluster: Tensor, known: int, fewest: int, most: int) -> list[Group]:
+        """The clusters after the changes, `fewest` to `most` if there were as many.
 
         `points` (n, d) in float64 around the origin, `cluster` (n,); the first `known` clusters never split, and no two
         of these merge. Random numbers come from torch's generator.
@@ -63,27 +70,28 @@ class SplitMerge:
         splits = dict(list(splits.items())[: most - len(filled)])
         whole = [c for c in filled if c not in splits]
         merges = self._merges(points, members, whole, known)
-        halves = [half for both in splits.values() for half in both]
+        halves = [(half,) for both in splits.values() for half in both]
         if self.published:
             merged: set[int] = set()
         else:
             merges, merged = _disjoint(merges, most=len(whole) + len(halves) - fewest)
-        kept = [members[c] for c in whole if c not in merged]
-        return [*kept, *halves, *(torch.cat([members[a], members[b]]) for a, b in merges)][:most]
+        kept = [(members[c],) for c in whole if c not in merged]
+        return [*kept, *halves, *((members[a], members[b]) for a, b in merges)][:most]
 
     def split_ratio(self, first: Tensor, second: Tensor) -> float:
         """Log of how much better two clusters (n₁, d) and (n₂, d) are than one."""
-        whole = torch.cat([first, second])
-        centre = self.prior.posterior_mean(whole) if self.published else None
-        return self._ratio(first, second, self.prior.log_marginal(whole, centre))
+        return self._ratio(first, second, around_posterior=self.published)
 
     def merge_ratio(self, first: Tensor, second: Tensor) -> float:
         """Log of how much better one cluster is than the two."""
-        return -self._ratio(first, second, self.prior.log_marginal(torch.cat([first, second])))
+        return -self._ratio(first, second)
 
-    def _ratio(self, first: Tensor, second: Tensor, of_whole: float) -> float:
-        of_sides = sum(math.lgamma(len(side)) + self.prior.log_marginal(side) for side in (first, second))
-        return math.log(self.alpha) + of_sides - math.lgamma(len(first) + len(second)) - of_whole
+    def _ratio(self, first: Tensor, second: Tensor, around_posterior: bool = False) -> float:
+        def weigh(points: Tensor) -> float:
+            centre = self.prior.posterior_mean(points) if around_posterior else None
+            return math.lgamma(len(points)) + self.prior.log_marginal(points, centre)
+
+        return math.log(self.alpha) + weigh(first) + weigh(second) - weigh(torch.cat([first, second]))
 
     def accept(self, ratios: Sequence[float], draws: Tensor) -> list[int]:
         """The proposals that are made, the best first, if `draws` (m,) are uniform in [0, 1]."""
@@ -95,7 +103,8 @@ class SplitMerge:
 
     def _splits(self, points: Tensor, members: dict[int, Tensor]) -> dict[int, tuple[Tensor, Tensor]]:
         """The two sides of each cluster that splits."""
-        sides = {c: halves(points[rows], rows) for c, rows in members.items()}
+        halve = halves_of_ten if self.published else halves
+        sides = {c: halve(points[rows], rows) for c, rows in members.items()}
         sides = {c: both for c, both in sides.items() if min(map(len, both)) >= self.smallest}
         ratios = [self.split_ratio(points[a], points[b]) for a, b in sides.values()]
         chosen = self.accept(ratios, torch.rand(len(ratios), dtype=torch.float64))
@@ -103,7 +112,9 @@ class SplitMerge:
         return dict(proposed[i] for i in chosen)
 
     def _merges(self, points: Tensor, members: list[Tensor], whole: list[int], known: int) -> list[tuple[int, int]]:
-        """Pairs of clusters that may merge, the best first: a new one, and the nearest that does not split either."""
+        """Pairs of clusters that merge, the best first: a new one, and the nearest that does not split either."""
+        if self.published:
+            whole = [c for c in whole if c >= known]
         if len(whole) < 2:
             return []
         centres = torch.stack([points[members[c]].mean(dim=0) for c in whole])
@@ -114,6 +125,16 @@ class SplitMerge:
         ratios = [self.merge_ratio(points[members[a]], points[members[b]]) for a, b in pairs]
         chosen = self.accept(ratios, torch.rand(len(ratios), dtype=torch.float64))
         return [(pairs[i][0], pairs[i][1]) for i in chosen]
+
+
+def halves_of_ten(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """`rows` (n,) in two parts, that of the first row first, by the best of ten 2-means of points (n, d)."""
+    if torch.equal(points, points[:1].expand_as(points)):  # copies
+        return rows, rows[:0]
+    random = np.random.RandomState(int(torch.randint(2**31, ())))
+    found = torch.from_numpy(KMeans(2, HALVING_STARTS, random, tol=0.0).fit(points).labels_)
+    first = found == found[0]
+    return rows[first], rows[~first]
 
 
 def halves(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

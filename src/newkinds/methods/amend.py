@@ -12,7 +12,8 @@ from torch import Tensor
 from ..precision import full_precision
 from ..settings import AtLeastOne, NonNegative
 from . import losses
-from .base import METHODS, Progress, Step
+from .base import METHODS, Embed, Progress, Step
+from .heads import project
 from .queue import Queue
 from .simgcd import SimGCD
 
@@ -23,10 +24,11 @@ SKIPPED = 2  # most similar rows of the bank, taken for the row itself and the o
 class AMEND(SimGCD):
     """SimGCD with contrast over an expanded neighbourhood (Banerjee et al., WACV 2024).
 
-    A bank holds projections of earlier images. Positives of a view are, beside the other view of its image, its nearest
-    neighbours in the bank and, with less weight, the neighbours of each of these. Prototypes repel each other by their
-    cosine. The margin that the authors add to that, the mean distance of all pairs, cancels out in the sum over all
-    pairs; with `hinge=True`, where only pairs nearer than the mean count, it does not.
+    A bank holds projections of other images: before the first step, of images drawn at random. Positives of a view are,
+    beside the other view of its image, its nearest neighbours in the bank and, with less weight, the neighbours of each
+    of these. Prototypes repel each other by their cosine. The margin that the authors add to that, the mean distance of
+    all pairs, cancels out in the sum over all pairs; with `hinge=True`, where only pairs nearer than the mean count, it
+    does not.
     The authors take neighbours, expansion 5, 5 on CIFAR-10 and Cars, 5, 4 on CIFAR-100, 7, 5 on ImageNet-100, 5, 6 on
     CUB, 4, 5 on Aircraft and Herbarium 19.
     """
@@ -41,7 +43,8 @@ class AMEND(SimGCD):
         regulariser_weight: NonNegative = 1.0  # besides the supervised and unsupervised shares
         # Not the default: the margin as released has no effect, and a hinge on it is only our guess at what is meant.
         hinge: bool = False
-        as_published: bool = False  # the released loss, mended only so that it runs: see `neighbourhood_nce`
+        # the released loss, mended only so that it runs: see `neighbourhood_nce`; and the released bank: see `bank`
+        as_published: bool = False
 
     config: Config
 
@@ -52,13 +55,33 @@ class AMEND(SimGCD):
     def begin(self, labels: Tensor) -> None:
         self.queue.limit(len(labels))
 
+    def on_epoch_start(self, epoch: int, embed: Embed) -> None:
+        if epoch > 0:  # saved with the weights
+            return
+        features, _ = embed(1)  # (1, n, D)
+        drawn = torch.randperm(features.shape[1])[: len(self.queue.ring)].to(features.device)
+        self.queue.push(F.normalize(project(self.projection, features[0, drawn]), dim=1))
+
     def loss(self, step: Step) -> dict[str, Tensor]:
         features = step.encoded.feature  # (2B, D)
         projections = self.projection(features)
         terms = self.loss_of(self.classifier(features), projections, step.batch.labels, step.progress)
-        if self.training:
+        if self.training and self.config.as_published:
+            self.queue.write(self.bank(projections, step.progress))
+        elif self.training:
             self.queue.push(_first_views(projections))  # a step adds its own images itself
         return terms
+
+    def bank(self, projections: Tensor, progress: Progress) -> Tensor:
+        """Unit rows (Q, P) among which a step looks for neighbours, with the first views of its images.
+
+        The published bank has no more rows for these: they take the slot of the step's number in its epoch, so that it
+        is not always the oldest rows that go. With fewer steps than slots, some rows stay as they were before training.
+        """
+        first = _first_views(projections)
+        if self.config.as_published:
+            return self.queue.replaced(first, progress.step)
+        return torch.cat([first, self.queue.rows])
 
     def loss_of(self, logits: Tensor, projections: Tensor, labels: Tensor, progress: Progress) -> dict[str, Tensor]:
         config = self.config
@@ -67,9 +90,9 @@ class AMEND(SimGCD):
         terms["loss"] = terms["loss"] + config.regulariser_weight * terms["regulariser"]
         return terms
 
-    def info_nce(self, projections: Tensor) -> Tensor:
+    def info_nce(self, projections: Tensor, progress: Progress) -> Tensor:
         config = self.config
-        bank = torch.cat([_first_views(projections), self.queue.rows])  # (B + Q, P)
+        bank = self.bank(projections, progress)
         sizes = (config.neighbours, config.expansion, config.expansion_weight)
         return neighbourhood_nce(projections, bank, *sizes, config.info_nce_temp, config.as_published)
 
@@ -108,7 +131,7 @@ def neighbourhood_nce(
         expanded = further.reshape(n, -1)  # (2B, N · M)
         if published:
             in_neighbourhood = torch.cat([near, expanded], dim=1)
-            positive = to_bank.detach().scatter(1, in_neighbourhood, 0.0).topk(2, dim=1).values[:, 1:]
+            positive = to_bank.detach().scatter(1, in_neighbourhood, -1.0).topk(2, dim=1).values[:, 1:]
             to_expanded = of_near.gather(1, further).reshape(n, -1)
             negatives = to_batch.sort(dim=1, descending=True).values[:, SKIPPED + count :]
             counted = count**2  # which may reach into the negatives

@@ -3,7 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from importlib.util import find_spec
+from typing import Any, ClassVar, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,14 +12,28 @@ from torch import Tensor, nn
 from ..assigners.base import Assigner
 from ..assigners.base import Assignment as Assignment
 from ..data.batch import Batch
-from ..data.views import TWO_CROPS, ViewPlan
+from ..data.views import TWO_CROPS, Gathered, ViewPlan
 from ..encoders.tokens import Encoded
 from ..registry import Registry
 from ..settings import section_of
 
-# `embed(views)`: features (views, n, D) of all n training images in random views, without gradients, and their labels
-# (n,; -1: none). Rows are those of the table (`Batch.index`); the model is in evaluation mode.
-Embed = Callable[[int], tuple[Tensor, Tensor]]
+# `embed(views)`: features (views, n, D) of all n training images in random views, or (1, n, D) of the "centre" of each,
+# without gradients, and their labels (n,; -1: none). Rows are those of the table (`Batch.index`); the model is in
+# evaluation mode.
+Embed = Callable[[Gathered], tuple[Tensor, Tensor]]
+
+
+class Extra(NamedTuple):
+    """A value of a method's setting that needs a package which is an extra, and the value that does without."""
+
+    setting: str
+    value: Any
+    package: str  # also the name of the extra
+    instead: Any
+
+    @property
+    def is_installed(self) -> bool:
+        return find_spec(self.package) is not None
 
 
 @dataclass(frozen=True)
@@ -29,6 +44,11 @@ class Progress:
     epochs: int
     step: int = 0  # of the epoch, 0-based
     steps: int = 1  # in each epoch
+
+    @property
+    def taken(self) -> int:
+        """Steps before this one, of all epochs."""
+        return self.epoch * self.steps + self.step
 
 
 @dataclass(frozen=True)
@@ -57,7 +77,9 @@ class Method(nn.Module, ABC):
     train_defaults: ClassVar[dict[str, Any]] = {}
     backbone_defaults: ClassVar[dict[str, Any]] = {}  # likewise, the backbone's
     tuning_defaults: ClassVar[dict[str, Any]] = {}  # likewise, what else trains in the backbone: its name and settings
+    extras: ClassVar[tuple[Extra, ...]] = ()  # what a table takes another value for, if a package is missing
     starts_from: ClassVar[str | None] = None  # the method of its first stage: a run of that comes before (train.start)
+    starts_afresh: ClassVar[tuple[str, ...]] = ()  # its own parts that are not taken over from that first stage
     views: ViewPlan = TWO_CROPS  # of each image in a step
     teacher_answers: bool = False  # whether the trained model is the averaged one
     reads_prompts: ClassVar[bool] = False  # whether losses need `encoded.prompts`

@@ -3,7 +3,7 @@ Pu, Zhong, Sebe: Dynamic Conceptional Contrastive Learning for Generalized Categ
 """
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from ..console import warn
 from ..precision import full_precision
 from ..settings import AtLeastOne, NonNegative, Positive, Range, Share, WholeNumber
 from . import losses
-from .base import METHODS, Embed, Step
+from .base import METHODS, Embed, Extra, Step
 from .gcd import GCD
 from .schedules import linear_then_constant
 
@@ -41,11 +41,13 @@ class DCCL(GCD):
         start_concept_weight: NonNegative = 0.04  # at epoch 0, from where it changes linearly to concept_weight
         concept_warmup_epochs: WholeNumber = 100  # also when fewer are trained: the weight then stays lower
         memory_momentum: Share = 0.1  # what is left of a memory after each image of its community
-        # a link counts as one within a class by the label of another image, memories start from features as long
-        # as they are, and k-means as in KMeansMethod
+        # a link counts as one within a class by the label of another image, one of the first with a label; memories
+        # start from features as long as they are; and k-means as in KMeansMethod
         as_published: bool = False
 
+    extras = (Extra("partition", "infomap", "infomap", instead="map_equation"),)
     config: Config
+    backbone_defaults: ClassVar[dict[str, Any]] = {"train_norm": True}
     community: Tensor
     memory: Tensor
 
@@ -61,7 +63,7 @@ class DCCL(GCD):
             require_infomap()  # before anything is embedded
 
     def on_epoch_start(self, epoch: int, embed: Embed) -> None:
-        features, labels = embed(1)  # (1, n, D), (n,)
+        features, labels = embed("centre")  # (1, n, D), (n,)
         self.find_concepts(features[0], labels, np.random.RandomState(int(torch.randint(2**31, ()))))
         if epoch == 0 and not len(self.memory):
             config = self.config
@@ -74,7 +76,8 @@ class DCCL(GCD):
     def find_concepts(self, features: Tensor, labels: Tensor, random: np.random.RandomState) -> None:
         """Communities and their memories, from the features (n, D) and labels (n,; -1: none) of all images."""
         config, unit = self.config, self.embedding(features)
-        by_rank = labels if config.as_published else None
+        # the published data set has the labelled images first, each part in its own order
+        by_rank = labels[(labels < 0).byte().argsort(stable=True)] if config.as_published else None
         graph = neighbour_graph(unit, labels, config.neighbours, config.min_similarity, by_rank=by_rank)
         found = communities(graph, random, config.partition, config.smallest_community)
         self.community = torch.from_numpy(found).to(features.device)

@@ -11,11 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..assigners.base import SizedByState
 from ..assigners.calibration import centres_of
-from ..assigners.centres import LabelledKMeans
+from ..assigners.centres import FoundKMeans
 from ..assigners.whitening import whitening_of
-from ..cluster.split_merge import Prior, SplitMerge
+from ..cluster.split_merge import Group, Prior, SplitMerge
 from ..errors import NewkindsError
 from ..precision import full_precision
 from ..settings import AtLeastOne, NonNegative, Positive, WholeNumber
@@ -28,31 +27,6 @@ SURE_OF_SHAPE = 10  # the prior of a cluster's shape counts as so many images pe
 PUBLISHED_PRIOR, PUBLISHED_SMALLEST = (1e-4, 0.005), 6  # kappa and scale; images on each side of a split
 
 
-class FoundKMeans(SizedByState, LabelledKMeans):
-    """Semi-supervised k-means with the number of categories that a method has found while training."""
-
-    found: Tensor
-    expected: Tensor
-
-    def __init__(self, dim: int, known: int, categories: int, /, *settings: Any) -> None:
-        super().__init__(dim, known, categories, *settings)
-        self.register_buffer("found", torch.tensor(0))  # categories; 0: none found yet
-        self.register_buffer("expected", torch.tensor(categories))  # --k, with which training has begun
-
-    def fit(self, embedding: Tensor, labels: Tensor) -> None:
-        if self.found:
-            self.categories = int(self.found)
-            self.note = f"{self.categories} categories found while training, {int(self.expected)} expected"
-            self.centres = self.centres.new_zeros(self.categories, self.centres.shape[1])
-        super().fit(embedding, labels)
-
-    def trial(self, known: int, categories: int) -> "FoundKMeans":
-        other = super().trial(known, categories)
-        assert isinstance(other, FoundKMeans)
-        other.found = torch.zeros_like(self.found)  # of other data nothing has been found
-        return other
-
-
 @METHODS.register("gpc")
 class GPC(GCD):
     """GCD's losses and a contrast with prototypes, whose number is found while training (Zhao et al., ICCV 2023).
@@ -61,19 +35,23 @@ class GPC(GCD):
     may then split in two or merge with the nearest one, as a mixture of Gaussians would have it. Clusters of known
     classes never split, and no two of them merge. Every image is drawn to the prototype of its cluster, with a
     temperature that is higher for loose clusters. In the end k-means finds as many categories as there are then.
-    Clusters are found in the first principal components (`pca_dim`); the authors take all 768 features.
+    Clusters are found in the first principal components (`pca_dim`). As published, they are found in all features,
+    and every epoch starts from `--k` again, as does k-means in the end.
     """
 
     @dataclass
     class Config(GCD.Config):
         prototype_weight: NonNegative = 1.0
-        prototype_temp: Positive = 0.1  # mean over clusters
+        prototype_temp: Positive = 1.0  # mean over clusters
+        output_dim: AtLeastOne = 128
+        kmeans_iterations: AtLeastOne = 100
         warmup_epochs: WholeNumber = 1  # without prototypes, in which the number of categories stays
         pca_dim: AtLeastOne = 64  # at most; K clusters need no more than K
         concentration: Positive = 1.0  # the larger, the more categories
         smallest_side: AtLeastOne = 5  # images on each side of a split
-        # a change that the mixture is against is made in 10 % of all cases, merged clusters stay and are merged twice,
-        # the prior does not know how wide the known classes are, a side has 6 images; and k-means as in KMeansMethod
+        # the number that was found is forgotten; splits and merges as in SplitMerge; the prior does not know how wide
+        # the known classes are; a side has 6 images; an image without a label is drawn to the nearest prototype, and
+        # that of merged clusters is halfway between the two; and k-means as in KMeansMethod
         as_published: bool = False
 
     config: Config
@@ -98,25 +76,27 @@ class GPC(GCD):
     def on_epoch_start(self, epoch: int, embed: Embed) -> None:
         if epoch < self.config.warmup_epochs:
             return
-        features, labels = embed(1)  # (1, n, D), (n,)
-        unit = self.embedding(features[0])
-        groups = self.groups(unit, labels.to(unit.device), int(self.classifier.found) or self.categories)
-        self.classifier.found.fill_(max(len(groups), self.known))
-        self.keep(unit, groups)
+        features, labels = embed("centre")  # (1, n, D), (n,)
+        unit, labels = self.embedding(features[0]), labels.to(features.device)
+        groups = self.groups(unit, labels, int(self.classifier.found) or self.categories)
+        if not self.config.as_published:
+            self.classifier.found.fill_(max(len(groups), self.known))
+        self.keep(unit, labels, groups)
 
-    def groups(self, unit: Tensor, labels: Tensor, categories: int) -> list[Tensor]:
-        """The rows of each cluster of unit features (n, D) with labels (n,; -1: none), after splits and merges."""
+    def groups(self, unit: Tensor, labels: Tensor, categories: int) -> list[Group]:
+        """The clusters of unit features (n, D) with labels (n,; -1: none), after splits and merges."""
         config, published = self.config, self.config.as_published
         classes, free = len(labels[labels >= 0].unique()), int((labels < 0).sum())
         most = classes + free
         # If the last new cluster were to merge, none would be left that could split: known ones do not.
         fewest = min(self.known + 1, most)
-        categories = min(max(categories, fewest), most)
-        points = principal(unit, config.pca_dim if published else min(config.pca_dim, categories))  # (n, d)
+        categories = min(categories if published else max(categories, fewest), most)
+        points = unit if published else principal(unit, min(config.pca_dim, categories))  # (n, d)
         random = np.random.RandomState(int(torch.randint(2**31, ())))
         found = self.classifier.clustering(categories, config.kmeans_restarts, random).fit(points, labels)
         cluster, points, labels = torch.from_numpy(found.labels_), points.cpu().double(), labels.cpu()
         if published:
+            points = points - points.mean(dim=0)
             prior, smallest = Prior(PUBLISHED_PRIOR[0], points.shape[1] + 1, PUBLISHED_PRIOR[1]), PUBLISHED_SMALLEST
         else:
             # not by labelled images: training draws these together
@@ -125,20 +105,24 @@ class GPC(GCD):
         change = SplitMerge(prior, config.concentration, smallest, published)
         return change(points, cluster, classes, fewest, most)
 
-    def keep(self, unit: Tensor, groups: list[Tensor]) -> None:
-        """Prototypes, temperatures and clusters of the epoch, from unit features (n, D) and the rows of each group."""
-        groups = [rows.to(unit.device) for rows in groups]
-        centres = torch.stack([unit[rows].mean(dim=0) for rows in groups])  # (K, D)
-        if self.config.as_published:  # groups overlap; without a product, which is rounded: two are the same
+    def keep(self, unit: Tensor, labels: Tensor, groups: list[Group]) -> None:
+        """Prototypes, temperatures and clusters of the epoch, from unit features (n, D), labels (n,) and all groups."""
+        published = self.config.as_published
+        parts = [group if published else (torch.cat(group),) for group in groups]
+        centres = torch.stack([torch.stack([unit[rows].mean(dim=0) for rows in group]).mean(dim=0) for group in parts])
+        if published:  # groups overlap; without a product, which is rounded: two are the same
             away = torch.cdist(unit, centres, compute_mode="donot_use_mm_for_euclid_dist")  # (n, K)
-            self.cluster = away.argmin(dim=1)
+            cluster = away.argmin(dim=1)
         else:
-            self.cluster = torch.empty(len(unit), dtype=torch.long, device=unit.device)
-            for number, rows in enumerate(groups):
-                self.cluster[rows] = number
+            cluster = torch.empty(len(unit), dtype=torch.long, device=unit.device)
+            for number, (rows,) in enumerate(parts):
+                cluster[rows] = number
         self.prototypes = F.normalize(centres, dim=1)
-        settings = (self.config.prototype_temp, self.config.as_published)
-        self.temperature = temperatures(unit, self.cluster, centres, *settings)
+        self.temperature = temperatures(unit, cluster, centres, self.config.prototype_temp, published)
+        if published:  # known classes neither split nor merge: theirs are the first groups, in their order
+            labelled = labels >= 0
+            cluster[labelled] = labels[labelled].unique(return_inverse=True)[1]
+        self.cluster = cluster
 
     def loss(self, step: Step) -> dict[str, Tensor]:
         features = step.encoded.feature  # (2B, D)
@@ -189,12 +173,12 @@ def temperatures(
 ) -> Tensor:
     """(K,) higher for loose and small clusters, from points (n, D) in clusters (n,) around centres (K, D).
 
-    A cluster of one point gets the highest; so does an empty one, but in the published code the lowest.
+    A cluster of one point gets the highest of those of several; so does an empty one, but as published the lowest.
     """
     sizes = cluster.bincount(minlength=len(centres))  # (K,)
     sums = points.new_zeros(len(centres)).index_add_(0, cluster, (points - centres[cluster]).norm(dim=1))
     loose = sums / sizes.clamp(min=1) / (sizes + 10).to(sums).log()
-    loose = loose.where(sizes != 1 if published else sizes > 1, loose.max())
+    loose = loose.where(sizes != 1 if published else sizes > 1, loose.where(sizes > 1, 0).max())
     loose = loose.clamp(loose.quantile(0.1), loose.quantile(0.9))
     relative = loose / loose.mean() if loose.any() else torch.ones_like(loose)
     return temperature * relative.clamp(min=0.01)  # copies of one image are not loose at all

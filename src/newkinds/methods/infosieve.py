@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..assigners.centres import BalancedKMeans
 from ..precision import full_precision
 from ..settings import AtLeastOne, NonNegative, Share
 from . import losses
@@ -43,11 +44,11 @@ class InfoSieve(BalancedMethod):
         condition_weight: NonNegative = 0.01  # that codes become ±1 and use both alike, and that masks become 0 or 1
         category_weight: NonNegative = 0.01  # of telling known classes by the code
         # the length is summed over the batch, by the weights of epoch 0; distances of codes are divided by the sum
-        # of the other row; and k-means as in KMeansMethod
+        # of the other row; k-means as in KMeansMethod, and its starts are drawn with a mistake (`k_means_plus_plus`)
         as_published: bool = False
 
     config: Config
-    train_defaults: ClassVar[dict[str, Any]] = {"decay_biases": True, "draw": "by_total"}
+    train_defaults: ClassVar[dict[str, Any]] = {"weight_decay": 1e-4, "decay_biases": True, "draw": "by_total"}
     backbone_defaults: ClassVar[dict[str, Any]] = {"train_blocks": 2}
     cluster: Tensor
 
@@ -59,6 +60,12 @@ class InfoSieve(BalancedMethod):
         self.categoriser = Perceptron(length, hidden, known, CODE_LAYERS)
         # (n,) of the current epoch; found again when training is resumed
         self.register_buffer("cluster", torch.empty(0, dtype=torch.long), persistent=False)
+
+    def kmeans(self, dim: int) -> BalancedKMeans:
+        kmeans = super().kmeans(dim)
+        if self.config.as_published:
+            kmeans.init = "infosieve"
+        return kmeans
 
     def on_epoch_start(self, epoch: int, embed: Embed) -> None:
         features, labels = embed(1)  # (1, n, D), (n,)

@@ -13,6 +13,12 @@ from torch import Tensor
 
 from ..precision import full_precision
 
+__all__ = [
+    "class_contrast", "info_nce", "labelled_cross_entropy", "mean_entropy_gap", "prefix_distances",
+    "self_distillation", "sinkhorn", "smoothed_info_nce", "soft_cross_entropy", "supervised_contrastive",
+    "swapped_cross_entropy",
+]  # fmt: skip
+
 
 def supervised_contrastive(z: Tensor, y: Tensor, temperature: float = 0.07, against: Tensor | None = None) -> Tensor:
     """Pull rows of one class together and away from all others (SupCon, Khosla et al., NeurIPS 2020).

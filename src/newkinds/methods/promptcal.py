@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..cluster.affinity import consensus, diffuse, strong_from
+from ..cluster.affinity import apply_labels, consensus, diffuse, draw_negatives, strong_from
 from ..cluster.neighbours import most_similar
 from ..encoders.tokens import Encoded
 from ..precision import full_precision
@@ -84,11 +84,13 @@ class PromptCAL(PromptCALStage1):
         affinity_temp: Positive = 0.07
         affinity_weight: Share = 0.6  # its share of the unsupervised terms
         affinity_warmup_epochs: WholeNumber = 2  # in which that share grows from 0, step by step
-        # the class token's positive in the teacher is the same view, not the other one; and k-means as in KMeansMethod
+        # the class token's positive in the teacher is the same view, not the other one; a view with more positives than
+        # `pairs` has nearly all negatives, not none; and k-means as in KMeansMethod
         as_published: bool = False
 
     config: Config
     starts_from: ClassVar[str | None] = "promptcal-stage1"
+    starts_afresh: ClassVar[tuple[str, ...]] = ("prompt_head",)
     train_defaults: ClassVar[dict[str, Any]] = {**PromptCALStage1.train_defaults, "epochs": 100}
 
     def __init__(self, config: Config, dim: int, known: int, categories: int) -> None:
@@ -120,7 +122,7 @@ class PromptCAL(PromptCALStage1):
 
     def share(self, progress: Progress) -> float:
         """Of contrast by affinity in the unsupervised terms, at a step."""
-        config, taken = self.config, progress.epoch * progress.steps + progress.step
+        config, taken = self.config, progress.taken
         warmup = config.affinity_warmup_epochs * progress.steps
         return linear_then_constant(taken, 0.0, config.affinity_weight, warmup + 1)
 
@@ -141,7 +143,8 @@ class PromptCAL(PromptCALStage1):
             taught, bank = taught.to(rows.dtype), bank.to(rows.dtype)
             other = taught.roll(len(taught) // 2, dims=0)  # (2B, D) each row's image in its other view
             pseudo = self.find_links(other, bank)  # (2B, M)
-            negative = draw_negatives(pseudo, self.config.pairs, torch.rand(pseudo.shape, device=rows.device))
+            keys = torch.rand(pseudo.shape, device=rows.device)
+            negative = draw_negatives(pseudo, self.config.pairs, keys, self.config.as_published)
             masks = apply_labels(pseudo, negative, labels.repeat(2), self.bank.labels)
             return affinity_contrast(rows, taught if same_view else other, bank, *masks, self.config.affinity_temp)
 
@@ -161,26 +164,6 @@ class PromptCAL(PromptCALStage1):
 def _unit(rows: Tensor) -> Tensor:
     with full_precision(rows) as rows:
         return F.normalize(rows, dim=1)
-
-
-def draw_negatives(pseudo: Tensor, pairs: int, keys: Tensor) -> Tensor:
-    """(n, M) of the columns that are not in `pseudo` (n, M), those with the smallest keys: with them, `pairs` a row."""
-    left = pairs - pseudo.sum(dim=1, keepdim=True)  # (n, 1)
-    order = keys.masked_fill(pseudo, torch.inf).argsort(dim=1)
-    place = torch.arange(pseudo.shape[1], device=pseudo.device).expand_as(pseudo)
-    return torch.zeros_like(pseudo).scatter(1, order, place < left) & ~pseudo
-
-
-def apply_labels(pseudo: Tensor, negative: Tensor, labels: Tensor, bank_labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Positives and negatives (n, M) when labels (n,) and (M,), -1: none, have the last word.
-
-    What is strongly linked but has another label is a negative. Labels change the number of pairs, which was fixed
-    before, as published.
-    """
-    both = (labels >= 0)[:, None] & (bank_labels >= 0)
-    same = both & (labels[:, None] == bank_labels)
-    other = both & ~same
-    return (pseudo & ~other) | same, (negative & ~same) | (pseudo & other)
 
 
 def affinity_contrast(

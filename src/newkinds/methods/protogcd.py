@@ -16,6 +16,8 @@ from .base import METHODS, Progress
 from .schedules import linear_then_constant
 from .simgcd import SimGCD
 
+BASE_TEMP = 0.1  # at which the separation is a plain mean
+
 
 @METHODS.register("protogcd")
 class ProtoGCD(SimGCD):
@@ -71,11 +73,14 @@ def harden(targets: Tensor, share: float) -> Tensor:
 
 
 def separation(prototypes: Tensor, temperature: float = 0.1) -> Tensor:
-    """Mean over prototypes (K, D) of log mean exp(cosine / temperature) with the other ones; 0 if there is only one."""
+    """Mean over prototypes (K, D) of log mean exp(cosine / temperature) with the other ones; 0 if there is only one.
+
+    It is multiplied by temperature / 0.1, so that gradients are as large at every temperature.
+    """
     others = len(prototypes) - 1
     if others < 1:
         return prototypes.sum() * 0.0
     with full_precision(prototypes) as rows:
         unit = F.normalize(rows, dim=1)
         logits = (unit @ unit.T / temperature).fill_diagonal_(-torch.inf)  # (K, K)
-        return (logits.logsumexp(dim=1) - math.log(others)).mean()
+        return temperature / BASE_TEMP * (logits.logsumexp(dim=1) - math.log(others)).mean()

@@ -56,3 +56,17 @@ class Queue(SizedByState):
         self.ring[place] = rows[-size:].to(self.ring.dtype)
         self.ring_labels[place] = -1 if labels is None else labels[-size:]
         self.pushed += len(rows)
+
+    def replaced(self, rows: Tensor, slot: int) -> Tensor:
+        """`rows` of this queue with others (b, dim) in their slot: it has slots of b rows, after the last the first."""
+        size = len(self.ring)
+        rows = rows[-size:].to(self.ring.dtype)
+        first = slot % (size // len(rows)) * len(rows)
+        ring = torch.cat([self.ring[:first], rows, self.ring[first + len(rows) :]])
+        return ring[: max(len(self), first + len(rows))]
+
+    @torch.no_grad()
+    def write(self, rows: Tensor) -> None:
+        """What `replaced` gave, in the place of all rows."""
+        self.ring[: len(rows)] = rows
+        self.pushed.clamp_(min=len(rows))

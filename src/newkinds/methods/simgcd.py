@@ -76,7 +76,7 @@ class SimGCD(PrototypeMethod):
             # The unsupervised terms see every image, labelled ones too.
             "self_distillation": self.self_distillation(logits, progress),
             "mean_entropy_gap": losses.mean_entropy_gap(logits, config.student_temp),
-            "info_nce": self.info_nce(projections),
+            "info_nce": self.info_nce(projections, progress),
         }
         supervised = terms["labelled_cross_entropy"] + terms["supervised_contrastive"]
         unsupervised = terms["self_distillation"] + config.memax_weight * terms["mean_entropy_gap"] + terms["info_nce"]
@@ -89,6 +89,6 @@ class SimGCD(PrototypeMethod):
         """What each view learns from the prediction of the other: cosine logits (2B, K)."""
         return losses.self_distillation(logits, self.teacher_temp(progress), self.config.student_temp)
 
-    def info_nce(self, projections: Tensor) -> Tensor:
+    def info_nce(self, projections: Tensor, progress: Progress) -> Tensor:
         """The contrast that needs no labels: projections (2B, P)."""
         return losses.info_nce(projections, self.config.info_nce_temp)

@@ -15,7 +15,7 @@ from ..precision import full_precision
 from ..settings import AtLeastOne, Positive, WholeNumber
 from . import losses
 from .base import METHODS, Method, Progress, Step
-from .heads import Perceptron, project
+from .heads import NormalisedPerceptron, project
 
 
 @METHODS.register("uno")
@@ -40,7 +40,7 @@ class UNO(Method):
         projection_dim: AtLeastOne = 256
 
     config: Config
-    train_defaults: ClassVar[dict[str, Any]] = {"weight_decay": 1.5e-4}
+    train_defaults: ClassVar[dict[str, Any]] = {"weight_decay": 1.5e-4, "decay_biases": True}
     running: Tensor
 
     def __init__(self, config: Config, dim: int, known: int, categories: int) -> None:
@@ -57,7 +57,10 @@ class UNO(Method):
     def loss(self, step: Step) -> dict[str, Tensor]:
         features, labels = step.encoded.feature, step.batch.labels  # (2B, D), (B,)
         both = [*self.heads, *self.finer_heads]
-        of_heads = torch.stack([self.loss_of(head(features), labels) for head in both])
+        # BatchNorm sees a view at a time, as Sinkhorn does; one image alone is compared with its other view.
+        views = features.chunk(2) if len(labels) > 1 else [features]
+        cosines = [torch.cat([head(view) for view in views]) for head in both]  # (2B, K) each
+        of_heads = torch.stack([self.loss_of(logits, labels) for logits in cosines])
         of_categories, finer = of_heads[: len(self.heads)], of_heads[len(self.heads) :]
         if self.training:
             self.follow(of_categories.detach(), step.progress)
@@ -104,7 +107,7 @@ class Head(nn.Module):
 
     def __init__(self, dim: int, known: int, categories: int, config: UNO.Config) -> None:
         super().__init__()
-        self.projection = Perceptron(dim, config.projection_hidden, config.projection_dim, hidden_layers=1)
+        self.projection = NormalisedPerceptron(dim, config.projection_hidden, config.projection_dim)
         self.classifier = PrototypeClassifier(config.projection_dim, known, categories, config.student_temp)
 
     def forward(self, features: Tensor) -> Tensor:

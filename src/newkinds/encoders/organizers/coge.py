@@ -8,9 +8,9 @@
     spreading     X' = σ(D⁻¹ Ã F' W_n)                           D: what each token has of all concepts
     feature       CLS* = CLS + mean X'
 
-The released code does otherwise: tokens pass a linear map before the scores; the scores themselves are calibrated, by
-their neighbours on the grid (`smooth_by_neighbours`), and dropped out; there is no D; X' keeps X; and the feature is
-½ CLS + ½ mean X'. It also never trains the module (`train.freeze_organizer=true`).
+The released code does otherwise: tokens pass a linear map before the scores; the scores themselves are dropped out
+and then calibrated, by their neighbours on the grid (`smooth_by_neighbours`); there is no D; X' keeps X; and the
+feature is ½ CLS + ½ mean X'. It also never trains the module (`train.freeze_organizer=true`).
 
 Shapes: B images, N patch tokens on a grid of h × w, D features, M concepts, H heads.
 """
@@ -109,8 +109,8 @@ class CoGe(Organizer):
         """Ã, whose columns sum to 1. (B, N, M)"""
         with full_precision(self.scores(tokens.patches)) as scores:
             if self.released:
-                scores = scores + STEP * smooth_by_neighbours(scores, tokens.patches.to(scores), tokens.grid)
                 scores = dropout(scores, self.dropout, self.training)
+                scores = scores + STEP * smooth_by_neighbours(scores, tokens.patches.to(scores), tokens.grid)
             assignment = (scores / self.temperature).softmax(dim=1)
             if self.released:
                 return assignment

@@ -6,6 +6,8 @@ from torch import Tensor, nn
 from ...settings import AtLeastOne
 from .base import TUNINGS, Anatomy, Tuning, last_blocks, require_vit
 
+START_STD = 0.02  # as PromptCAL's start; those of Jia et al. start as a patch embedding would
+
 
 @TUNINGS.register("prompts")
 class Prompts(Tuning):
@@ -23,8 +25,7 @@ class Prompts(Tuning):
         self.extra = count
         self.prefix = anatomy.prefix
         self.values = nn.Parameter(torch.empty(anatomy.blocks - self.first, count, anatomy.dim))  # (L, P, D)
-        bound = (6 / (3 * (anatomy.patch or 1) ** 2 + anatomy.dim)) ** 0.5  # as the patch embedding would be started
-        nn.init.uniform_(self.values, -bound, bound)
+        nn.init.trunc_normal_(self.values, std=START_STD)
 
     def enter(self, number: int, sequence: Tensor) -> Tensor:
         prompts = self.values[number - self.first].to(sequence.dtype).expand(sequence.shape[0], -1, -1)  # (n, P, D)
