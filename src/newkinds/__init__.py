@@ -1,16 +1,22 @@
 """Generalized category discovery: recognise the known kinds in images, and discover, count and look at the new ones."""
 
 import importlib
-import sys
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from importlib.abc import Loader
-
+    from . import checks as checks
+    from . import cluster as cluster
+    from . import count as count
+    from . import data as data
+    from . import diagnose as diagnose
+    from . import heads as heads
+    from . import losses as losses
+    from . import methods as methods
+    from . import metrics as metrics
+    from . import organizers as organizers
+    from . import plugins as plugins
     from .discovery.categories import Discovery as Discovery
     from .discovery.finished import load as load
     from .discovery.questions import next_questions as next_questions
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
     from .errors import NewkindsError as NewkindsError
     from .evaluation.diagnose import diagnose_runs as diagnose_runs
     from .evaluation.judge import evaluate as evaluate
+    from .training.watching import Watcher as Watcher
     from .verbs.assign import assign as assign
     from .verbs.check import check as check
     from .verbs.count import count_categories as count_categories
@@ -37,14 +44,12 @@ if TYPE_CHECKING:
     from .verbs.undo_update import undo_update as undo_update
     from .verbs.update import update as update
 
-else:
-    Loader = object  # importlib.abc is slow to import, and a name is all that is needed of it
-
 # Found on first use, so that `newkinds --help` does not wait for torch.
 _HOME = {
     "CPF": "encoders.organizers.cpf", "CategoryDiscovery": "verbs.estimator",
     "Discovery": "discovery.categories", "Encoded": "encoders.tokens",
     "Encoder": "encoders.encoder", "NewkindsError": "errors", "Tokens": "encoders.tokens",
+    "Watcher": "training.watching",
     "assign": "verbs.assign", "check": "verbs.check", "count_categories": "verbs.count",
     "diagnose_runs": "evaluation.diagnose", "discover": "verbs.discover", "evaluate": "evaluation.judge",
     "export": "verbs.export",
@@ -54,43 +59,18 @@ _HOME = {
     "update": "verbs.update",
 }  # fmt: skip
 
-# Modules that people import by a short name, and the rooms they live in.
-_ALIASES = {
-    "count": "cluster.count", "diagnose": "evaluation.diagnose", "heads": "methods.heads", "losses": "methods.losses",
-    "metrics": "cluster.metrics", "organizers": "encoders.organizers",
-}  # fmt: skip
+# Modules that are names of newkinds itself; some are short names of modules in the rooms.
+_MODULES = (
+    "checks", "cluster", "count", "data", "diagnose", "heads", "losses", "methods", "metrics", "organizers", "plugins",
+)  # fmt: skip
 
-_ROOMS = ("checks", "cluster", "data", "methods", "plugins")
-
-__all__ = ["__version__", *sorted([*_HOME, *_ALIASES, *_ROOMS])]
-
-
-class _Aliases(Loader):
-    """Makes `import newkinds.losses` and `from newkinds.losses import …` find the module in its room."""
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        package, _, inner = name.partition(".")
-        if package != __name__ or inner.partition(".")[0] not in _ALIASES:
-            return None
-        return ModuleSpec(name, self)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        alias, dot, rest = spec.name.partition(".")[2].partition(".")
-        module = importlib.import_module(f"{__name__}.{_ALIASES[alias]}{dot}{rest}")
-        self._own_spec = module.__spec__
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._own_spec  # the module was executed under its own name, and keeps it
-
-
-sys.meta_path.append(_Aliases())
+__all__ = ["__version__", *sorted([*_HOME, *_MODULES])]
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    if name in _ALIASES or name in _ROOMS:
+    if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module 'newkinds' has no attribute '{name}'")
 

@@ -1,0 +1,3 @@
+"""The short name of newkinds.cluster.count.combination."""
+
+from ..cluster.count.combination import *  # noqa: F403

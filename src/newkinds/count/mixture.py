@@ -1,0 +1,3 @@
+"""The short name of newkinds.cluster.count.mixture."""
+
+from ..cluster.count.mixture import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""The short name of newkinds.cluster.count.share."""
+
+from ..cluster.count.share import *  # noqa: F403

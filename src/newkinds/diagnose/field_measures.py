@@ -1,0 +1,3 @@
+"""The short name of newkinds.evaluation.diagnose.field_measures."""
+
+from ..evaluation.diagnose.field_measures import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""The short name of newkinds.evaluation.diagnose.result."""
+
+from ..evaluation.diagnose.result import *  # noqa: F403

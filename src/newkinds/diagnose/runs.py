@@ -1,0 +1,3 @@
+"""The short name of newkinds.evaluation.diagnose.runs."""
+
+from ..evaluation.diagnose.runs import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""The short name of newkinds.evaluation.diagnose.spectra."""
+
+from ..evaluation.diagnose.spectra import *  # noqa: F403

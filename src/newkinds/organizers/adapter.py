@@ -1,0 +1,3 @@
+"""The short name of newkinds.encoders.organizers.adapter."""
+
+from ..encoders.organizers.adapter import *  # noqa: F403

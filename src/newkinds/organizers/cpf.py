@@ -1,0 +1,3 @@
+"""The short name of newkinds.encoders.organizers.cpf."""
+
+from ..encoders.organizers.cpf import *  # noqa: F403

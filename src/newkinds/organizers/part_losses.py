@@ -1,0 +1,3 @@
+"""The short name of newkinds.encoders.organizers.part_losses."""
+
+from ..encoders.organizers.part_losses import *  # noqa: F403

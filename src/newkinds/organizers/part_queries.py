@@ -1,0 +1,3 @@
+"""The short name of newkinds.encoders.organizers.part_queries."""
+
+from ..encoders.organizers.part_queries import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""The short name of newkinds.encoders.organizers.patches."""
+
+from ..encoders.organizers.patches import *  # noqa: F403

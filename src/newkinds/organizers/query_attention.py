@@ -1,0 +1,3 @@
+"""The short name of newkinds.encoders.organizers.query_attention."""
+
+from ..encoders.organizers.query_attention import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""The short name of newkinds.encoders.organizers.slot_attention."""
+
+from ..encoders.organizers.slot_attention import *  # noqa: F403

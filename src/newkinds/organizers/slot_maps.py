@@ -1,0 +1,3 @@
+"""The short name of newkinds.encoders.organizers.slot_maps."""
+
+from ..encoders.organizers.slot_maps import *  # noqa: F403
