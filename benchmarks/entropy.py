@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from newkinds.diagnose import rank_at, von_neumann_entropy
 
 import organizers
+from newkinds.diagnose import rank_at, von_neumann_entropy
 from newkinds.evaluation.diagnose.several import spearman
 from newkinds.files import write_whole
 from newkinds.text import text_table

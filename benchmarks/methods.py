@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 
 from newkinds.data.batch import Batch, CachedTokens, Inputs, Pixels
-from newkinds.data.views import ViewPlan
+from newkinds.data.views import Gathered, ViewPlan
 from newkinds.experiments.paper import QUICK, narrow_settings
 from newkinds.methods import METHODS, Method, Progress
 from newkinds.methods.queue import Queue
@@ -87,8 +87,9 @@ class Trained:
         spent = 0.0
 
         @torch.no_grad()
-        def embed(views: int) -> tuple[torch.Tensor, torch.Tensor]:
+        def embed(views: Gathered) -> tuple[torch.Tensor, torch.Tensor]:
             nonlocal spent
+            views = 1 if views == "centre" else views
             started, chunk = time.perf_counter(), self.inputs(CHUNK)
             for _ in range(0, views * len(self.labels), CHUNK):
                 dim = self.model.encoder(chunk).feature.shape[1]

@@ -1,9 +1,10 @@
 """Organizers on frozen features, host by host, with enough seeds to tell: does CPF help, and beyond which controls?
 
 The backbone does not train, so every view is computed once and kept in memory; a run then takes seconds. Each data set
-is a folder with one sub-folder per class; the first classes are known, and half of their images labelled. With `--tune`
-only the labelled images are taken and split again: settings are chosen there, and no test label is seen. Finished runs
-are not run again. Differences are paired by seed, with 95 % intervals (Student's t).
+is a folder with one sub-folder per class; the first classes are known, and half of their images labelled. With `--draws`
+each seed also draws its own classes and labels. With `--tune` only the labelled images are taken and split again:
+settings are chosen there, and no test label is seen. Finished runs are not run again. Differences are paired by seed,
+with 95 % intervals (Student's t).
 
     python benchmarks/organizers.py --data cub=CUB_200_2011/images:50:25 cifar100=cifar100/:100:80:50 --size 112 \\
         --weights vit_small_patch14_dinov2.fp16.safetensors --hosts simgcd cms --rows none adapter grid cpf-parts \\
@@ -11,6 +12,8 @@ are not run again. Differences are paired by seed, with 95 % intervals (Student'
 """
 
 import argparse
+import copy
+import itertools
 import json
 import math
 import random
@@ -21,9 +24,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from sklearn.linear_model import LogisticRegression
 
 from newkinds.assigners import ASSIGNERS
+from newkinds.assigners.em import EM
 from newkinds.assigners.whitening import apply_whitening, whitening_of
 from newkinds.cluster.metrics import Accuracy, clustering_accuracy
 from newkinds.comparison import OverSeeds
@@ -35,6 +40,7 @@ from newkinds.data.splits import for_tuning
 from newkinds.data.table import Table, readable
 from newkinds.data.views import TWO_CROPS
 from newkinds.encoders.backbones import Backbone, build_backbone
+from newkinds.encoders.organizers.attention_pooling import CPFAttention
 from newkinds.encoders.organizers.cpf_parts import CPFParts
 from newkinds.encoders.organizers.grid_cells import Grid
 from newkinds.encoders.tokens import Tokens
@@ -53,11 +59,16 @@ ROWS: dict[str, dict[str, Any]] = {
     "patches": {"name": "patches"},
     "adapter": {"name": "adapter"},
     "grid": {"name": "grid"},
+    "attention-pooling": {"name": "attention-pooling"},
+    "attention-pooling-tokens": {"name": "attention-pooling", "start": "tokens"},
     "cpf": {"name": "cpf", "readout": "literal"},
     "cpf-gated": {"name": "cpf", "readout": "gated"},
     "cpf-parts": {"name": "cpf-parts"},
     "cpf-parts-trained": {"name": "cpf-parts", "train_field": True},
     "cpf-random-parts": {"name": "cpf-parts", "start": "random"},
+    "cpf-attention": {"name": "cpf-attention"},
+    "cpf-attention-without-field": {"name": "cpf-attention", "field": False},
+    "cpf-attention-without-codebook": {"name": "cpf-attention", "codebook": False},
 }
 # chosen on labelled images (--tune), the same for all rows: see RESULTS.md
 RATES = {
@@ -71,7 +82,9 @@ HEADS = {
     "projection_hidden": 512,
     "output_dim": 2048,
 }  # narrower than published, for all rows: heads are most of the cost
-COLUMNS = ("all", "old", "new")
+COLUMNS = ("all", "old", "new", "em_all", "em_new")
+CONTROLS = ("none", "adapter", "grid", "attention-pooling")
+EM_RESTARTS = 3  # of the assigner that is the same for all rows, beside the host's own
 
 
 class InMemory:
@@ -105,30 +118,47 @@ def main() -> None:
     parser.add_argument("--lr", type=float, help="of the head (default: the host's, see RATES)")
     parser.add_argument("--ratio", type=float, help="organizer's learning rate over the head's")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--draws", action="store_true", help="each seed draws its own classes and labels")
+    parser.add_argument("--blocks", type=int, default=0, help="last blocks of the backbone that train (default: none)")
+    parser.add_argument("--backbone-ratio", type=float, default=0.01, help="their learning rate over the head's")
     parser.add_argument("--tune", action="store_true", help="labelled images alone, split again")
     parser.add_argument("--information", action="store_true", help="train nothing: baselines, what patches know")
     parser.add_argument("--collect", action="store_true", help="run nothing: print what is finished")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--json", type=Path, help="also write the table to this file, for RESULTS.md")
+    parser.add_argument("--machine", default="2 CPU cores (AMD EPYC), busy with other work", help="said in the JSON")
+    parser.add_argument("--notebook", default="", help="page and anchor in results/, said in the JSON")
     given = parser.parse_args()
     torch.set_num_threads(1)
     for data in () if given.collect else given.data:
         name = data.partition("=")[0]
-        kind = f"{name}-{given.size}" + ("-tune" if given.tune else "")
-        wanted = [(host, row, seed) for seed in given.seeds for host in given.hosts for row in given.rows]
-        if given.information:
-            information(kind, *embedded(data, given))
-            continue
-        files = {cell: given.out / f"{kind}-{tag(cell, given)}.json" for cell in wanted}
-        if all(file.is_file() for file in files.values()):
-            continue
-        table, tokens, backbone = embedded(data, given)
-        for (host, row, seed), file in files.items():
-            if not file.is_file():
-                found = run(table, tokens, backbone, host, row, seed, given)
+        trained = f"-blocks{given.blocks}" if given.blocks else ""
+        kind = f"{name}-{given.size}{trained}" + ("-tune" if given.tune else "")
+        drawn: tuple[Table, torch.Tensor] | None = None
+        for seed in given.seeds:
+            cells = [(host, row, seed) for host in given.hosts for row in given.rows]
+            files = {cell: given.out / f"{kind}-{tag(cell, given)}.json" for cell in cells}
+            missing = {cell: file for cell, file in files.items() if not file.is_file()}
+            if not missing and not given.information:
+                continue
+            backbone = build_backbone(
+                given.backbone, weights=given.weights, image_size=given.size, train_blocks=given.blocks
+            )
+            if drawn is None or given.draws:
+                drawn = embedded(data, given, backbone, seed if given.draws else 0)
+            if given.information:
+                information(f"{kind}, draw {seed}", *drawn, backbone)
+                if not given.draws:
+                    break
+                continue
+            for (host, row, _), file in missing.items():
+                found = run(*drawn, backbone, host, row, seed, given)
                 write_whole(file, json.dumps({"data": kind, "host": host, "row": row, "seed": seed, **found}))
                 print(file.stem, found, flush=True)
     if not given.information:
         report(given.out)
+    if given.json:
+        write_table(given.json, given)
 
 
 def tag(cell: tuple[str, str, int], given: argparse.Namespace) -> str:
@@ -137,31 +167,37 @@ def tag(cell: tuple[str, str, int], given: argparse.Namespace) -> str:
     return f"{host}-{row}{rates}-{seed}"
 
 
-def embedded(data: str, given: argparse.Namespace) -> tuple[Table, torch.Tensor, Backbone]:
-    """The table, its tokens (views, n, T, D) and the backbone; tokens are kept in `out`."""
+def embedded(data: str, given: argparse.Namespace, backbone: Backbone, draw: int) -> tuple[Table, torch.Tensor]:
+    """The table of a draw, and its tokens (views, n, T, D); tokens of all images of the folder are kept in `out`."""
     name, _, place = data.partition("=")
     folder, classes, known, *images = place.split(":")
-    file = given.out / f"{name}.csv"
-    if not file.is_file():
-        given.out.mkdir(parents=True, exist_ok=True)
-        write_split(file, folder, int(classes), int(known), int(images[0]) if images else None)
-    table = readable(load_table({"name": "csv", "path": str(file)}), contents=True)
-    backbone = build_backbone(given.backbone, weights=given.weights, image_size=given.size, train_blocks=0)
-    kept = given.out / f"{name}-{given.size}.pt"
+    limit = int(images[0]) if images else None
+    whole, drawn = given.out / f"{name}-all.csv", given.out / f"{name}-draw{draw}.csv"
+    for file, number, of_known in ((whole, None, 0), (drawn, int(classes), int(known))):
+        if not file.is_file():
+            given.out.mkdir(parents=True, exist_ok=True)
+            write_split(file, folder, number, of_known, limit if number else None, random.Random(draw))
+    table = readable(load_table({"name": "csv", "path": str(drawn)}), contents=True)
+    kept = given.out / f"{name}-{given.size}-blocks{given.blocks}.safetensors"
+    every = table if not given.draws else readable(load_table({"name": "csv", "path": str(whole)}), contents=True)
     if not kept.is_file():
-        torch.save(tokens_of(table, backbone, given.views), kept)
-    tokens = torch.load(kept, weights_only=True)
+        save_file({"tokens": tokens_of(every, backbone, given.views)}, kept)
+    place_of = {path: row for row, path in enumerate(every.paths)}
+    chosen = torch.tensor([place_of[path] for path in table.paths])
+    tokens = load_file(kept)["tokens"][:, chosen]
     if given.tune:
         labelled = [row for row, label in enumerate(table.labels) if label is not None]
         table, tokens = for_tuning(table), tokens[:, labelled]
-    return table, tokens, backbone
+    return table, tokens
 
 
-def write_split(file: Path, folder: str, classes: int, known: int, images: int | None) -> None:
+def write_split(
+    file: Path, folder: str, classes: int | None, known: int, images: int | None, draw: random.Random
+) -> None:
     """A CSV file with path, label and truth: classes drawn (all: in order), the first are known, half labelled."""
-    draw, root = random.Random(0), Path(folder).resolve()
+    root = Path(folder).resolve()
     names = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
-    if classes < len(names):
+    if classes is not None and classes < len(names):
         names = draw.sample(names, classes)
     rows = []
     for place, name in enumerate(names):
@@ -203,7 +239,8 @@ def run(
     started = time.monotonic()
     config = config_of(host, row, seed, given)
     model = build_model(config, table.known, len(set(table.truth or [])), load_weights=False)
-    model.encoder.backbone = backbone
+    model.encoder.backbone = copy.deepcopy(backbone) if given.blocks else backbone  # each run trains its own blocks
+    backbone = model.encoder.backbone
     whole = InMemory(tokens)
     store: InMemory | SlotStore = whole
     if model.encoder.organizer.starts_from_tokens:
@@ -212,9 +249,9 @@ def run(
         with torch.inference_mode():
             sampled = model.encoder.tokens(CachedTokens(tokens[0, sample]))
         model.encoder.organizer.start(sampled)
-    if not model.encoder.organizer.reads_patches:
+    if not model.encoder.organizer.reads_patches and backbone.is_fixed:
         store = InMemory(class_tokens(tokens, backbone))
-    elif model.encoder.organizer.fixed_slots:
+    elif model.encoder.organizer.fixed_slots and backbone.is_fixed:
         store = SlotStore(model.encoder, whole, table)
     optimizer = build_optimizer(parameter_groups(model, config.train), config.train)
     batches = StoredBatches(table, store, config.train.batch_size, seed, config.train.draw)
@@ -237,9 +274,11 @@ def config_of(host: str, row: str, seed: int, given: argparse.Namespace) -> Conf
         del narrow["output_dim"]  # 768, as published
     return resolve({
         "data": {"name": "creatures"},  # not read: the tokens are given
-        "backbone": {"name": given.backbone, "image_size": given.size, "train_blocks": 0},
+        "backbone": {"name": given.backbone, "image_size": given.size, "train_blocks": given.blocks},
         "method": {"name": host, **narrow}, "organizer": ROWS[row],
-        "train": {"seed": seed, "lr": lr, "organizer_lr_ratio": ratio},
+        "train": {
+            "seed": seed, "lr": lr, "organizer_lr_ratio": ratio, "backbone_lr_ratio": given.backbone_ratio,
+        },
     })  # fmt: skip
 
 
@@ -253,8 +292,11 @@ def information(kind: str, table: Table, tokens: torch.Tensor, backbone: Backbon
     cpf = CPFParts(backbone.dim)
     cpf.start(Tokens(sample.cls[:512], sample.patches[:512], sample.grid))
     cls = centred(sample.cls[:, None])  # (n, 1, D)
+    pooling = CPFAttention(backbone.dim)
+    pooling.start(Tokens(sample.cls[:512], sample.patches[:512], sample.grid))
     beside = {
         "mean patch": sample.patches.mean(dim=1, keepdim=True), "parts (CPF)": cpf.slots(sample),
+        "parts (CPF by attention)": pooling.slots(sample),
         "cells (grid)": Grid(backbone.dim).slots(sample),
     }  # fmt: skip
     rows = {"class token": cls, **{f"class token, {name}": _beside(cls, slots) for name, slots in beside.items()}}
@@ -272,8 +314,8 @@ def information(kind: str, table: Table, tokens: torch.Tensor, backbone: Backbon
     print("| without training | All | Old | New |\n|---|--:|--:|--:|")
     raw = torch.nn.functional.normalize(sample.cls, dim=1)
     labels = torch.from_numpy(table.targets)
-    for name in ("kmeans", "sskmeans", "ward", "balanced"):
-        for shrinkage in (None, 0.5):
+    for name in ("kmeans", "sskmeans", "ward", "balanced", "em"):
+        for shrinkage in (None,) if name == "em" else (None, 0.5):  # it whitens by itself
             embedding = raw
             if shrinkage:
                 embedding = apply_whitening(raw, *whitening_of(raw, labels, shrinkage))
@@ -312,7 +354,7 @@ def _beside(cls: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
 
 @torch.inference_mode()
 def judged(model: Model, table: Table, store: InMemory | SlotStore, seed: int) -> dict[str, float]:
-    """Accuracies of unlabelled images; by the host's own assigner, and 1-NN of images of new classes."""
+    """Accuracies of unlabelled images; by the host's own assigner and by `em`, and 1-NN of images of new classes."""
     model.eval()
     every = np.arange(len(table))
     chunks = [every[begin : begin + 256] for begin in range(0, len(every), 256)]
@@ -324,39 +366,108 @@ def judged(model: Model, table: Table, store: InMemory | SlotStore, seed: int) -
     unit = torch.nn.functional.normalize(features, dim=1)
     nearest = (unit @ unit.T).fill_diagonal_(-math.inf).argmax(1).numpy()
     neighbours = (truth[nearest] == truth)[new].mean()
-    return {name: 100 * float(value) for name, value in (*score._asdict().items(), ("neighbours", neighbours))}
+    torch.manual_seed(seed)
+    em = EM(unit.shape[1], len(table.known), len(set(table.truth or [])), restarts=EM_RESTARTS)
+    em.fit(unit, torch.from_numpy(table.targets))
+    by_em = accuracy(table, em(unit).argmax(1).numpy())
+    figures = {**score._asdict(), **{f"em_{name}": value for name, value in by_em._asdict().items()}}
+    return {name: 100 * float(value) for name, value in (*figures.items(), ("neighbours", neighbours))}
 
 
-def report(out: Path) -> None:
-    """Every row with its seeds, and its difference from `none`, `adapter` and `grid`, seed by seed."""
-    found: dict[tuple[str, str], dict[str, dict[int, dict[str, float]]]] = defaultdict(lambda: defaultdict(dict))
+Found = dict[tuple[str, str], dict[str, dict[int, dict[str, float]]]]  # (data, host) → row → seed → figures
+
+
+def read_cells(out: Path) -> Found:
+    """All finished runs; those at other rates than a host's own are left out."""
+    found: Found = defaultdict(lambda: defaultdict(dict))
     for file in sorted(out.glob("*.json")):
         cell = json.loads(file.read_text())
         if file.stem.endswith(f"{cell['host']}-{cell['row']}-{cell['seed']}"):
             found[cell["data"], cell["host"]][cell["row"]][cell["seed"]] = cell
-    print("| data | host | row | seeds | All | Old | New | 1-NN new | New − none | New − adapter | New − grid |")
-    print("|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
-    gains: dict[tuple[str, str], list[OverSeeds]] = defaultdict(list)
+    return found
+
+
+def report(out: Path) -> None:
+    """Every row with its seeds, and its difference from each of CONTROLS, seed by seed."""
+    found = read_cells(out)
+    heads = ("data", "host", "row", "seeds", "All", "Old", "New", "All by em", "New by em", "1-NN new")
+    print(f"| {' | '.join((*heads, *(f'New − {base}' for base in CONTROLS)))} |")
+    print("|---|---|---|" + "--:|" * (len(heads) - 3 + len(CONTROLS)))
     for (data, host), rows in sorted(found.items()):
-        for row, cells in sorted(rows.items(), key=lambda item: list(ROWS).index(item[0])):
-            means = [f"{np.mean([cell[name] for cell in cells.values()]):.1f}" for name in (*COLUMNS, "neighbours")]
-            differences = []
-            for base in ("none", "adapter", "grid"):
-                of_base = OverSeeds({seed: cell["new"] for seed, cell in rows.get(base, {}).items()})
-                gain = OverSeeds({seed: cell["new"] for seed, cell in cells.items()}).minus(of_base)
-                if gain is not None and row != base and not data.endswith("-tune"):
-                    gains[row, base].append(gain)
-                differences.append("" if gain is None or row == base else said(gain))
+        for row in sorted(rows, key=list(ROWS).index):
+            cells = rows[row].values()
+            means = [f"{np.mean([cell[name] for cell in cells]):.1f}" for name in (*COLUMNS, "neighbours")]
+            differences = [said(gain_of(rows, row, base)) for base in CONTROLS]
             print(f"| {data} | {host} | {row} | {len(cells)} | {' | '.join((*means, *differences))} |")
-    for (row, base), some in gains.items():
-        every = OverSeeds(dict(enumerate(value for gain in some for value in gain.of_seed.values())))
-        of_cells = OverSeeds(dict(enumerate(gain.mean for gain in some)))
-        print(
-            f"New, {row} − {base}: {said(every)} over {every.runs} pairs; {said(of_cells)} over {of_cells.runs} cells"
-        )
+    for figure in ("new", "em_new"):
+        for row, base in itertools.product(ROWS, CONTROLS):
+            every = gain_over_hosts(found, row, base, figure)
+            if every is not None:
+                print(f"{figure}, {row} − {base}: {said(every)} over {every.runs} pairs")
 
 
-def said(gain: OverSeeds) -> str:
+def gain_of(rows: dict[str, dict[int, dict[str, float]]], row: str, base: str, figure: str = "new") -> OverSeeds | None:
+    """What a row has more than a control, with the same host, seed by seed; None if it is that control."""
+    if row == base or row not in rows or base not in rows:
+        return None
+    of_row, of_base = (OverSeeds({seed: cell[figure] for seed, cell in rows[name].items()}) for name in (row, base))
+    return of_row.minus(of_base)
+
+
+def gain_over_hosts(found: Found, row: str, base: str, figure: str = "new") -> OverSeeds | None:
+    """The same over all hosts and data sets: every pair of runs counts once."""
+    gains = [gain_of(rows, row, base, figure) for (data, _), rows in found.items() if not data.endswith("-tune")]
+    values = [value for gain in gains if gain is not None for value in gain.of_seed.values()]
+    return OverSeeds(dict(enumerate(values))) if values else None
+
+
+def write_table(file: Path, given: argparse.Namespace) -> None:
+    """All rows as a table for RESULTS.md (scripts/build_results.py): figures by host, differences over all hosts."""
+    found = read_cells(given.out)
+    data = [f"{name}={Path(rest).name}" for name, _, rest in (place.partition("=") for place in given.data)]
+    shown = CONTROLS[1:]
+    rows: list[list[Any]] = []
+    for (_, host), by_row in sorted(found.items()):
+        for row in sorted(by_row, key=list(ROWS).index):
+            cells = by_row[row].values()
+            means = [round(float(np.mean([cell[name] for cell in cells])), 2) for name in COLUMNS]
+            differences = [as_cell(gain_of(by_row, row, base)) for base in shown]
+            rows.append([f"{METHODS[host].__name__}, {row}", len(cells), means[:3], means[3:], *differences])
+    for row in ROWS:
+        gains = [gain_over_hosts(found, row, base) for base in shown]
+        pairs = max((gain.runs for gain in gains if gain is not None), default=0)
+        if pairs:
+            rows.append([f"**all hosts**, {row}", pairs, None, None, *(as_cell(gain) for gain in gains)])
+    table = {
+        "command": [
+            f"python benchmarks/organizers.py --data {' '.join(data)} --size {given.size} --backbone {given.backbone} "
+            f"--weights {Path(given.weights).name} --hosts {' '.join(given.hosts)} --rows {' '.join(given.rows)} "
+            f"--seeds {' '.join(map(str, given.seeds))} --out runs/organizers"
+        ],
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": given.machine,
+        "seeds": " ".join(map(str, given.seeds)),
+        "notebook": given.notebook,
+        "columns": [
+            "host, organizer", "runs", "All / Old / New", "All / New by em", *(f"New − {base}" for base in shown),
+        ],
+        "rows": rows,
+    }  # fmt: skip
+    write_whole(file, json.dumps(table, ensure_ascii=False, indent=1) + "\n")
+
+
+def as_cell(gain: OverSeeds | None) -> dict[str, float] | float | None:
+    if gain is None:
+        return None
+    if gain.interval is None:
+        return round(gain.mean, 2)
+    low, high = gain.interval
+    return {"difference": round(gain.mean, 2), "low": round(low, 2), "high": round(high, 2)}
+
+
+def said(gain: OverSeeds | None) -> str:
+    if gain is None:
+        return ""
     interval = gain.interval
     return f"{gain.mean:+.1f}" + (f" [{interval[0]:+.1f}, {interval[1]:+.1f}]" if interval else "")
 

@@ -327,8 +327,9 @@ class TestNumerics:
 class TestSettings:
     def test_parameter_count_of_the_paper(self) -> None:
         with torch.device("meta"):
-            cpf = CPF(768)
+            cpf, full = CPF(768), CPF(768, phi_rank=None)
         assert sum(p.numel() for p in cpf.parameters()) == 7_521_792 + 12 * 768 + 3
+        assert sum(p.numel() for p in full.parameters()) == 20_654_595  # far from the paper's 7.52 M
 
     def test_full_rank_phi(self) -> None:
         count = {rank: sum(p.numel() for p in CPF(DIM, 5, 4, phi_rank=rank).phi.parameters()) for rank in (None, 7)}

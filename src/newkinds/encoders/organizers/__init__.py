@@ -2,6 +2,7 @@
 
 from . import (  # noqa: F401  (registers the organizers)
     adapter,
+    attention_pooling,
     coge,
     cpf,
     cpf_parts,

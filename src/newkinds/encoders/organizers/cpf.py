@@ -17,7 +17,9 @@ primitives and H heads.
         image feature        CLS* = CLS + Mean(X_refined)
 
 M is far smaller than N and D, so no token meets a D × D matrix: these formulas with other brackets, exactly. The
-paper's brackets are in benchmarks/plain_cpf.py, against which this is tested. Another form, next door: `cpf_parts`.
+paper's brackets are in benchmarks/plain_cpf.py, against which this is tested. That Φ has two factors, and what an MLP
+is, the paper does not say: our reading, which meets its 7.52 M parameters (docs/cpf.md). Another
+form, next door: `cpf_parts`.
 """
 
 import math

@@ -11,7 +11,6 @@ Up to P2 and A all is as in `cpf`, on normalised tokens. Primitives begin as k-m
 
 from typing import Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -22,8 +21,7 @@ from .adapter import Adapter
 from .base import ORGANIZERS
 from .cpf import Field, PrimitiveField, mean_of_tokens
 from .slot_maps import SlotMaps
-
-TOKENS_AT_START = 20_000  # on which `start` clusters
+from .token_centres import centres_of_tokens
 
 
 @ORGANIZERS.register("cpf-parts")
@@ -71,13 +69,8 @@ class CPFParts(PrimitiveField):
 
     @torch.no_grad()
     def start(self, tokens: Tokens) -> None:
-        from sklearn.cluster import KMeans  # slow to import
-
-        every = self.prepare(tokens.patches).flatten(0, 1)  # (B·N, D)
-        some = every[torch.randperm(len(every))[:TOKENS_AT_START].to(every.device)].float().cpu().numpy()
-        clusters = min(len(self.base), len(np.unique(some, axis=0)))
-        found = KMeans(clusters, n_init=1, max_iter=30, random_state=0).fit(some).cluster_centers_  # (M, D)
-        self.base[:clusters] = torch.from_numpy(found).to(self.base)
+        centres = centres_of_tokens(self.prepare(tokens.patches), len(self.base))
+        self.base[: len(centres)] = centres
         *_, shift = self.phi.parameters()
         nn.init.zeros_(shift)
         for weight in (*self.w.parameters(), *self.update.parameters(), *self.consolidation.parameters()):
