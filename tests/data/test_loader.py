@@ -135,6 +135,9 @@ def test_the_teacher_has_views_of_its_own(table: Table) -> None:
     (first, *_) = batches.of_all_rows(epoch=0, views=2)  # what methods gather are weak views, whatever the plan
     assert first.for_teacher is None
     assert all(shows(first.inputs.values[row], table, row % 8) for row in range(16))
+    (middle, *_) = batches.of_all_rows(epoch=0, views="centre")
+    expected = [Preprocessing(64).centre_view(Preprocessing(64).resize(table.open(row))) for row in range(8)]
+    assert torch.equal(middle.inputs.values, torch.stack(expected))
 
 
 def test_fixed_views_take_the_kinds_in_turn(table: Table) -> None:
@@ -184,6 +187,8 @@ def test_stored_views_are_of_the_kinds_of_the_plan(table: Table) -> None:
     (whole, *_) = batches.of_all_rows(epoch=0, views=2)
     assert whole.for_teacher is None
     assert set(whole.inputs.values[:, 0, 1].tolist()) == {1, 3, 5}
+    (middle, *_) = batches.of_all_rows(epoch=0, views="centre")
+    assert middle.inputs.values[:, 0].tolist() == [[row, 0] for row in range(8)]
     again = [batch.inputs.values for batch in stored(table, views=5, kinds=plan.kinds, plan=plan)(0)]
     assert all(torch.equal(one.inputs.values, two) for one, two in zip(batches(0), again, strict=True))
 

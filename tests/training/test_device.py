@@ -5,10 +5,13 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+import newkinds
+from conftest import SMALL_HEAD, TINY_TRAINING
 from newkinds.errors import NewkindsError
 from newkinds.training.device import choose_device, choose_workers
 
@@ -46,3 +49,37 @@ print(min(faults_of_a_step() for _ in range(20)))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 2**25 * 4 / 4096 / 10
+
+
+def test_processes_of_a_machine_share_its_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert [choose_workers(workers, torch.device("cpu")) for workers in (0, 3, 8, 9)] == [0, 1, 2, 2]
+
+
+def test_deterministic_algorithms_hold_while_it_trains_and_no_longer(tmp_path: Path) -> None:
+    held = []
+
+    class Look(newkinds.Watcher):
+        def on_step(self, *_: object) -> None:
+            held.append(torch.are_deterministic_algorithms_enabled())
+
+    for out, deterministic in (("a", False), ("b", True)):
+        settings = [TINY_TRAINING, SMALL_HEAD, {"train": {"epochs": 1}}]
+        newkinds.train("creatures", tmp_path / out, watchers=[Look()], deterministic=deterministic, settings=settings)
+        assert not torch.are_deterministic_algorithms_enabled()
+    assert held == [False, False, True, True]
+
+
+def test_blocks_are_compiled_on_request_and_recipes_give_way_to_the_switch_of_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a stand-in for the compiler, which takes a minute."""
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda function, **_: compiled.append(function) or function)
+    settings = [TINY_TRAINING, SMALL_HEAD, {"train": {"epochs": 1, "compile": True}}]
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("data: {name: creatures}\ntrain: {precision: float32}\n")
+    done = newkinds.train(None, tmp_path / "run", recipe=recipe, precision="bfloat16", settings=settings)
+    assert len(compiled) == 4  # the blocks of tiny
+    assert done.config.train.precision == "bfloat16"
+    assert done.model.precision.dtype is torch.bfloat16

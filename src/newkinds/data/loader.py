@@ -15,7 +15,7 @@ from ..errors import NewkindsError
 from .batch import Batch, CachedTokens, Inputs, Pixels, split_views
 from .images import BadImage, content_digest
 from .table import Skipped, Table
-from .views import TWO_CROPS, Preprocessing, View, ViewPlan, weak_views
+from .views import TWO_CROPS, Gathered, Preprocessing, View, ViewPlan, views_to_gather
 from .world import ALONE, World, chunks
 
 Key = tuple[int, int, int]  # row of the table, epoch, position in the epoch
@@ -106,7 +106,7 @@ def _view_major(samples: list[Sample]) -> tuple[Tensor, list[int]] | tuple[str, 
 
 
 class TrainingBatches:
-    """`for batch in batches(epoch)`: uint8 views, normalised later on the device."""
+    """`for batch in batches(epoch)`: uint8 views, normalised later on the device; `pinned` where a GPU reads them."""
 
     def __init__(
         self,
@@ -119,13 +119,14 @@ class TrainingBatches:
         epoch_size: int | None = None,
         plan: ViewPlan = TWO_CROPS,
         world: World = ALONE,
+        pinned: bool = False,
     ) -> None:
         self.paths = table.paths
         self.plan = plan
         self.targets = torch.from_numpy(table.targets)
         self.sampler = BalancedBatches(table.targets >= 0, batch_size, seed, draw, epoch_size, world)
         self._views = partial(RandomViews, table, preprocessing, seed)
-        self._loader = partial(DataLoader, collate_fn=_view_major, num_workers=workers)
+        self._loader = partial(DataLoader, collate_fn=_view_major, num_workers=workers, pin_memory=pinned)
         self._steps = self._loader(
             self._views(plan.student + plan.teacher), batch_sampler=self.sampler, persistent_workers=workers > 0
         )
@@ -137,15 +138,15 @@ class TrainingBatches:
         self.sampler.epoch = epoch
         yield from self._checked(self._steps, self.plan)
 
-    def of_all_rows(self, epoch: int, views: int) -> Iterator[Batch]:
-        """Every row once, in order, in other random views (weak ones) than the epoch's steps see.
+    def of_all_rows(self, epoch: int, views: Gathered) -> Iterator[Batch]:
+        """Every row once, in order, in other random views (weak ones) than the epoch's steps see, or in the middle.
 
         Of several processes, each gets every so many-th batch.
         """
         n, size = len(self.paths), self.sampler.batch_size
         keys = [(row, epoch, self.sampler.draws + row) for row in range(n)]  # steps take the positions before
         own = [[keys[row] for row in some] for some in self.sampler.world.turns(chunks(n, size))]
-        plan = weak_views(views)
+        plan = views_to_gather(views)
         yield from self._checked(self._loader(self._views(plan.student), batch_sampler=own), plan)
 
     def _checked(self, loader: DataLoader, plan: ViewPlan) -> Iterator[Batch]:
@@ -274,9 +275,9 @@ class StoredBatches:
             rows, positions = np.array([row for row, _, _ in keys]), [position for _, _, position in keys]
             yield self._batch(rows, numbers[positions], self.plan)
 
-    def of_all_rows(self, epoch: int, views: int) -> Iterator[Batch]:
-        """Every row once, in order, in random views that are drawn apart from those of the epoch's steps."""
-        plan = weak_views(views)
+    def of_all_rows(self, epoch: int, views: Gathered) -> Iterator[Batch]:
+        """Every row once, in order, in the middle or in random views drawn apart from those of the epoch's steps."""
+        plan = views_to_gather(views)
         numbers = self._numbers("cached views of all", epoch, len(self.rows), plan)
         for rows in self.sampler.world.turns(chunks(len(self.rows), self.sampler.batch_size)):
             some = np.array(rows)
@@ -286,13 +287,13 @@ class StoredBatches:
         """For each position of an epoch, a random view for each of the plan: (positions, V), different as far as there
         are enough of its kind.
 
-        If there are none, it is the evaluation view each time, and only dropout makes them differ.
+        If there are none, it is the evaluation view each time, as "centre" is, and only dropout makes them differ.
         """
         wanted = np.array(plan.student + plan.teacher)  # (V,)
         numbers = np.zeros((positions, len(wanted)), dtype=np.int64)
         rng = np.random.default_rng(seed_for(purpose, self.seed, epoch))
         kinds = np.array([kind_of(number, self.store.kinds) for number in range(1, self.store.random_views + 1)])
-        for kind in dict.fromkeys(wanted) if len(kinds) else ():
+        for kind in dict.fromkeys(wanted[wanted != "centre"]) if len(kinds) else ():
             places = np.flatnonzero(wanted == kind)
             of_kind = np.tile(np.flatnonzero(kinds == kind) + 1, (positions, 1))
             if not of_kind.shape[1]:

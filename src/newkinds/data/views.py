@@ -15,7 +15,11 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 # weak: a window, mirrored or not. strong: a smaller one of another shape, in other colours, grey or blurred.
-View = Literal["weak", "strong", "strong, same colours"]
+# centre: the middle, as in evaluation.
+View = Literal["weak", "strong", "strong, same colours", "centre"]
+Gathered = (
+    int | Literal["centre"]
+)  # in how many weak views a method sees all images before an epoch, or in the middle one
 
 
 class ViewPlan(NamedTuple):
@@ -33,6 +37,10 @@ class ViewPlan(NamedTuple):
 def weak_views(count: int) -> ViewPlan:
     weak: View = "weak"
     return ViewPlan((weak,) * count)
+
+
+def views_to_gather(views: Gathered) -> ViewPlan:
+    return ViewPlan(("centre",)) if views == "centre" else weak_views(views)
 
 
 TWO_CROPS = weak_views(2)
@@ -82,6 +90,8 @@ class Preprocessing:
         return torch.stack([self._random_view(resized, kind, rng) for kind in kinds])
 
     def _random_view(self, resized: Tensor, kind: View, rng: np.random.Generator) -> Tensor:
+        if kind == "centre":
+            return self.centre_view(resized)
         if kind == "weak":
             return _mirror_at_random(self._window(resized, rng), rng)
         from . import strong_views  # torchvision is slow to import, and few methods want such views

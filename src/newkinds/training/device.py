@@ -1,11 +1,13 @@
 """Which device to compute on, in which precision, and how many processes feed it."""
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
 from ..errors import NewkindsError
+from ..runs.config import TrainConfig
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -24,10 +26,40 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def choose_workers(workers: int, device: torch.device) -> int:
-    """Reading processes: a GPU must be fed; on a CPU the network needs the cores itself."""
-    if workers >= 0:
-        return workers
-    return min(8, os.cpu_count() or 1) if device.type == "cuda" else 0
+    """Reading processes: a GPU must be fed; on a CPU the network needs the cores itself.
+
+    `workers` are those of the machine: the processes of a run that work on it (torchrun) share them.
+    """
+    if workers < 0:
+        workers = min(8, os.cpu_count() or 1) if device.type == "cuda" else 0
+    return max(1, workers // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))) if workers else 0
+
+
+@contextmanager
+def compute_as(config: TrainConfig, device: torch.device) -> Iterator[None]:
+    """While it is open, torch computes as the settings say; afterwards as before."""
+    deterministic, warns = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    product, convolution = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    searches = torch.backends.cudnn.benchmark
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else products on a GPU are refused
+        torch.backends.cudnn.benchmark = False
+        torch.use_deterministic_algorithms(True)
+    if config.tf32 and device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.allow_tf32 = True
+    try:
+        yield
+    finally:
+        if config.deterministic:  # else it would import torch's compiler
+            torch.use_deterministic_algorithms(deterministic, warn_only=warns)
+            torch.backends.cudnn.benchmark = searches
+        if config.tf32 and device.type == "cuda":
+            torch.set_float32_matmul_precision(product)
+            torch.backends.cudnn.allow_tf32 = convolution
 
 
 class MixedPrecision:

@@ -15,8 +15,8 @@ import importlib
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import wraps
 from typing import Any, Generic, ParamSpec, TypeVar, cast
@@ -28,9 +28,9 @@ from torch import Tensor
 
 from ..console import be_quiet, break_silence
 from ..data.world import ALONE, World
-from ..encoders.dropout import drawing_for
 from ..errors import NewkindsError, RunEnded, reason_of
 from ..process import one_speaks
+from .pieces import map_tensors
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -285,23 +285,18 @@ def gather_batch(value: Any, images: int) -> Any:
     """What all processes have of a batch of so many images: tensors of V·b rows become such of V·B rows, also in
     tuples, lists, dictionaries and dataclasses. A single number is taken for a mean over images."""
     shares = world().shares(images)
-    if isinstance(value, Tensor):
-        if value.ndim == 0:
-            of_each = _Gather.apply(value[None], 1, [1] * len(shares))
+
+    def gather(rows: Tensor) -> Tensor:
+        if rows.ndim == 0:
+            of_each = cast(Tensor, _Gather.apply(rows[None], 1, [1] * len(shares)))
             return (of_each * of_each.new_tensor(shares)).sum() / images
-        if value.dtype == torch.bool:
-            return gather_batch(value.to(torch.uint8), images).bool()
-        return _Gather.apply(value, len(value) // shares[world().rank], shares)
-    if is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: getattr(value, field.name) for field in fields(value) if field.name != "grid"}
-        return replace(value, **gather_batch(parts, images))
-    if isinstance(value, (list, tuple)):
-        return type(value)(gather_batch(item, images) for item in value)
-    if isinstance(value, dict):
-        return {name: gather_batch(item, images) for name, item in value.items()}
-    return value
+        if rows.dtype == torch.bool:
+            return gather(rows.to(torch.uint8)).bool()
+        return cast(Tensor, _Gather.apply(rows, len(rows) // shares[world().rank], shares))
+
+    return map_tensors(gather, value)
 
 
-def draw_for_share(images: int | None) -> AbstractContextManager[None]:
-    """While it is open, dropout draws for a whole batch of so many images and takes this process's part."""
-    return nullcontext() if images is None else drawing_for(images, world().share(images))
+def place_in_batch(whole: int | None) -> tuple[int, int] | None:
+    """How many images a batch has that processes share, and the place of this one's first; None if they do not."""
+    return None if whole is None else (whole, world().share(whole).start)

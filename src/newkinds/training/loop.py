@@ -5,8 +5,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,8 @@ from ..console import console, progress_bar, say
 from ..data.batch import Batch
 from ..data.loader import ReadyVectors, StoredBatches, TrainingBatches, ViewStore, no_longer_readable, seed_for
 from ..data.table import Table
+from ..data.views import Gathered
+from ..encoders.backbones import blocks_of
 from ..errors import NewkindsError
 from ..methods.base import Embed, Progress
 from ..methods.schedules import cosine_lr
@@ -24,18 +27,22 @@ from ..runs.config import TrainConfig
 from ..runs.records import Reliability
 from ..runs.run import Run
 from .cache import TokenCache
-from .device import MixedPrecision, choose_device, choose_workers
+from .checkpoints import HELD_OUT, Best, checkpoint_name
+from .device import MixedPrecision, choose_device, choose_workers, compute_as
 from .distributed import Unsent, all_gather, broadcast, in_first, share_errors, shared, world
 from .embedding import Embedded, embed, sample_tokens
 from .model import Model
 from .optimizers import Optimizers, build_optimizer, describe_groups, has_gradients, parameter_groups
 from .slots import with_slots
 from .teacher import Teacher
+from .watching import Watcher, Watchers
 
+T = TypeVar("T")
 PACE_STEPS = 5  # by which the pace of a training is measured, after the first one, which allots memory
 
 # what looks at a model now and then, with the features (n, D) of the training images as it makes them now
 Evaluator = Callable[[Model, Tensor], dict[str, float | None]]
+Judge = Callable[[Model, Tensor], float]  # likewise, how good the model is, by labels that training does not see
 Pace = Callable[[float], str]  # seconds a step takes → why that is too slow, or nothing
 
 
@@ -64,6 +71,8 @@ def fit(
     embedded: Embedded | None = None,
     pace: Pace | None = None,
     evidence: Sequence[HeldOutImages] | None = None,
+    watchers: Sequence[Watcher] = (),
+    judge: Judge | None = None,
 ) -> Fitted:
     """Train `model` on `table`, epoch by epoch into `run`; continues where an earlier call stopped.
 
@@ -72,8 +81,10 @@ def fit(
     Without a run nothing is written. `embedded`: the features of the images, if they are known already and nothing
     trains. `evaluate` looks at the model every `train.eval_every` epochs. `pace` is asked after a few steps whether
     they are too slow, which ends the training (`TrainingTooSlow`). `evidence` is for `Model.calibrate`.
+    `watchers` look on. `judge` says after each epoch how good it is, and the best one's weights are kept.
     """
-    store = train_epochs(model, table, config, run, cache, Unsent(evaluate), Unsent(pace))
+    functions = (Unsent(evaluate), Unsent(pace), Unsent(watchers), Unsent(judge))
+    store = train_epochs(model, table, config, run, cache, *functions)
     return _finish(model, table, config, run, store, None if config.epochs else embedded, evidence)
 
 
@@ -86,11 +97,25 @@ def train_epochs(
     cache: ViewStore | None,
     evaluate: Unsent[Evaluator],
     pace: Unsent[Pace],
+    watched: Unsent[Sequence[Watcher]],
+    judge: Unsent[Judge],
 ) -> ViewStore | None:
     """All epochs that are missing; returns the views that were trained on, if they are stored."""
     device = choose_device(config.device)
-    model.to(device)
+    with compute_as(config, device):
+        return _train_epochs(model.to(device), table, config, run, cache, evaluate, pace, watched, judge)
+
+
+def _train_epochs(
+    model: Model, table: Table, config: TrainConfig, run: Run | None, cache: ViewStore | None,
+    evaluate: Unsent[Evaluator], pace: Unsent[Pace], watched: Unsent[Sequence[Watcher]], judge: Unsent[Judge],
+) -> ViewStore | None:  # fmt: skip
+    device = model.device
     model.precision = MixedPrecision(config.precision, device)
+    model.micro_batch = config.micro_batch
+    if config.compile and config.epochs:
+        for block in blocks_of(model.encoder.backbone.network):
+            block.compile()
     groups = parameter_groups(model, config)
     for line in describe_groups(groups, config.lr):
         say(f"training {line}")
@@ -101,7 +126,8 @@ def train_epochs(
     with share_errors():
         store = with_slots(model.encoder, cache, table)
     if not config.epochs:
-        say("nothing is trained (train.epochs=0): categories are found in the backbone's features")
+        if model.frozen:
+            say("nothing is trained (train.epochs=0): categories are found in the backbone's features")
         if run is not None:
             in_first(run.write_metrics, [])
         return store
@@ -113,8 +139,13 @@ def train_epochs(
     warmup = config.organizer_warmup * len(batches)  # steps
     rows = [] if run is None else in_first(run.metrics)[:first_epoch]
     is_evaluated = broadcast(evaluate.value is not None) and bool(config.eval_every)
+    is_judged = broadcast(judge.value is not None)
+    best = Best(run, rows)
     replica = replicate(model)
-    with progress_bar("training", config.epochs * len(batches), done=first_epoch * len(batches)) as bar:
+    watchers = Watchers(watched.value or ())
+    watching = watchers.watch(None if run is None else run.home, asdict(config), first_epoch * len(batches))
+    bar_of_steps = progress_bar("training", config.epochs * len(batches), done=first_epoch * len(batches))
+    with watching, bar_of_steps as bar:
         for epoch in range(first_epoch, config.epochs):
             started = time.perf_counter()
             torch.manual_seed(seed_for("training", config.seed, epoch))
@@ -133,8 +164,10 @@ def train_epochs(
                 if (taken := epoch * len(batches) + number + 1) <= warmup:
                     optimizer.set_lr(lr, organizer=taken / warmup)
                 progress = Progress(epoch, config.epochs, number, len(batches))
-                for name, value in step(model, on_device, progress, optimizer, replica).items():
+                losses = step(model, on_device, progress, optimizer, replica)
+                for name, value in losses.items():
                     sums[name] += value
+                watchers.step(progress, losses)
                 if epoch == first_epoch and number == PACE_STEPS:
                     alone = (time.perf_counter() - paced_from) / PACE_STEPS
                     in_first(_require_pace, pace.value, alone + gathering / len(batches))
@@ -149,15 +182,25 @@ def train_epochs(
                     f"(train.lr is {config.lr}).{kept}"
                 )
             row: dict[str, Any] = {"epoch": epoch, "lr": lr, **means}
-            if is_evaluated and (epoch + 1) % config.eval_every == 0:
+            looks = is_evaluated and (epoch + 1) % config.eval_every == 0
+            if looks or is_judged:
                 with put_teacher_in_place(model):
                     embedded = embed_training_images(model, table, config, store)
-                    row |= in_first(_look, evaluate.value, model, embedded.features, table, config)
+                    if looks:
+                        row |= in_first(_look, evaluate.value, model, embedded.features, table, config)
+                    if is_judged:
+                        row[HELD_OUT] = in_first(_look, judge.value, model, embedded.features, table, config)
+                        in_first(best.keep, model, row[HELD_OUT])
             row["seconds"] = round(time.perf_counter() - started, 3)
             rows.append(row)
             _report(row, config.epochs)
             if run is not None:
                 in_first(_save, run, rows, model, optimizer, epoch + 1)
+                if config.keep_every and (epoch + 1) % config.keep_every == 0:
+                    in_first(run.write, checkpoint_name(epoch + 1), model.checkpoint())
+            watchers.epoch(epoch, row)
+    if is_judged:
+        in_first(best.restore, model)
     return store
 
 
@@ -171,8 +214,8 @@ def _start_organizer(model: Model, table: Table, config: TrainConfig, cache: Vie
 
 
 def _look(
-    evaluate: Evaluator | None, model: Model, features: Tensor, table: Table, config: TrainConfig
-) -> dict[str, float | None]:
+    evaluate: Callable[[Model, Tensor], T] | None, model: Model, features: Tensor, table: Table, config: TrainConfig
+) -> T:
     """What is to be seen of a model in training, which first finds its categories as a finished one does."""
     assert evaluate is not None
     model.find_categories(features, torch.from_numpy(table.targets), config.seed)
@@ -241,7 +284,9 @@ def batches_of(
         return StoredBatches(table, store, config.batch_size, config.seed, *of_epoch)
     preprocessing = model.encoder.backbone.preprocessing
     workers = choose_workers(config.workers, device)
-    return TrainingBatches(table, preprocessing, config.batch_size, config.seed, workers, *of_epoch)
+    return TrainingBatches(
+        table, preprocessing, config.batch_size, config.seed, workers, *of_epoch, device.type == "cuda"
+    )
 
 
 def embed_training_images(model: Model, table: Table, config: TrainConfig, store: ViewStore | None) -> Embedded:
@@ -256,22 +301,22 @@ def embed_training_images(model: Model, table: Table, config: TrainConfig, store
 def gatherer(model: Model, table: Table, batches: TrainingBatches | StoredBatches, epoch: int) -> Embed:
     """What `Method.on_epoch_start` is given: nothing is computed before it is called."""
 
-    def embed_views(views: int) -> tuple[Tensor, Tensor]:
+    def embed_views(views: Gathered) -> tuple[Tensor, Tensor]:
         return embed_views_of_all(model, batches, epoch, views), torch.from_numpy(table.targets)
 
     return embed_views
 
 
 @torch.no_grad()
-def embed_views_of_all(model: Model, batches: TrainingBatches | StoredBatches, epoch: int, views: int) -> Tensor:
-    """Features (views, n, D) of all images in random views, by the model as it is now."""
+def embed_views_of_all(model: Model, batches: TrainingBatches | StoredBatches, epoch: int, views: Gathered) -> Tensor:
+    """Features (V, n, D) of all images, by the model as it is now."""
     model.eval()
     features = []
     with share_errors():
         for batch in batches.of_all_rows(epoch, views):
             with model.precision.autocast():
                 encoded = model.encoder(batch.to(model.device).inputs)
-            features.append(encoded.feature.float().unflatten(0, (views, -1)).cpu())  # (views, b, D)
+            features.append(encoded.feature.float().unflatten(0, (-1, len(batch.index))).cpu())  # (V, b, D)
     return torch.cat(world().in_turn(all_gather(features)), dim=1).to(model.device)
 
 
@@ -327,7 +372,7 @@ def step(
 def take_turns(model: Model, progress: Progress) -> Iterator[None]:
     """While it is open, only what this step trains wants gradients: some tunings alternate with all else."""
     tuning = model.encoder.backbone.tuning
-    tuning.now = tuning.turn(progress.epoch * progress.steps + progress.step, progress.step)
+    tuning.now = tuning.turn(progress.taken, progress.step)
     waiting: list[nn.Parameter] = []
     if tuning.now != "all":
         of_tuning = set(tuning.parameters())

@@ -1,11 +1,12 @@
 """Encoder and method together: what a run trains, saves and predicts with."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +19,7 @@ from ..assigners.calibration import Calibration, HeldOutImages
 from ..assigners.extension import Extension
 from ..assigners.known_clusters import Naming
 from ..assigners.whitening import Whitening
-from ..data.batch import Batch
+from ..data.batch import Batch, Inputs
 from ..data.loader import seed_for
 from ..encoders.backbones import build_backbone
 from ..encoders.encoder import Encoder
@@ -28,9 +29,11 @@ from ..errors import NewkindsError
 from ..methods import METHODS, Method, Progress, Step
 from ..runs.config import OWN, Config
 from .device import MixedPrecision
-from .distributed import draw_for_share, gather_batch
+from .distributed import gather_batch, place_in_batch
+from .pieces import encode_in_pieces
 from .teacher import Teacher
 
+T = TypeVar("T")
 AFTER_TRAINING = ("naming.", "calibration.")  # found once, at the end
 ASSIGNED_AT_ONCE = 2**16  # images: each has a score for every category
 REPLACED = ("assigner.", "whitening.", *AFTER_TRAINING)  # found after training: what `newkinds assign` replaces
@@ -53,6 +56,7 @@ class Model(nn.Module):
         self.known = known
         self.k = k  # clusters that the assigner looks for
         self.precision = MixedPrecision("float32", torch.device("cpu"))  # of the encoder in training
+        self.micro_batch: int | None = None  # images that are encoded at once in training; None: the whole batch
 
     @property
     def device(self) -> torch.device:
@@ -65,17 +69,32 @@ class Model(nn.Module):
 
     def forward(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
         """The losses of a batch: "loss" is the sum that is minimised, the organizer's own included."""
-        with self.precision.autocast(), draw_for_share(batch.whole):
-            encoded = self.encoder(batch.inputs, prompts=self.method.reads_prompts)
-            taught = self.teacher(batch.for_teacher or batch.inputs) if self.teacher is not None else None
+        encoded = self._in_pieces(partial(self.encoder, prompts=self.method.reads_prompts), batch.inputs, batch)
         encoded = replace(encoded, feature=encoded.feature.float())
+        taught = None
+        if self.teacher is not None:
+            taught = self._in_pieces(self.teacher, batch.for_teacher or batch.inputs, batch)
         if batch.whole is not None:
             labels, index, encoded, taught = gather_batch((batch.labels, batch.index, encoded, taught), batch.whole)
             batch = replace(batch, labels=labels, index=index)
         losses = self.method.loss(Step(batch, encoded, progress, taught))
+        if not isinstance(losses, dict) or "loss" not in losses:
+            raise NewkindsError(
+                f"the losses of {type(self.method).__name__} are no dictionary with a 'loss' to minimise."
+            )
         own = self.encoder.organizer.loss(encoded, batch.labels, progress.epoch)
         total = losses["loss"] + sum(value.float() for value in own.values())
         return {**losses, **{f"organizer/{name}": value for name, value in own.items()}, "loss": total}
+
+    def _in_pieces(self, encode: Callable[[Inputs], T], inputs: Inputs, batch: Batch) -> T:
+        """Views of a batch encoded, no more images at once than `micro_batch`."""
+
+        def encode_mixed(some: Inputs) -> T:
+            with self.precision.autocast():
+                return encode(some)
+
+        images = len(batch.labels)
+        return encode_in_pieces(encode_mixed, inputs, images, self.micro_batch or images, place_in_batch(batch.whole))
 
     def embedding(self, features: Tensor) -> Tensor:
         """Unit rows (n, P) of features (n, D): the space in which categories are found and counted."""
@@ -213,10 +232,18 @@ class Model(nn.Module):
             if name not in frozen and not name.startswith(AFTER_TRAINING)
         }
 
+    def checkpoint(self) -> bytes:
+        """What training changes, as it is now: `train.start` begins with it."""
+        state = self.changing_state()
+        return self._safetensors({name: value for name, value in state.items() if not name.startswith("teacher.")})
+
     def as_safetensors(self) -> bytes:
         """All weights, frozen ones too: a run needs no other file to be used."""
+        return self._safetensors(self.state_dict())
+
+    def _safetensors(self, state: Mapping[str, Tensor]) -> bytes:
         # clone: safetensors refuses tensors that share memory, as tied weights do
-        tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in self.state_dict().items()}
+        tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
         about: dict[str, Any] = {"known": self.known, "k": self.k}
         if found := self.describe_found():
             about["found"] = found

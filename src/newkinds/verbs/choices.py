@@ -13,7 +13,11 @@ CACHE_VIEWS = (
 )
 WHITEN = "whiten the embedding within classes, if that helps on labelled images (embedding.whiten=auto)"
 
+PRECISION = "float32, bfloat16, float16 or auto (bfloat16 on a GPU), also in the place of a recipe's"
+DETERMINISTIC = "train by algorithms alone that give the same bits each time"
+
 DATA_ROOT = "where the data sets are (default: $NEWKINDS_DATA), or the files that a JSON list names (beside it)"
+RECIPE = "YAML file with settings, or a bundled recipe: simgcd/cub; may be repeated, later ones win"
 LABELS = "CSV file with labels of vectors in an .npy file, or of the photos in a JSON list of MegaDetector"
 GROUP_BY_TIME = "photos that a camera took within so short a time, such as 10s, are one group (default: no grouping)"
 BACKBONE = "auto (default: the best that is available), tiny (bundled, for creatures) or any timm model"
@@ -26,7 +30,7 @@ class Option(NamedTuple):
     metavar: str
     help: str
     flag: str = ""  # if it is not the argument's name
-    stands_for: str | None = None  # the value of the setting, if the option is a switch
+    stands_for: str | bool | None = None  # the value of the setting, if the option is a switch
 
 
 Name = str | None
@@ -38,7 +42,7 @@ NumberOrAuto = int | Literal["auto"] | None
 class Choices(TypedDict, total=False):
     """What `train` and `discover` accept besides data and out; None is the same as leaving it out."""
 
-    recipe: Annotated[File, Option(None, "FILE|NAME", "YAML file with settings, or a bundled recipe: simgcd/cub")]
+    recipe: Annotated[File | Sequence[str | Path], Option(None, "FILE|NAME", RECIPE)]  # several: later ones win
     k: Annotated[NumberOrAuto, Option("k", "N", "number of categories in total, known and new; auto: estimate it")]
     method: Annotated[Name, Option("method.name", "NAME", "discovery method (default: simgcd)")]
     organizer: Annotated[Name, Option("organizer.name", "NAME", "none, patches, adapter, cpf, coge, … (default: none)")]
@@ -54,6 +58,8 @@ class Choices(TypedDict, total=False):
     seed: Annotated[Number, Option("train.seed", "N", "seed of everything random (default: 0)")]
     epochs: Annotated[Number, Option("train.epochs", "N", "epochs of training")]
     device: Annotated[Name, Option("train.device", "NAME", "auto, cpu, cuda, mps (default: auto)")]
+    precision: Annotated[Name, Option("train.precision", "NAME", PRECISION)]
+    deterministic: Annotated[bool | None, Option("train.deterministic", "", DETERMINISTIC, stands_for=True)]
     cache_views: Annotated[NumberOrAuto, Option("train.cache_views", "V", CACHE_VIEWS)]
     # {"train": {"epochs": 20}} or several of these: later ones win, and over all of the above
     settings: Annotated[
@@ -68,11 +74,20 @@ def options() -> dict[str, tuple[Any, Option]]:
     return {name: (get_args(hint)[0], get_args(hint)[1]) for name, hint in hints.items()}
 
 
+def recipes_of(choices: Choices) -> list[str | Path]:
+    """The recipes that the user named, in their order."""
+    recipes = choices.get("recipe")
+    if recipes is None:
+        return []
+    return [recipes] if isinstance(recipes, str | Path) else list(recipes)
+
+
 def layers_of(data: str | Path | None, choices: Choices) -> list[Mapping[str, Any]]:
     """What the user chose as layers of settings, later ones win."""
+    from ..console import say
     from ..data import source_of
     from ..runs.directory import RunDirectory
-    from ..settings import find_recipe, read_recipe
+    from ..settings import find_recipe, forgotten, read_recipe
 
     known = options()
     for argument in choices:  # the types are not checked when a program runs
@@ -80,9 +95,11 @@ def layers_of(data: str | Path | None, choices: Choices) -> list[Mapping[str, An
             hint = nearest(argument, known)
             raise NewkindsError(f"there is no argument '{argument}'.{hint} There are: {', '.join(known)}.")
     layers: list[Mapping[str, Any]] = []
-    if (recipe := choices.get("recipe")) is not None:
+    for recipe in recipes_of(choices):
         file = find_recipe(recipe)
         layers.append(read_recipe(RunDirectory(file.parent).verified(file.name)))  # that of a run has a checksum
+        for lost in forgotten(layers):
+            say(f"the recipe {recipe} names another {lost.partition('.')[0]}: {lost} of an earlier recipe is left out")
     if data is not None:
         layers.append({"data": source_of(data)})
     for name, (_, option) in known.items():

@@ -30,7 +30,7 @@ from ..runs.records import read_count, write_count
 from ..runs.run import Run
 from ..settings import flat
 from ..training.model import load_model
-from .choices import Choices, layers_of
+from .choices import Choices, layers_of, recipes_of
 from .layers import drop_setting, resolve_layers
 from .stages import HOUR, embed_once, look
 
@@ -79,7 +79,7 @@ def count_categories(
     with_truth = table_with_truth(config, truth) if published else None  # what is missing is reported before the work
     if plot_to is not None:
         make_folder(Path(plot_to).parent)  # before the work, not after it
-        named = (source, truth, choices.get("recipe"), config.backbone["weights"])
+        named = (source, truth, *recipes_of(choices), config.backbone["weights"])
         refuse_inputs(Path(plot_to), [*read, *(Path(file) for file in named if file is not None)])
         require_output(Path(plot_to))
     if run is not None:

@@ -1,7 +1,7 @@
 """The verb for people with a folder of images: find the known and the new categories in them."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from .. import checks
 from ..assigners.base import CannotAssign
 from ..assigners.resplit import can_judge
 from ..console import say, warn
+from ..data.loaded import LoadedDataset, named_data
 from ..data.table import Table, require_labels
 from ..discovery.categories import Discovery
 from ..discovery.report.build import write_page
@@ -27,6 +28,7 @@ from ..search.ways import NOTHING_TO_JUDGE_BY
 from ..settings import flat
 from ..text import duration
 from ..training.loop import Diverged
+from ..training.watching import Watcher
 from .choices import Choices, layers_of
 from .count import Number, decide_k
 from .layers import Layers, resolve_layers
@@ -40,31 +42,34 @@ OF_TRAINING = ("method", "tuning", "organizer", "train")
 
 
 def discover(
-    data: str | Path | None, out: str | Path | None = None, *, time: str | float | None = None, page: bool = True,
-    **choices: Unpack[Choices],
+    data: str | Path | LoadedDataset | None, out: str | Path | None = None, *, time: str | float | None = None,
+    page: bool = True, watchers: Sequence[Watcher] = (), **choices: Unpack[Choices],
 ) -> Discovery:  # fmt: skip
     """Find the known and new categories of partly labelled images, and write tables and a page.
 
     By default the pipeline is chosen by cross-validation on your labels: an answer from frozen features comes first,
     then trainings are tried and judged on labelled images alone, within `time` ("10m", "2h", or a number of seconds; an
     hour by default). Naming a method, an organizer, a recipe or how to train switches the choosing of the training off.
-    `out` is `newkinds-NAME` by default, with the name of the data. `page=False` writes no page if a training was named:
-    a grid of many runs needs none. To resume, make the same call again; to look at images that were added since, too:
-    names and corrections are kept, and so is the earlier result, in `earlier/`.
+    `data` may also be a data set that you have loaded, of torchvision or Hugging Face: its images are then written to
+    `OUT-images`. `out` is `newkinds-NAME` by default, with the name of the data. `page=False` writes no page if a
+    training was named: a grid of many runs needs none. To resume, make the same call again; to look at images that were
+    added since, too: names and corrections are kept, and so is the earlier result, in `earlier/`. `watchers` are told
+    of every step and epoch of the training that gives the result (`newkinds.Watcher`), not of those tried before.
 
     >>> found = newkinds.discover("photos/", "runs/photos", time="10m")
     >>> len(found.new)
     """
-    layers, run = layers_of(data, choices), Run(default_out(data) if out is None else out)
+    source = named_data(data, out)
+    layers, run = layers_of(source, choices), Run(default_out(source) if out is None else out)
     run.refuse_other_contents()
     seconds = seconds_of(time, HOUR)
     with leave_answer(run):
         if names_training(layers):
-            return _discover_as_told(layers, run, page)
-        return _discover_by_search(layers, run, seconds)
+            return _discover_as_told(layers, run, page, watchers)
+        return _discover_by_search(layers, run, seconds, watchers)
 
 
-def _discover_as_told(layers: Layers, run: Run, page: bool) -> Discovery:
+def _discover_as_told(layers: Layers, run: Run, page: bool, watchers: Sequence[Watcher]) -> Discovery:
     """The method, the recipe or the training was named."""
     config = resolve_layers(layers, run)
     table = load_images(config, run)
@@ -84,13 +89,13 @@ def _discover_as_told(layers: Layers, run: Run, page: bool) -> Discovery:
         run.refuse_other_settings(config)
 
     def write(target: Run, correct: Correct) -> Discovery:
-        trained = train_on(table, config, target, estimate)
+        trained = train_on(table, config, target, estimate, watchers=watchers)
         return trained.show(table, page=False, correct=correct)
 
     return put_result(run, config, write, page=page)
 
 
-def _discover_by_search(layers: Layers, run: Run, seconds: float) -> Discovery:
+def _discover_by_search(layers: Layers, run: Run, seconds: float, watchers: Sequence[Watcher]) -> Discovery:
     """The shipped candidates are compared, and the best gives the result."""
     plan = Plan(run, layers, seconds)
     config = resolve_layers(plan.layers, run)
@@ -116,7 +121,7 @@ def _discover_by_search(layers: Layers, run: Run, seconds: float) -> Discovery:
     candidate = choice.candidate
     while candidate.training:
         try:
-            discovered = _train_chosen(planned, candidate, number, findings)
+            discovered = _train_chosen(planned, candidate, number, findings, watchers)
             break
         except (Collapsed, Diverged) as error:
             candidate = planned.reject(candidate, str(error)).candidate
@@ -218,8 +223,9 @@ def _put_frozen(
 
 
 def _train_chosen(
-    planned: PlannedSearch, chosen: CandidateScore, number: Number, findings: list[checks.CheckResult]
-) -> Discovery:
+    planned: PlannedSearch, chosen: CandidateScore, number: Number, findings: list[checks.CheckResult],
+    watchers: Sequence[Watcher],
+) -> Discovery:  # fmt: skip
     """What was chosen, trained on all images, becomes the result in the place of the first answer."""
     run, table, material = planned.plan.run, planned.looked.table, planned.material
     training = training_called(chosen.training)
@@ -229,7 +235,9 @@ def _train_chosen(
 
         def write(target: Run, correct: Correct) -> Discovery:
             watch, evidence = watch_collapse(material, table), planned.evidence.of(chosen.name)
-            trained = train_on(table, config, target, number.estimate, watch, cache, evidence=evidence)
+            trained = train_on(
+                table, config, target, number.estimate, watch, cache, evidence=evidence, watchers=watchers
+            )
             embedded = trained.embed(table)
             require_sound(material, table, trained.loaded.model, embedded.features)
             checks.write_findings(findings, target)
@@ -305,7 +313,7 @@ def _is_updated(run: Run) -> bool:
 def names_training(layers: Layers) -> bool:
     """Whether somebody has said how to train."""
     named = {name for layer in layers for name in flat(layer)}
-    free = {*FREE_TO_CHANGE, "train.seed", "train.precision"}
+    free = {*FREE_TO_CHANGE, "train.seed", "train.precision", "train.tf32", "train.compile", "train.deterministic"}
     return any(name.partition(".")[0] in OF_TRAINING and name not in free for name in named)
 
 

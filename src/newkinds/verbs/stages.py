@@ -147,7 +147,7 @@ def _measure(config: Config, table: Table, device: torch.device) -> list[ImageSi
         return [ImageSize(asked, 0.0, 0)]
     build = partial(build_backbone, **{**config.backbone, "train_blocks": 0})
     backbone = build()
-    per_image = _seconds_per_image(backbone, device)
+    per_image = seconds_per_image(backbone, device)
     if asked or config.backbone["name"] == TINY:
         return [ImageSize(asked, per_image, images_without_class_token(backbone, table))]
     measured = backbone.preprocessing.size
@@ -177,7 +177,7 @@ def _useful_sizes(backbone: Backbone, table: Table) -> list[int]:
     return [size - size % patch for size in SIZES if size <= min(largest, useful)] or [usual]
 
 
-def _seconds_per_image(backbone: Backbone, device: torch.device) -> float:
+def seconds_per_image(backbone: Backbone, device: torch.device) -> float:
     """Of one pass, measured by a few images of noise."""
     size = backbone.preprocessing.size
     images = torch.randn(MEASURED, 3, size, size, device=device, generator=torch.Generator(device).manual_seed(0))

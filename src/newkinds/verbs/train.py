@@ -13,13 +13,14 @@ from ..assigners.calibration import HeldOutImages
 from ..cluster.count import Count
 from ..console import say, warn
 from ..data import load_table
+from ..data.loaded import LoadedDataset, named_data
 from ..data.table import Table, readable, require_discoverable, require_labels
 from ..discovery.assignment_tables import write_skipped
 from ..discovery.card import run_card
 from ..discovery.categories import Discovery
 from ..discovery.described import Described
 from ..discovery.finished import LoadedRun
-from ..encoders.backbones import build_backbone
+from ..encoders.backbones import build_backbone, require_weights
 from ..encoders.organizers import ORGANIZERS
 from ..errors import NewkindsError
 from ..evaluation.judge import score_unlabelled
@@ -31,14 +32,16 @@ from ..runs.records import read_count, write_count
 from ..runs.run import Run
 from ..runs.seen_images import earlier_images
 from ..training.cache import TokenCache, cached_tokens, views_missing
+from ..training.checkpoints import hold_out
 from ..training.device import choose_device
 from ..training.embedding import Embedded
 from ..training.loop import Evaluator, Fitted, Pace, fit
 from ..training.model import Model, build_model, load_model
 from ..training.optimizers import describe_groups, parameter_groups
-from ..training.pace import measure_step
+from ..training.pace import measure_step, random_views_of
 from ..training.start import require_first_stage, start_from
 from ..training.store import CacheUnavailable
+from ..training.watching import Watcher
 from .choices import Choices, layers_of
 from .count import backbone_rows, decide_k
 from .layers import resolve_layers, set_cache_views
@@ -47,26 +50,39 @@ from .stages import describe_cache
 AUTO_VIEWS = 8  # of each image, if a cache pays and no number was given
 
 
-def train(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> LoadedRun:
+def train(
+    data: str | Path | LoadedDataset | None,
+    out: str | Path,
+    *,
+    watchers: Sequence[Watcher] = (),
+    **choices: Unpack[Choices],
+) -> LoadedRun:
     """Train a method on partly labelled images; to resume an interrupted run, make the same call again.
 
-    `data` is a folder, a CSV file, the name of a data set, or None if a recipe names it.
+    `data` is a folder, a CSV file, the name of a data set, or None if a recipe names it; also a data set
+    that you have loaded, of torchvision or Hugging Face, whose images are then written to `OUT-images`.
+    `watchers` are told of every step and epoch (`newkinds.Watcher`).
 
     >>> newkinds.train("creatures", "runs/creatures", organizer="cpf", settings={"train": {"epochs": 20}})
     """
     run = Run(out)
     run.refuse_other_contents()
-    config = resolve_layers(layers_of(data, choices), run)
+    config = resolve_layers(layers_of(named_data(data, out), choices), run)
     table = load_images(config, run)
     if config.train.epochs:
         require_labels(table)
     config, estimate = with_k(config, table, run)
-    return train_on(table, config, run, estimate).loaded
+    return train_on(table, config, run, estimate, watchers=watchers).loaded
 
 
 def load_images(config: Config, run: Run) -> Table:
-    """The images of a run, all of which can be read; files that cannot are skipped."""
+    """The images of a run, all of which can be read; files that cannot are skipped.
+
+    Weights that the run needs and that are missing are missed first: to open all images may take an hour.
+    """
     run.refuse_other_contents()
+    if not run.model_file.is_file():
+        require_weights(config.backbone["name"], config.backbone["weights"])
     table = readable(load_table(config.data), contents=True, earlier=earlier_images(run))
     require_discoverable(table)
     return table
@@ -97,7 +113,8 @@ class TrainedRun(NamedTuple):
 def train_on(
     table: Table, config: Config, run: Run, estimate: Count | None = None, watch: Evaluator | None = None,
     cache: TokenCache | None = None, embedded: Embedded | None = None, model: Model | None = None,
-    evidence: Sequence[HeldOutImages] | None = None,
+    evidence: Sequence[HeldOutImages] | None = None, watchers: Sequence[Watcher] = (),
+    trains_now: bool = True,
 ) -> TrainedRun:  # fmt: skip
     """Train into a run directory. All is checked before anything long begins.
 
@@ -105,6 +122,7 @@ def train_on(
     `cache`, `embedded`: tokens and features that are there already; the latter are of use if nothing trains. `model`:
     how it is before its first step, if it is not what the settings alone describe. `evidence`: what trials of the same
     training, each on a part of the labels, said about images that they had not seen: by that, confidence is calibrated.
+    `watchers` look on. `trains_now`: False if the `model` was trained elsewhere.
     """
     assert isinstance(config.k, int), "with_k"
     run.refuse_other_settings(config)
@@ -112,12 +130,13 @@ def train_on(
     model_file = run.verified("model.safetensors")
     trained = model_file.is_file()
     # before the folder is made: what cannot be built must not leave a run that other settings would not fit
+    shown, held_out = hold_out(table, config.train.seed) if config.train.keep_best else (table, None)
     if trained:
         model = load_model(config, model_file, device)
     elif model is None:
-        model = _begin(table, config)
+        model = begin_model(shown, config)
     else:
-        model.method.begin(torch.from_numpy(table.targets))
+        model.method.begin(torch.from_numpy(shown.targets))
     if cache is None:
         cache, config = _cached(model, table, config, device, build=not trained)
     with run.claimed():
@@ -136,7 +155,10 @@ def train_on(
             embedded = None
         else:
             look = watch or partial(score_unlabelled, table=table)
-            embedded = fit(model, table, config.train, run, look, cache, embedded, evidence=evidence).embedded
+            embedded = fit(
+                model, shown, config.train if trains_now else replace(config.train, epochs=0), run, look, cache,
+                embedded, evidence=evidence, watchers=watchers, judge=None if held_out is None else held_out.judge,
+            ).embedded  # fmt: skip
         if not run.path("README.md").is_file():
             run.write("README.md", run_card(run, Described(model.known, describe_protocol(run)), None))
     return TrainedRun(LoadedRun(run, model), cache, embedded)
@@ -147,7 +169,7 @@ def train_in_memory(
     pace: Pace | None = None,
 ) -> Fitted:  # fmt: skip
     """A trained model and the features of its images; nothing is written but cached tokens. For trials."""
-    return _fit(table, config, _begin(table, config), watch, cache, pace)
+    return _fit(table, config, begin_model(table, config), watch, cache, pace)
 
 
 def uncached_views(table: Table, config: Config) -> int:
@@ -155,7 +177,7 @@ def uncached_views(table: Table, config: Config) -> int:
     backbone, train = build_backbone(**config.backbone, tuning=config.tuning), config.train
     assert isinstance(train.cache_views, int), "a training of a plan says how many"
     return views_missing(
-        backbone, table, _random_views(train.cache_views), seed=train.cache_seed,
+        backbone, table, random_views_of(train.cache_views), seed=train.cache_seed,
         precision=train.cache_precision, patches=ORGANIZERS[config.organizer["name"]].reads_patches,
         kinds=METHODS[config.method["name"]].views.kinds,
     )  # fmt: skip
@@ -164,7 +186,7 @@ def uncached_views(table: Table, config: Config) -> int:
 def step_seconds(table: Table, config: Config) -> float:
     """Of a training, measured by a few steps for which nothing has to be computed first."""
     assert isinstance(config.train.cache_views, int), "a training of a plan says how many"
-    return measure_step(_begin(table, config), table, config.train, _random_views(config.train.cache_views))
+    return measure_step(begin_model(table, config), table, config.train, config.train.cache_views)
 
 
 def train_further(table: Table, config: Config, model: Model, pace: Pace | None = None) -> Fitted:
@@ -181,7 +203,7 @@ def _fit(
     return fit(model, table, config.train, None, watch, cache, pace=pace)
 
 
-def _begin(table: Table, config: Config) -> Model:
+def begin_model(table: Table, config: Config) -> Model:
     """The model before its first step."""
     assert isinstance(config.k, int), "with_k"
     require_first_stage(config)
@@ -203,21 +225,28 @@ def require_same_settings(data: str | Path | None, out: str | Path, **choices: U
     run.refuse_other_settings(replace(config, k=k))
 
 
+def views_to_cache(model: Model, table: Table, config: Config, device: torch.device) -> int:
+    """Of how many views of each image training reads tokens that were computed before; 0: it begins with the pixels."""
+    backbone, train = model.encoder.backbone, config.train
+    if table.vectors is not None:  # a step takes each twice, and dropout makes the two differ
+        return 1 if train.epochs else 0
+    if train.cache_views != "auto":
+        return train.cache_views
+    # a cache of V costs the frozen part of V + 1 views, an epoch that of 2
+    has_part = backbone.has_frozen_part(model.encoder.organizer.reads_patches)
+    return AUTO_VIEWS if has_part and device.type == "cpu" and train.epochs > AUTO_VIEWS else 0
+
+
 def _cached(
     model: Model, table: Table, config: Config, device: torch.device, build: bool
 ) -> tuple[TokenCache | None, Config]:
     """The tokens that training reads, or none if that does not pay; and the settings, which now say so."""
     backbone, train, patches = model.encoder.backbone, config.train, model.encoder.organizer.reads_patches
-    views = train.cache_views
-    if table.vectors is not None:  # a step takes each twice, and dropout makes the two differ
-        return None, set_cache_views(config, 1 if train.epochs else 0)
-    if views == "auto":  # a cache of V costs the frozen part of V + 1 views, an epoch that of 2
-        pays = backbone.has_frozen_part(patches) and device.type == "cpu" and train.epochs > AUTO_VIEWS
-        views = AUTO_VIEWS if pays else 0
-    if views == 0:
-        return None, set_cache_views(config, 0)
+    views = views_to_cache(model, table, config, device)
+    if views == 0 or table.vectors is not None:
+        return None, set_cache_views(config, views)
     # a trained model reads the evaluation view alone, and only if it is there
-    needed = _random_views(views) if build else 0
+    needed = random_views_of(views) if build else 0
     try:
         tokens = cached_tokens(
             backbone, table, about=describe_cache(config), views=needed, seed=train.cache_seed,
@@ -233,8 +262,3 @@ def _cached(
             raise
         warn(f"{error} Training continues without a cache.")
         return None, set_cache_views(config, 0)
-
-
-def _random_views(views: int) -> int:
-    """How many random views a cache of so many has; if it is one, that is the evaluation view."""
-    return views if views > 1 else 0
