@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -241,10 +242,14 @@ def test_a_plugin_trains_resumes_and_predicts(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x = 1\ny = x / 0\n", "line 2: ZeroDivisionError: division by zero"),
-        ("x = 1\n\ndef\n", "line 3: SyntaxError"),
-        ("\nimport nowhere_at_all", "line 2: ModuleNotFoundError"),
-        (METHOD.replace("class Tilted", '@METHODS.register("cms")\nclass Tilted'), "two methods are called 'cms'"),
+        ("x = 1\ny = x / 0\n", "ZeroDivisionError: division by zero (FILE, line 2)"),
+        ("x = 1\n\ndef\n", "(FILE, line 3)"),
+        ("\nimport nowhere_at_all", "ModuleNotFoundError: No module named 'nowhere_at_all' (FILE, line 2)"),
+        ("def half(x):\n    return x[0]\nhalf([])\n", "IndexError: list index out of range (FILE, line 2, in half)"),
+        (
+            METHOD.replace("class Tilted", '@METHODS.register("cms")\nclass Tilted'),
+            "two methods are called 'cms' (FILE, ",
+        ),
     ],
 )
 def test_mistakes_in_a_plugin_are_named_with_their_line(run_cli: Cli, tmp_path: Path, text: str, message: str) -> None:
@@ -252,7 +257,85 @@ def test_mistakes_in_a_plugin_are_named_with_their_line(run_cli: Cli, tmp_path: 
     status, _, err = run_cli("list", "--plugin", tmp_path / "mistaken.py")
     assert status == 1
     assert f"{tmp_path / 'mistaken.py'} cannot be loaded: " in err
-    assert message in err
+    assert message.replace("FILE", str(tmp_path / "mistaken.py")) in err
+
+
+IN_USE = {
+    "method": """
+from newkinds.methods import METHODS
+@METHODS.register("mistaken")
+class Mistaken(METHODS["simgcd"]):
+    def loss(self, step):
+        return {"loss": step.encoded.feature @ step.encoded.feature}  # HERE
+""",
+    "organizer": """
+from newkinds.organizers import ORGANIZERS, Organizer
+@ORGANIZERS.register("mistaken")
+class Mistaken(Organizer):
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+    def organize(self, tokens, details=False):
+        return tokens.nothing  # HERE
+""",
+    "assigner": """
+from newkinds.assigners import ASSIGNERS
+@ASSIGNERS.register("mistaken")
+class Mistaken(ASSIGNERS["sskmeans"]):
+    def fit(self, embedding, labels):
+        raise OSError(28, "No space left on device")  # HERE
+""",
+    "data": """
+from newkinds.data import DATASETS
+@DATASETS.register("mistaken")
+def mistaken():
+    return DATASETS["creatures"](categories=0)  # HERE
+""",
+}
+
+
+@pytest.mark.parametrize("part", IN_USE)
+def test_an_error_in_a_part_in_use_names_its_line_and_blames_nobody_else(
+    run_cli: Cli, tmp_path: Path, part: str
+) -> None:
+    (file := tmp_path / f"wrong_{part}.py").write_text(IN_USE[part])
+    named = ("mistaken", *SMALL) if part == "data" else ("creatures", f"--{part}", "mistaken", *TINY)
+    status, _, err = run_cli("train", *named, "--epochs", 1, "--out", tmp_path / "run", "--plugin", file)
+    line = 1 + next(number for number, text in enumerate(IN_USE[part].splitlines()) if "# HERE" in text)
+    assert status == 1
+    assert f"({file}, line {line}, in " in err
+    assert "bug in newkinds" not in err
+
+
+def test_what_a_plugin_returns_is_no_bug_of_newkinds_either(run_cli: Cli, tmp_path: Path) -> None:
+    returns = "return {'total': step.encoded.feature.sum()}"
+    (file := tmp_path / "wrong_loss.py").write_text(re.sub("return .*", returns, IN_USE["method"]))
+    status, _, err = run_cli(
+        "train", "creatures", "--method", "mistaken", *TINY, "--out", tmp_path / "r", "--plugin", file
+    )
+    assert (status, "no dictionary with a 'loss'" in err) == (1, True), err
+
+
+def test_a_cell_that_is_run_again_replaces_its_part(capfd: pytest.CaptureFixture[str]) -> None:
+    def run_cell(module: str, name: str = "Mine") -> type:
+        cell: dict[str, Any] = {"__name__": module, "METHODS": METHODS}
+        exec(f"@METHODS.register('mine')\nclass {name}(METHODS['simgcd']): ...", cell)
+        return cell[name]
+
+    run_cell("__main__")
+    assert "replaced" not in capfd.readouterr().err
+    again = run_cell("__main__")
+    assert METHODS["mine"] is again
+    assert "the method 'mine' is replaced: __main__.Mine was defined again" in capfd.readouterr().err
+    renamed = run_cell("__main__", name="Renamed")
+    assert METHODS["mine"] is renamed
+    with pytest.raises(ValueError, match="two methods are called 'mine'"):
+        run_cell("elsewhere")
+    METHODS._entries.pop("mine")
+    run_cell("reloaded")
+    again = run_cell("reloaded")
+    assert METHODS["mine"] is again
+    with pytest.raises(ValueError, match="two methods are called 'mine'"):
+        run_cell("reloaded", name="Another")
 
 
 def test_plugins_that_are_none(tmp_path: Path) -> None:
@@ -267,7 +350,7 @@ def test_plugins_that_are_none(tmp_path: Path) -> None:
     ("name", "code", "message"),
     [
         ("my.plug.py", "", "cannot be imported by that name"),
-        ("stops.py", "raise SystemExit(3)", "cannot be loaded: line 1: SystemExit: 3"),
+        ("stops.py", "raise SystemExit(3)", "cannot be loaded: SystemExit: 3 .*line 1"),
     ],
 )
 def test_plugins_that_cannot_be_loaded(tmp_path: Path, name: str, code: str, message: str) -> None:

@@ -10,6 +10,9 @@ NO_MEMORY = (
 )  # fmt: skip
 
 
+_outside: set[str] = set()  # top-level names of modules with parts that are not ours: plugins and other packages
+
+
 class NewkindsError(Exception):
     """A problem in the input, the settings or the machine; shown without a traceback by the command line."""
 
@@ -33,12 +36,42 @@ class Skipped(NamedTuple):
     reason: str
 
 
+def note_outside(module: str) -> None:
+    """A module has parts that are not ours: errors that happen in it, or in its package, name their file and line."""
+    _outside.add(module.partition(".")[0])
+
+
+def place_outside(error: BaseException) -> str | None:
+    """Where in a plugin or another package an error happened, by the innermost line of it that was running; None: in
+    no such place.
+
+    >>> place_outside(error)
+    '/home/me/mine.py, line 12, in Mine.loss'
+    """
+    if isinstance(error, SyntaxError) and error.filename is not None:  # that line never runs
+        return f"{error.filename}, line {error.lineno}"
+    place, trace = None, error.__traceback__
+    while trace is not None:
+        code, module = trace.tb_frame.f_code, str(trace.tb_frame.f_globals.get("__name__"))
+        if module.partition(".")[0] in _outside:
+            function = getattr(code, "co_qualname", code.co_name)  # Python 3.10 has the last part of it only
+            place = f"{code.co_filename}, line {trace.tb_lineno}" + (f", in {function}" if function[0] != "<" else "")
+        trace = trace.tb_next
+    return place
+
+
 def reason_of(error: BaseException) -> str:
-    """What went wrong, in one line: one of our sentences as it is, anything else with its type.
+    """What went wrong, in one line: one of our sentences as it is, anything else with its type; and if it happened in a
+    plugin, its file and line.
 
     >>> reason_of(KeyError("labels"))
     "KeyError: 'labels'"
     """
+    place = place_outside(error)
+    return _what_went_wrong(error) + ("" if place is None else f" ({place})")
+
+
+def _what_went_wrong(error: BaseException) -> str:
     if isinstance(error, NewkindsError):
         return _shortened(str(error), 3000)  # it may name what is thousands of letters long
     if isinstance(error, OSError) and error.strerror:  # a full disk, a name that is too long

@@ -2,10 +2,9 @@
 
 import importlib
 import sys
-import traceback
 from pathlib import Path
 
-from .errors import NewkindsError, reason_of
+from .errors import NewkindsError, note_outside, reason_of
 from .files import user_path
 from .registry import registering_from
 
@@ -23,12 +22,11 @@ def load_plugin(file: str | Path) -> None:
         raise NewkindsError(f"the plugin {file} cannot be imported by that name: use letters, digits and _ only.")
     if str(path.parent) not in sys.path:  # also for the files that it imports, and for the processes that read images
         sys.path.append(str(path.parent))
+    note_outside(path.stem)
     try:
         with registering_from(str(path)):
             module = importlib.import_module(path.stem)
     except (Exception, SystemExit) as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        line = lines[-1] if lines else getattr(error, "lineno", None)
-        raise NewkindsError(f"the plugin {path} cannot be loaded: line {line}: {reason_of(error)}") from error
+        raise NewkindsError(f"the plugin {file} cannot be loaded: {reason_of(error)}") from error
     if Path(module.__file__ or "").resolve() != path:
         raise NewkindsError(f"the plugin {path} has the name of another module ({module.__file__}): rename it.")

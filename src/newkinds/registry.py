@@ -6,8 +6,8 @@ from contextvars import ContextVar
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
-from .console import warn
-from .errors import NewkindsError, nearest, reason_of
+from .console import say, warn
+from .errors import NewkindsError, nearest, note_outside, reason_of
 
 T = TypeVar("T", bound=Callable[..., Any])
 _origin: ContextVar[str | None] = ContextVar("origin", default=None)
@@ -42,8 +42,12 @@ class Registry(Generic[T]):
     def register(self, name: str) -> Callable[[T], T]:
         def add(entry: T) -> T:
             if name in self._entries:
-                raise ValueError(f"two {self.kind}s are called '{name}'")
+                if not _is_defined_again(self._entries[name], entry):
+                    raise ValueError(f"two {self.kind}s are called '{name}'")
+                say(f"the {self.kind} '{name}' is replaced: {entry.__module__}.{entry.__qualname__} was defined again")
             ours = entry.__module__.partition(".")[0] == __package__  # maybe imported by a plugin just now
+            if not ours:
+                note_outside(entry.__module__)
             self._origins[name] = None if ours else _origin.get() or f"the module {entry.__module__}"
             self._entries[name] = entry
             return entry
@@ -78,6 +82,7 @@ class Registry(Generic[T]):
             package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
             try:
                 if point.name not in self._entries:
+                    note_outside(point.module)
                     with registering_from(package):
                         entry = point.load()
                         if point.name not in self._entries:  # else its module has registered it
@@ -86,3 +91,11 @@ class Registry(Generic[T]):
                     raise NewkindsError("the name is taken.")
             except Exception as error:
                 warn(f"the {self.kind} '{point.name}' of the package {package} is left out: {reason_of(error)}")
+
+
+def _is_defined_again(earlier: Callable[..., Any], now: Callable[..., Any]) -> bool:
+    """Whether a part takes the place of an earlier one because its code was run again: the cell of a notebook, in which
+    it may also have got another name, or a module that is reloaded."""
+    if now.__module__ != earlier.__module__:
+        return False
+    return now.__module__ == "__main__" or now.__qualname__ == earlier.__qualname__

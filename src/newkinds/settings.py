@@ -1,6 +1,7 @@
 """Settings: merging layers of them, and checking every name and value against the arguments of what a section builds.
 
-`organizer: {cpf: {primitives: 16}}` waits until that organizer is chosen: `--organizer cpf` is all it takes."""
+`organizer: {cpf: {primitives: 16}}`, or `--set organizer.cpf.primitives=16`, waits until that organizer is chosen. So
+do settings under the name of a method, a tuning or an assigner."""
 
 import inspect
 import math
@@ -15,11 +16,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import yaml
 
 from .errors import NewkindsError, nearest
-from .registry import Registry
 
 RECIPES = Path(__file__).with_name("recipes")  # METHOD/DATASET.yaml
 LARGEST_RECIPE = 1 << 20  # bytes
 SECTIONS = ("data", "backbone", "tuning", "organizer", "method", "embedding", "assigner", "train")
+WAITING = ("method", "organizer", "tuning", "assigner")  # sections of parts that are chosen by name
 
 
 @dataclass(frozen=True)
@@ -124,18 +125,33 @@ def parse_assignment(text: str) -> dict[str, Any]:
 
     >>> parse_assignment("organizer.primitives=16")
     {'organizer': {'primitives': 16}}
+    >>> parse_assignment("method.simgcd.memax_weight=2")
+    {'method': {'simgcd': {'memax_weight': 2}}}
     """
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
-    if not equals or not all(parts) or len(parts) > 2 or (len(parts) == 1 and parts[0] != "k"):
-        raise NewkindsError(f"--set {text[:80]}: write it as section.name=value, e.g. --set train.epochs=20.")
+    is_known = {1: parts == ["k"], 2: True, 3: parts[0] in WAITING}.get(len(parts), False)
+    if not equals or not all(parts) or not is_known:
+        raise NewkindsError(
+            f"--set {text[:80]}: write it as section.name=value, e.g. --set train.epochs=20; what is only for one "
+            f"{', '.join(WAITING[:-1])} or {WAITING[-1]} with its name between: method.simgcd.memax_weight=2."
+        )
+    return nested(parts, parse_value(value))
+
+
+def parse_value(text: str) -> Any:
+    """A value as YAML reads it; what it cannot read is text."""
     try:
-        parsed = yaml.load(value, PlainLoader)
+        return yaml.load(text, PlainLoader)
     except (yaml.YAMLError, ValueError, RecursionError):
-        parsed = value
+        return text
+
+
+def nested(parts: Sequence[str], value: Any) -> dict[str, Any]:
+    """`["train", "lr"], 0.1` → `{"train": {"lr": 0.1}}`."""
     for part in reversed(parts):
-        parsed = {part: parsed}
-    return parsed
+        value = {part: value}
+    return value
 
 
 def settings_of(build: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -167,8 +183,27 @@ def merge_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             merged[key] = {name: waiting for name, waiting in merged[key].items() if _waits(waiting)}
         for name, setting in value.items():
             before = merged[key].get(name)
+            if not _waits(setting):
+                _forget_waiting(merged[key], name, of_part=value.get("name", merged[key].get("name")))
             merged[key][name] = {**before, **setting} if _waits(before) and _waits(setting) else setting
     return merged
+
+
+def forgotten(layers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Settings of earlier layers that the last one drops, as it names another method, organizer … than they are of.
+
+    >>> forgotten([{"method": {"name": "simgcd", "memax_weight": 2}}, {"method": {"name": "gcd"}}])
+    ['method.memax_weight']
+    """
+    before, after = flat(merge_layers(layers[:-1])), flat(merge_layers(layers))
+    return [name for name, value in before.items() if name not in after and not _waits(value)]
+
+
+def _forget_waiting(section: dict[str, Any], name: str, of_part: object) -> None:
+    """What is said plainly and later is over what waits: under the part that is chosen, or, if none is yet, any."""
+    for part, waiting in section.items():
+        if _waits(waiting) and of_part in (None, part):
+            section[part] = {other: value for other, value in waiting.items() if other != name}
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,13 +231,16 @@ def _waits(setting: Any) -> bool:
     return isinstance(setting, Mapping)
 
 
-def section_of_chosen(section: str, registry: Registry[Any], chosen: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of what is chosen: those under its name, and over them those given plainly."""
+def section_of_chosen(
+    section: str, builder: Callable[[str], Callable[..., Any]], chosen: str, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings of what is chosen: those given plainly, and over them those under its name, which `merge_layers`
+    keeps only if they were said later. `builder`: what each part is built by, whose arguments are its settings."""
     waiting = {name: settings for name, settings in given.items() if _waits(settings)}
     for name, settings in waiting.items():
-        section_of(f"{section}.{name}", registry[name], settings)  # a mistake does not wait
+        section_of(f"{section}.{name}", builder(name), settings)  # a mistake does not wait
     plain = {name: value for name, value in given.items() if name not in waiting}
-    return section_of(section, registry[chosen], {**waiting.get(chosen, {}), **plain})
+    return section_of(section, builder(chosen), {**plain, **waiting.get(chosen, {})})
 
 
 def section_of(section: str, build: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:

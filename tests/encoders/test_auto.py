@@ -8,11 +8,12 @@ import torch
 from safetensors.torch import save_file
 
 import newkinds
-from newkinds.encoders import auto, hub
+from newkinds.encoders import auto, families, hub
 from newkinds.encoders.auto import LARGE, OTHERS, SMALL, backbone_of, choose_backbone
-from newkinds.encoders.families import FAMILIES, family_of
+from newkinds.encoders.families import FAMILIES, family_of, family_shown
 from newkinds.errors import NewkindsError
 from newkinds.runs.config import resolve
+from newkinds.settings import find_recipe, read_recipe
 
 CPU = torch.device("cpu")
 
@@ -97,3 +98,67 @@ def test_settings_follow_the_family_and_the_user_follows_neither() -> None:
     assert resolve(data, careful, {"organizer": {"name": "cpf"}}).organizer["readout"] == "gated"
     assert resolve(data, {"organizer": {"name": "cpf"}}).organizer["readout"] == "literal"
     assert all(family.evidence for family in FAMILIES)
+
+
+LAYER = ("blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight", "norm.weight")
+BARE = ("cls_token", "pos_embed", "patch_embed.proj.weight", *LAYER)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "family"),
+    [
+        ((*BARE, "head.weight"), "supervised"),
+        ((*BARE, "blocks.0.ls1.gamma"), "DINOv2"),
+        ((*BARE, "blocks.0.ls1.gamma", "mask_token", "register_tokens"), "DINOv2"),
+        ((*BARE, "blocks.0.ls1.gamma", "head.weight"), "supervised"),  # DeiT III
+        (("cls_token", "storage_tokens", "blocks.0.ls1.gamma", "rope_embed.periods", *LAYER), "DINOv3"),
+        (("cls_token", "reg_token", "blocks.0.gamma_1", *LAYER), "DINOv3"),  # in timm
+        (tuple(f"teacher.backbone.{name}" for name in BARE), "DINO"),
+        ((*BARE, "head.mlp.0.weight", "head.last_layer.weight_v"), "DINO"),
+        ((*BARE, "norm_pre.weight", "head.weight"), "CLIP"),
+        ((*BARE, "decoder_embed.weight", "mask_token"), None),
+        (("cls_token", "blocks.0.gamma_1", "blocks.0.attn.relative_position_bias_table", *LAYER), None),
+        (BARE, None),
+        (("conv1.weight", "fc.weight"), None),
+    ],
+)
+def test_a_weight_file_shows_its_family(tensors: tuple[str, ...], family: str | None) -> None:
+    assert family_shown(dict.fromkeys(tensors, (4, 4))) == family
+
+
+def test_the_family_is_that_of_the_file_and_not_of_the_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A name without a tag is timm's for an architecture: the file says what its weights are of."""
+
+    def ratio(*names: str, backbone: str = "vit_base_patch16_224", **more: str) -> float:
+        file = tmp_path / f"{len(names)}.safetensors"
+        save_file({name: torch.zeros(4, 4) for name in names}, file)
+        settings = {"name": backbone, "weights": str(file), **more}
+        return resolve({"data": {"name": "creatures"}, "backbone": settings}).train.backbone_lr_ratio
+
+    assert ratio(*BARE, "head.weight") == 0.01
+    assert ratio(*BARE, "head.weight", backbone="vit_base_patch16_224.dino") == 0.01
+    assert ratio(*BARE, "head.last_layer.weight_v", "head.mlp.0.weight") == 1
+    assert capfd.readouterr().err == ""
+    assert ratio(*BARE) == 1
+    said = " ".join(capfd.readouterr().err.split())
+    assert "does not show how it was pretrained" in said
+    assert "--set backbone.family=supervised" in said
+    assert ratio(*BARE, family="supervised") == 0.01
+    assert ratio(*BARE, backbone="vit_base_patch16_224.mae") == 0.01, "a tag says which weights are meant"
+    assert ratio(*BARE, "blocks.0.ls1.gamma", family="none") == 1, "the published settings"
+    assert capfd.readouterr().err == ""
+
+
+def test_a_recipe_keeps_the_published_form_with_any_backbone() -> None:
+    layers = read_recipe(find_recipe("simgcd/cub")), {"organizer": {"name": "cpf"}}
+    config = resolve(*layers, {"backbone": {"name": "vit_small_patch14_dinov2"}})
+    assert (config.organizer["readout"], config.train.backbone_lr_ratio) == ("literal", 1)
+
+
+def test_a_runs_own_settings_need_no_weight_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_file({name: torch.zeros(4, 4) for name in BARE}, tmp_path / "w.safetensors")
+    named = {"name": "vit_base_patch16_224", "weights": str(tmp_path / "w.safetensors")}
+    config = resolve({"data": {"name": "creatures"}, "backbone": named, "organizer": {"name": "cpf"}})
+    monkeypatch.setattr(families, "read_shapes", lambda file: pytest.fail(f"{file} is read"))
+    families._family_in.cache_clear()
+    assert resolve(config.as_dict()) == config

@@ -121,6 +121,18 @@ def test_only_the_last_blocks_train() -> None:
     assert {"norm.weight", "pos_embed", "cls_token", "patch_embed.proj.weight"} <= everything
 
 
+def test_the_final_norm_trains_if_it_shall_and_blocks_do() -> None:
+    def trained(count: int) -> set[str]:
+        network = build_backbone("tiny", train_blocks=count, train_norm=True).network
+        return {name.split(".")[0] for name, parameter in network.named_parameters() if parameter.requires_grad}
+
+    assert trained(1) == {"blocks", "norm"}
+    assert trained(0) == set()
+    pooled = timm.models.VisionTransformer(16, 8, embed_dim=12, depth=2, num_heads=2, global_pool="avg")
+    Backbone(pooled, Preprocessing(16), 1, train_norm=True)
+    assert pooled.fc_norm.weight.requires_grad  # type: ignore[union-attr]
+
+
 def test_frozen_blocks_build_no_graph() -> None:
     backbone = build_backbone("test_vit", train_blocks=1, load_weights=False).train()
     needs_graph: list[bool] = []

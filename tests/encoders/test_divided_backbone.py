@@ -56,16 +56,20 @@ def test_both_parts_together_are_the_network(kind: str, train_blocks: int) -> No
     torch.testing.assert_close(backbone.trained_part(kept, patches=False).cls, whole.cls)
 
 
-def test_the_class_token_of_a_network_that_does_not_train_can_be_kept_whatever_the_network() -> None:
+@pytest.mark.parametrize("patches", [False, True])
+def test_what_a_network_that_does_not_train_gives_can_be_kept_whatever_the_network(patches: bool) -> None:
     network = timm.create_model("resnet10t", num_classes=0)
     frozen, trained = (Backbone(network, build_backbone("tiny").preprocessing, blocks) for blocks in (0, 1))
-    assert frozen.has_frozen_part(patches=False)
-    assert not frozen.has_frozen_part()
-    assert not trained.has_frozen_part(patches=False)
+    assert frozen.has_frozen_part(patches)
+    assert not trained.has_frozen_part(patches)
     pixels = torch.randn(2, 3, 64, 64)
-    kept = Backbone(network, frozen.preprocessing, 0).frozen_part(pixels, patches=False)
-    assert kept.shape == (2, 1, frozen.dim)
-    torch.testing.assert_close(frozen.trained_part(kept, patches=False).cls, frozen(pixels).cls)
+    kept = frozen.frozen_part(pixels, patches)
+    assert kept.shape == (2, *frozen.sequence_shape(patches))
+    whole, again = frozen(pixels), frozen.trained_part(kept, patches)
+    torch.testing.assert_close(again.cls, whole.cls)
+    if patches:
+        torch.testing.assert_close(again.patches, whole.patches)
+        assert again.grid == whole.grid == (2, 2)
 
 
 @pytest.mark.parametrize("kind", list(KINDS))

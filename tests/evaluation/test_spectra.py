@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from newkinds.diagnose import effective_rank, rank_at, von_neumann_entropy
 
 import newkinds
+from newkinds.diagnose import effective_rank, rank_at, von_neumann_entropy
 from newkinds.errors import NewkindsError
 from newkinds.evaluation.diagnose.spectra import Pooled, ranks_at, spectra, spectrum
 

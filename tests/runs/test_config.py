@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 
 from newkinds.errors import NewkindsError
 from newkinds.methods import METHODS
 from newkinds.runs.config import resolve
+from newkinds.runs.run import Run
 from newkinds.settings import Range, parse_assignment, read_recipe
+from newkinds.verbs.choices import layers_of
 
 CREATURES = {"data": {"name": "creatures"}}
 
@@ -214,3 +216,39 @@ def test_a_number_that_could_be_read_in_two_ways_is_refused(text: str, tmp_path:
     (tmp_path / "recipe.yaml").write_text(f"train: {{epochs: {text}}}\n")
     with pytest.raises(NewkindsError, match=r"'train\.epochs' must be"):
         resolve(CREATURES, read_recipe(tmp_path / "recipe.yaml"))
+
+
+def test_what_is_under_a_name_and_what_is_plain_win_by_their_order() -> None:
+    """A recipe says a setting of its method plainly, `--set method.simgcd.…` later under its name, or the other way."""
+    plain, named = {"method": {"name": "simgcd", "memax_weight": 2}}, {"method": {"simgcd": {"memax_weight": 3}}}
+    other = {"method": {"name": "gcd"}}
+    assert resolve(CREATURES, plain, named).method["memax_weight"] == 3
+    assert resolve(CREATURES, named, plain).method["memax_weight"] == 2
+    assert "memax_weight" not in resolve(CREATURES, plain, named, other).method
+    assert resolve(CREATURES, named, other, {"method": {"name": "simgcd"}}).method["memax_weight"] == 3
+    with pytest.raises(NewkindsError, match=r"no setting 'method.simgcd.memax_wieght'. Did you mean 'memax_weight'"):
+        resolve(CREATURES, parse_assignment("method.simgcd.memax_wieght=3"), other)
+
+
+def test_settings_under_cpfs_name_are_over_those_of_a_family() -> None:
+    backbone = {"backbone": {"name": "vit_small_patch14_dinov2"}, "organizer": {"name": "cpf"}}
+    assert resolve(CREATURES, backbone, parse_assignment("organizer.cpf.readout=delta")).organizer["readout"] == "delta"
+
+
+def test_several_recipes_are_taken_in_their_order_and_none_in_silence(
+    run_cli: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text("method: {name: simgcd, memax_weight: 3}\ntrain: {epochs: 3, lr: 0.5}\n")
+    second.write_text("train: {epochs: 2}\norganizer: {name: adapter}\n")
+    config = resolve(CREATURES, *layers_of(None, {"recipe": [first, second]}))
+    assert (config.train.epochs, config.train.lr, config.organizer["name"]) == (2, 0.5, "adapter")
+    assert config.method["memax_weight"] == 3
+    assert capfd.readouterr().err == ""
+    second.write_text("method: {name: gcd}\n")
+    layers_of(None, {"recipe": [first, second]})
+    assert "names another method: method.memax_weight of an earlier recipe is left out" in capfd.readouterr().err
+    first.write_text("train: {epochs: 0}\n")
+    command = ("train", "creatures", "--out", tmp_path / "run", "--recipe", first, "--recipe", second)
+    assert run_cli(*command)[0] == 0
+    assert (Run(tmp_path / "run").config().train.epochs, Run(tmp_path / "run").config().method["name"]) == (0, "gcd")

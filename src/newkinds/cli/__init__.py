@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import process
 from .._version import __version__
-from ..errors import NewkindsError, RunEnded, is_expected, reason_of
+from ..errors import NewkindsError, RunEnded, is_expected, place_outside, reason_of
 from ..text import show
 from . import comparing, correcting, finding, keeping, using
 from .options import PLUGIN, VERBS, Verb
@@ -67,6 +67,16 @@ def _end_interrupted(verb: str | None, interrupts: process.Interrupts) -> int:
     return 130
 
 
+def _how_to_go_on(error: Exception, verb: str | None, plugins: Sequence[str]) -> str:
+    """What to do about an error that neither the user nor the machine caused."""
+    where = f"newkinds --debug {verb} … shows where it happened."
+    if place_outside(error) is not None:
+        return where
+    if plugins:
+        return f"What a plugin returned may be the cause: newkinds plugin check {plugins[-1]} tells. {where}"
+    return f"This may be a bug in newkinds: {where}"
+
+
 def _in_order() -> dict[str, Verb]:
     """The verbs of one module after those of another."""
     place = {room.__name__: number for number, room in enumerate(ROOMS)}
@@ -80,7 +90,7 @@ def _help(summary: str, examples: Sequence[str], note: str = "") -> dict[str, An
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is 0 (done), 1 (not done), 2 (misused) or 130 (interrupted)."""
-    verb, debug = None, False
+    verb, debug, plugins = None, False, []
     interrupts = process.Interrupts(listen=arguments is None)
     try:
         with process.one_speaks():
@@ -93,7 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 sys.exit(2)
             tables_only = VERBS[verb].run.__module__ == correcting.__name__
             process.prepare(opens_images=not tables_only, download=given.pop("may_download", False))
-            for file in given.pop("plugins", []):
+            plugins = given.pop("plugins", [])
+            for file in plugins:
                 from ..plugins import load_plugin
 
                 load_plugin(file)
@@ -126,8 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             show(f"error: {reason_of(error)}", file=sys.stderr)
             if not is_expected(error):
-                bug = f"This may be a bug in newkinds: newkinds --debug {verb} … shows where it happened."
-                show(bug, file=sys.stderr)
+                show(_how_to_go_on(error, verb, plugins), file=sys.stderr)
         except MemoryError:  # there is none left even for a sentence
             os.write(2, b"error: there is not enough memory.\n")
         return 1

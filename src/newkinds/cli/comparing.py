@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from ..text import show
-from .options import DOWNLOAD, argument, choices, names, switch, verb
+from .options import DOWNLOAD, LOG, argument, choices, named_watchers, names, switch, verb
 
 
 @verb(
@@ -38,9 +38,10 @@ def _demo(**chosen: Any) -> None:
     argument("--against", "NAME", "organizer that rows are compared with (default: none, the host alone)"),
     switch("--collect", "only_collect", "run nothing: print what is finished"),
     argument("--style", "STYLE", "markdown (default), latex or csv", choices=("markdown", "latex", "csv")),
-    *choices("epochs", "cache_views", "backbone", "weights"),
+    LOG,
+    *choices("epochs", "precision", "deterministic", "cache_views", "backbone", "weights"),
     DOWNLOAD,
-    *choices("data_root", "device", "settings"),
+    *choices("data_root", "recipe", "device", "settings"),
 )
 def _bench(table: str, out: str, **chosen: Any) -> int:
     """Run or resume a grid of methods, organizers and seeds, and print it as a table: one of the paper's
@@ -58,7 +59,7 @@ def _bench(table: str, out: str, **chosen: Any) -> int:
     """
     from ..experiments.bench import bench
 
-    benched = bench(table, out, **chosen)
+    benched = bench(table, out, **named_watchers(chosen))
     show(benched.text)
     if benched.pictures:
         show(f"drawn in {', '.join(map(str, benched.pictures))}", file=sys.stderr)

@@ -12,6 +12,7 @@ from .options import (
     DATA,
     DOWNLOAD,
     JSON,
+    LOG,
     PLANNED,
     RUN,
     SOURCE,
@@ -20,12 +21,13 @@ from .options import (
     TRUTH,
     argument,
     choices,
+    named_watchers,
     switch,
     verb,
 )
 
 
-@verb(DATA, argument("--out", "RUN", "run directory to write (default: newkinds-NAME)"), TIME, *CHOSEN)
+@verb(DATA, argument("--out", "RUN", "run directory to write (default: newkinds-NAME)"), TIME, LOG, *CHOSEN)
 def _discover(data: str | None = None, **chosen: Any) -> None:
     """Find the known and new categories of your images, and write tables and a page. The pipeline is chosen by
     cross-validation on your labels, within --time; naming a method, an organizer, a recipe or how to train switches
@@ -42,7 +44,7 @@ def _discover(data: str | None = None, **chosen: Any) -> None:
     from ..discovery.summary import discovery_text
     from ..verbs.discover import discover
 
-    show(discovery_text(discover(data, **chosen)))
+    show(discovery_text(discover(data, **named_watchers(chosen))))
 
 
 @verb(DATA, argument("--out", "FOLDER", "where to write (default: newkinds-tune-NAME)"), TIME, *PLANNED)
@@ -62,19 +64,38 @@ def _tune(data: str | None = None, **chosen: Any) -> None:
     show(f"written as a recipe: newkinds discover {data or ''} --recipe {recipe}")
 
 
-@verb(*TRAINING)
-def _train(out: str, data: str | None = None, **chosen: Any) -> None:
+@verb(*TRAINING, LOG, switch("--dry-run", "dry_run", "say what it would take, by a few steps on noise; write nothing"))
+def _train(out: str, data: str | None = None, dry_run: bool = False, **chosen: Any) -> None:
     """Train a method on partly labelled images; to resume an interrupted run, rerun the same command.
 
     newkinds train creatures --out runs/a --organizer cpf --set train.epochs=30
     newkinds train photos/ --out runs/b --k 40 --organizer cpf --backbone vit_small_patch14_dinov2
     newkinds train list.csv --out runs/c --k 12 --recipe mine.yaml --set train.lr=0.05
     newkinds train --recipe simgcd/cub --organizer cpf --data-root datasets/ --out runs/d
+    newkinds train photos/ --out runs/b --k 40 --dry-run      how long it would take, and how much memory
     """
+    from ..verbs.forecast import forecast_training
     from ..verbs.train import train
 
-    train(data, out, **chosen)
+    watched = named_watchers(chosen)
+    if dry_run:
+        show(forecast_training(data, out, **{name: value for name, value in chosen.items() if name != "log"}))
+        return
+    train(data, out, **watched)
     show(f"trained: {out} (newkinds eval, newkinds discover and newkinds predict use it)")
+
+
+@verb(argument("checkpoint", "FILE", "checkpoint of SimGCD's code: .pt"), *TRAINING)
+def _import(checkpoint: str, out: str, data: str | None = None, **chosen: Any) -> None:
+    """Make a run of a model that SimGCD's code has trained: nothing is trained, the images are assigned by its
+    prototypes. The known classes must be those that it was trained with, in the same order.
+
+    newkinds import model_best.pt --recipe simgcd/cub --data-root datasets/ --out runs/published
+    """
+    from ..discovery.summary import discovery_text
+    from ..verbs.importing import import_checkpoint
+
+    show(discovery_text(import_checkpoint(checkpoint, data, out, **chosen)))
 
 
 @verb(

@@ -48,7 +48,7 @@ def choices(*names: str) -> list[Argument]:
         wanted, option = options()[name]
         kinds = get_args(wanted)
         number = whole_number_or_auto if Literal["auto"] in kinds else int
-        how = {"action": "append"} if name == "settings" else {"type": number if int in kinds else str}
+        how = {"action": "append"} if name in ("settings", "recipe") else {"type": number if int in kinds else str}
         flag = option.flag or f"--{name.replace('_', '-')}"
         plain = argument(flag, option.metavar, option.help, dest=name, **how)
         made.append(plain if option.stands_for is None else switch(flag, name, option.help))
@@ -63,6 +63,17 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
+def named_watchers(chosen: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a verb with watchers in the place of their names (--log)."""
+    if "log" not in chosen:
+        return chosen
+    from ..training.watching import watchers_called
+
+    return {name: value for name, value in chosen.items() if name != "log"} | {
+        "watchers": watchers_called(chosen["log"])
+    }
+
+
 RUN = argument("run", "RUN", "run directory")
 TRUTH = argument("--truth", "DATA", "true classes: a folder with one sub-folder per class, or a CSV file")
 JSON = switch("--json", "as_json", "print JSON")
@@ -71,6 +82,9 @@ PLUGIN = argument("--plugin", "FILE.py", PLUGIN_HELP, dest="plugins", action="ap
 SOURCE = "folder, CSV file (path,label), JSON of MegaDetector or COCO, .npy file with vectors, or name of a data set"
 DATA = argument("data", "DATA", SOURCE, nargs="?")
 DOWNLOAD = switch("--download", "may_download", "allow weights that are not on this machine to be downloaded, once")
+LOG = argument(
+    "--log", "NAMES", "who looks on while it trains, separated by commas: tensorboard", type=names, dest="log"
+)
 TIME = argument("--time", "TIME", "how long it may take: 90s, 10m, 2h (default: 1h)")
 PLANNED = (
     *choices("k", "labels", "group_by_time", "assigner", "whiten", "seed", "backbone", "weights"), DOWNLOAD,
@@ -82,6 +96,7 @@ BACKBONE = (
 )  # fmt: skip
 CHOSEN = (
     *choices("k", "method", "organizer", "tuning", "start", "assigner", "whiten", "seed", "epochs", "cache_views"),
+    *choices("precision", "deterministic"),
     *BACKBONE,
 )
 TRAINING = (DATA, argument("--out", "RUN", "run directory to write", required=True), *CHOSEN)

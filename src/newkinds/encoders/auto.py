@@ -12,6 +12,7 @@ from ..console import say, warn
 from ..errors import NewkindsError
 from ..files import user_path
 from .backbones import TINY, weights_file
+from .families import has_layer_scale
 from .hub import THE_WORD, NoWord, cached_file
 from .weights import read_tensors
 
@@ -96,7 +97,7 @@ def _traits(state: Mapping[str, Tensor]) -> dict[str, Any] | None:
     return {
         "patches": tuple(projections[0].shape),
         "depth": max(depths) + 1,
-        "scaled": any(".ls1." in name or name.endswith("gamma_1") for name in state),
+        "scaled": has_layer_scale(state),
         "registers": any("reg" in name and "token" in name for name in state),
         "positions": any(name.endswith("pos_embed") for name in state),
     }

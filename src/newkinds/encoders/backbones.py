@@ -3,7 +3,7 @@
 import importlib.resources
 import re
 from collections.abc import Mapping
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,12 @@ from ..errors import NewkindsError, nearest
 from ..files import user_path
 from ..settings import AtLeastOne
 from .blocks import all_tokens, first_token
+from .families import FamilyChoice
 from .hub import pretrained_file, size_of
 from .tokens import Tokens
 from .tunings import TUNINGS, Anatomy, LastBlocks, Tuning
 from .weights import load_weights as load_weight_file
+from .weights import require_file
 
 # timm is imported where it is used: it takes as long to import as torch, and what has features already needs no network
 if TYPE_CHECKING:
@@ -31,14 +33,15 @@ VECTORS = "vectors"  # instead of a backbone: features that somebody else has ma
 TINY_SIZE = 64
 TINY_PATCH = 8
 TINY_MEAN = TINY_STD = (0.5, 0.5, 0.5)  # what scripts/pretrain_tiny.py trained it with
+FINAL_NORMS = ("norm", "fc_norm")  # timm's names; one of a ViT's two does nothing
 USUAL_SIZE = 224  # what the published runs use, also for ViTs that were finished at a larger size
 
 
 class Backbone(nn.Module):
     """A timm network that gives tokens, of which the last `train_blocks` blocks are trained.
 
-    Everything else stays frozen: patch and position embeddings, class token, final norm. The network is always in
-    evaluation mode: no dropout, and the BatchNorms of a CNN keep their statistics.
+    Everything else stays frozen: patch and position embeddings, class token, and, unless `train_norm`, the final norm.
+    The network is always in evaluation mode: no dropout, and the BatchNorms of a CNN keep their statistics.
 
     >>> tokens = build_backbone("tiny")(images)        # images (B, 3, 64, 64)
     >>> tokens.cls.shape, tokens.patches.shape, tokens.grid
@@ -46,7 +49,12 @@ class Backbone(nn.Module):
     """
 
     def __init__(
-        self, network: Any, preprocessing: Preprocessing, train_blocks: int = 0, name: str = "unnamed"
+        self,
+        network: Any,
+        preprocessing: Preprocessing,
+        train_blocks: int = 0,
+        name: str = "unnamed",
+        train_norm: bool = False,
     ) -> None:
         super().__init__()
         self.network = network  # any of timm's, which have names in common but no class
@@ -55,7 +63,7 @@ class Backbone(nn.Module):
         self.train_blocks = train_blocks
         self.dim: int = network.num_features
         self.has_class_token = any(name.endswith("cls_token") for name, _ in network.named_parameters())
-        train_last_blocks(network, train_blocks)
+        train_last_blocks(network, train_blocks, train_norm)
         self.tuning: Tuning = LastBlocks(self.anatomy)
         self.eval()
 
@@ -83,9 +91,9 @@ class Backbone(nn.Module):
     def has_frozen_part(self, patches: bool = True) -> bool:
         """Whether what never changes in training can be computed by itself, once, and kept.
 
-        The class token alone (`patches=False`) of a network that does not train can be kept, whatever the network is.
+        What a network that does not train gives can be kept, whatever the network is.
         """
-        return (self.is_plain_vit and self.tuning.first > 0) or (self.is_fixed and not patches)
+        return (self.is_plain_vit and self.tuning.first > 0) or self.is_fixed
 
     @property
     def why_not_cached(self) -> str:
@@ -115,10 +123,15 @@ class Backbone(nn.Module):
     def frozen_part(self, images: Tensor, patches: bool = True) -> Tensor:
         """The tokens (B, T, D) that enter the first trained block, or leave the last: they never change in training.
 
-        If no block trains and nobody reads patches, that is the class token after the final norm (B, 1, D).
+        If no block trains and nobody reads patches, that is the class token after the final norm (B, 1, D). Of a
+        network whose blocks cannot be computed one by one, a CNN for example, it is all that it gives: the class token,
+        then the patches.
         """
         if self.is_fixed and not patches:
             return self(images, patches=False).cls[:, None]
+        if not self.is_plain_vit:
+            tokens = self(images)
+            return torch.cat([tokens.cls[:, None], tokens.patches], dim=1)
         sequence = self._first_tokens(images)
         for block in self._blocks[: self.frozen_blocks]:
             sequence = block(sequence)
@@ -128,12 +141,17 @@ class Backbone(nn.Module):
         """What `forward` gives, from the tokens (B, T, D) that `frozen_part` gave."""
         if sequence.shape[1] == 1 and self.is_fixed:  # the class token, after the final norm
             return Tokens(sequence[:, 0], sequence[:, 1:], (0, 0))
+        if not self.is_plain_vit:
+            return Tokens(sequence[:, 0], sequence[:, 1:], self._grid_of_map)
         return self._through(self.frozen_blocks, sequence, patches)
 
     def sequence_shape(self, patches: bool = True) -> tuple[int, int]:
         """T, D of what `frozen_part` gives."""
         if self.is_fixed and not patches:
             return 1, self.dim
+        if not self.is_plain_vit:
+            rows, columns = self._grid_of_map
+            return 1 + rows * columns, self.dim
         rows, columns = self.network.patch_embed.grid_size
         return self.network.num_prefix_tokens + rows * columns, self.network.embed_dim
 
@@ -146,6 +164,14 @@ class Backbone(nn.Module):
                 digest.update(name.encode())
                 digest.update(value.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
+
+    @cached_property
+    def _grid_of_map(self) -> tuple[int, int]:
+        """Rows and columns of patches, found by one image, as networks that are no plain ViT do not tell them."""
+        size = self.preprocessing.size
+        device = next(self.network.parameters()).device
+        with torch.inference_mode():
+            return self(torch.zeros(1, 3, size, size, device=device)).grid
 
     @property
     def _blocks(self) -> list[nn.Module]:
@@ -217,6 +243,8 @@ def build_backbone(
     train_blocks: int = 1,
     image_size: int | None = None,
     width: AtLeastOne | None = None,
+    train_norm: bool = False,
+    family: FamilyChoice = "auto",
     *,
     tuning: Mapping[str, Any] | None = None,
     load_weights: bool = True,
@@ -227,6 +255,9 @@ def build_backbone(
     train_blocks: how many of the last blocks (ViT) or stages (CNN) train; 0 freezes all.
     image_size: pixels along one side; without it the native size, but 224 for ViTs with a larger one.
     width: how many numbers a vector has, for "vectors" alone: ready-made features in the place of images.
+    train_norm: whether the final norm of a ViT trains with its last blocks.
+    family: how it was pretrained, by which settings have their defaults (`families.py`); auto: by the weight file, else
+        by the name; none: the published defaults. It changes nothing that is built here.
     tuning: the name and settings of what else trains, such as {"name": "prompts"}; by default nothing.
     load_weights: False builds the architecture alone, for weights that are put in afterwards.
 
@@ -241,7 +272,7 @@ def build_backbone(
         network, preprocessing = ReadyMade(width), Preprocessing(1)
     else:
         network, preprocessing = _tiny(image_size) if name == TINY else _from_timm(name, image_size)
-    backbone = Backbone(network, preprocessing, train_blocks, name)
+    backbone = Backbone(network, preprocessing, train_blocks, name, train_norm)
     if tuning is not None:
         settings = {setting: value for setting, value in tuning.items() if setting != "name"}
         backbone.tuning = TUNINGS[tuning["name"]](backbone.anatomy, **settings)
@@ -261,6 +292,12 @@ def weights_file(name: str, weights: str | None = None) -> Path:
     published = _timm_description(name)
     build = partial(timm.create_model, name, num_classes=published.get("num_classes", 0))
     return pretrained_file(name, published.get("hf_hub_id"), published.get("url"), size=partial(size_of, build))
+
+
+def require_weights(name: str, weights: str | None = None) -> None:
+    """Refuse a backbone whose weights are missing: they are looked for, or downloaded if that is allowed, not read."""
+    if name != VECTORS:
+        require_file(weights_file(name, weights))
 
 
 def tiny_vit(image_size: int = TINY_SIZE) -> "VisionTransformer":
@@ -311,15 +348,18 @@ def blocks_of(network: nn.Module) -> list[nn.Module]:
     return [child for name, child in children.items() if re.fullmatch(r"(layer|stage|s)\d+", name)]
 
 
-def train_last_blocks(network: nn.Module, count: int) -> None:
-    """Freeze everything but the last `count` blocks."""
+def train_last_blocks(network: nn.Module, count: int, with_norm: bool = False) -> None:
+    """Freeze everything but the last `count` blocks and, if these train and it shall too, the norm behind them."""
     network.requires_grad_(False)
     blocks = blocks_of(network)
     if not 0 <= count <= len(blocks):
         allowed = f"0 to {len(blocks)}" if blocks else "only 0, because its blocks cannot be told apart"
         raise NewkindsError(f"train_blocks={count} does not fit this backbone; it allows {allowed}.")
-    for block in blocks[len(blocks) - count :]:
-        block.requires_grad_(True)
+    trained = blocks[len(blocks) - count :]
+    if count and with_norm:
+        trained += [norm for name, norm in network.named_children() if name in FINAL_NORMS]
+    for part in trained:
+        part.requires_grad_(True)
 
 
 def _tiny(image_size: int | None) -> tuple[nn.Module, Preprocessing]:

@@ -63,10 +63,7 @@ def fill(
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
     """All tensors of a file, as float32 if floating, nested names joined by dots; a pickle of more is refused."""
-    if file.is_dir():
-        raise NewkindsError(f"{file} is a folder; pass the weight file in it (.safetensors, .pth, .bin).")
-    if not file.exists():
-        raise NewkindsError(f"there is no weight file {file}; check the path.")
+    require_file(file)
     named = file.suffix == ".safetensors"
     try:
         with warnings.catch_warnings():
@@ -85,6 +82,22 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     if not tensors:
         raise NewkindsError(f"{file} holds no named tensors, so it is not a weight file; pass another one.")
     return {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
+
+
+def require_file(file: Path) -> None:
+    """Refuse a weight file that is not there."""
+    if file.is_dir():
+        raise NewkindsError(f"{file} is a folder; pass the weight file in it (.safetensors, .pth, .bin).")
+    if not file.exists():
+        raise NewkindsError(f"there is no weight file {file}; check the path.")
+
+
+def read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of all tensors of a file by their names; of .safetensors no values are read."""
+    if file.suffix == ".safetensors":
+        with suppress(Exception), safetensors.safe_open(file, framework="pt") as content:
+            return {name: tuple(content.get_slice(name).get_shape()) for name in content.keys()}  # noqa: SIM118
+    return {name: tuple(value.shape) for name, value in read_tensors(file).items()}  # which says what is wrong with it
 
 
 def require_finite(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], file: Path) -> None:

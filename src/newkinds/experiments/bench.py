@@ -3,7 +3,6 @@
 import glob
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,11 +19,12 @@ from ..errors import NewkindsError, nearest, reason_of
 from ..files import make_folder
 from ..methods import METHODS
 from ..runs.config import resolve
-from ..settings import find_recipe, flat, read_recipe, recipe_names
-from ..verbs.choices import Choices, layers_of
+from ..training.watching import Watcher
+from ..verbs.choices import Choices
 from ..verbs.layers import resolve_layers
 from .comparison_pictures import draw_comparisons
-from .paper import HOSTS, TABLES, PaperTable, comparisons
+from .paper import TABLES, PaperTable, comparisons
+from .row_settings import RowSettings, Sources
 from .run_grid import (
     VARIANTS,
     Cell,
@@ -37,10 +37,6 @@ from .run_grid import (
     with_what_comes_before,
 )
 from .styles import STYLES
-
-CELLS_SAY = ("data.name", "data.path", "method.name", "organizer.name", "train.seed", "train.start")
-COMPUTING = ("precision", "device", "workers")  # settings of training that also say how features are computed
-Sources = Mapping[str, Mapping[str, Any]]  # what a cell calls its data → the settings section `data`
 
 
 class Benched(NamedTuple):
@@ -55,6 +51,7 @@ def bench(
     table: str, out: str | Path, *, methods: Sequence[str] | None = None, organizers: Sequence[str] | None = None,
     data: Sequence[str] | None = None, baselines: Sequence[str] | None = None, seeds: Sequence[int] = (0,),
     against: str = "none", only_collect: bool = False, style: Literal["markdown", "latex", "csv"] = "markdown",
+    per_method: Mapping[str, Mapping[str, Any]] | None = None, watchers: Sequence[Watcher] = (),
     **choices: Unpack[Choices],
 ) -> Benched:  # fmt: skip
     """Run (or resume) the requested part of a table; returns the table with all that has been run in `out`.
@@ -63,9 +60,10 @@ def bench(
     and "sensitivity", which are also drawn, "plugin", or "all": every system in a small size. `methods`, `organizers`,
     `data`, `baselines`: all of the table's by default; `baselines=["none"]` leaves out those rows of frozen features,
     which need no training. Rows are compared with the organizer `against`, by default with the host alone. Each cell
-    follows its recipe, if there is one, over which `choices` (backbone, weights, data_root, settings …) win; a second
+    follows its recipe, if there is one, over which `choices` (backbone, weights, data_root, settings …) win, and over
+    these what `per_method` has for the rows of one method: {"simgcd": {"train": {"lr": 0.3}}}; a second
     stage starts from the cell of its first, which is run too. Cells not run stay empty; one that fails is reported and
-    does not stop the others.
+    does not stop the others. `watchers` (`newkinds.Watcher`) look on in every training, one after the other.
 
     >>> from newkinds.experiments.bench import bench
     >>> print(bench("fine", "runs/fine", methods=["simgcd"], data=["cub"], seeds=[0, 1, 2]).text)
@@ -85,14 +83,13 @@ def bench(
         if not folder.is_dir():
             raise NewkindsError(f"there is no folder {folder}: nothing to collect.")
     else:
-        if said := [name for layer in layers_of(None, choices) for name in flat(layer) if name in CELLS_SAY]:
-            choose = "leave it out, and choose methods, organizers, data sets and seeds of the table"
-            raise NewkindsError(f"each cell has its own {said[0]}: {choose}.")
+        settings = RowSettings(whole, sources, choices, per_method or {})
+        settings.require_sound()
         if not seeds or min(seeds) < 0:
             raise NewkindsError(f"seeds are whole numbers from 0 on, not {list(seeds)}.")
-        settings = partial(_settings, table=whole, sources=sources, choices=choices)
         cells = _possible(with_what_comes_before(asked.cells(dict.fromkeys(seeds))), settings)
-        finished = run_all(_runnable(cells, settings), make_folder(folder), settings, whole.counted_by)
+        _announce(settings, cells)
+        finished = run_all(_runnable(cells, settings), make_folder(folder), settings, whole.counted_by, watchers)
     widest = replace(
         whole, data=tuple(sources) if whole.any_data else whole.data, methods=_each_once(whole.systems, METHODS),
         organizers=_each_once(whole.organizers, ORGANIZERS, VARIANTS),
@@ -164,22 +161,18 @@ def _sources(table: PaperTable, data: Sequence[str] | None) -> dict[str, Mapping
     return sources
 
 
-def _settings(cell: Cell, table: PaperTable, sources: Sources, choices: Choices) -> list[Mapping[str, Any]]:
-    """The cell's recipe, if there is one, what the table and what the user wants otherwise; baselines take of these
-    what they need."""
-    name = f"{HOSTS[0] if cell.is_baseline else cell.method}/{cell.data}"
-    published = name in recipe_names() and "path" not in sources[cell.data]
-    recipe = read_recipe(find_recipe(name)) if published else {}
-    layers = [recipe, {"data": sources[cell.data]}, *table.settings(cell), *layers_of(None, choices)]
-    return [*map(_of_frozen_features, layers)] if cell.is_baseline else layers
-
-
-def _of_frozen_features(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the settings that features depend on if nothing is trained."""
-    kept = {section: values for section, values in settings.items() if section in ("data", "k")}
-    backbone = {name: value for name, value in settings.get("backbone", {}).items() if name != "train_blocks"}
-    train = {name: value for name, value in settings.get("train", {}).items() if name in COMPUTING}
-    return {**kept, "backbone": backbone, "train": train}
+def _announce(settings: RowSettings, cells: Sequence[Cell]) -> None:
+    """Say which packages are missing and what is done instead, and which settings are for no row of the table."""
+    said = {}
+    for cell in cells:
+        for extra in settings.missing_extras(cell):
+            host, missing = METHODS[cell.method].__name__, f"{extra.package} is not installed"
+            instead = f"{host} has method.{extra.setting}={extra.instead} instead of the published {extra.value}"
+            said[host, extra] = f"{missing} (pip install 'newkinds[{extra.package}]'): {instead}, unless you name one."
+    for sentence in said.values():
+        say(sentence)
+    for name in settings.unused({cell.method for cell in cells}):
+        warn(f"the settings for {name} alone are of no use: it is not among the methods of this table.")
 
 
 def _possible(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> list[Cell]:

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any, Literal
 
 from ..comparison import HOST, Comparison, Entry, OverSeeds, Row, merge_protocols, shared_protocol
+from ..encoders.families import PUBLISHED
 from ..methods import METHODS
 from ..runs.config import DRAWN
 from ..settings import settings_of
@@ -17,12 +18,15 @@ HOSTS = ("simgcd", "legogcd", "cms", "selex")
 FINE = ("cub", "aircraft", "cars")
 COUNTED = ("cifar100", "imagenet100", "cub", "cars")
 ABLATED = (
-    "none", "patches", "adapter", "grid", "cpf", "cpf-without-alpha", "cpf-without-prior", "cpf-without-data",
+    "none", "patches", "adapter", "grid", "attention-pooling",
+    "cpf", "cpf-without-alpha", "cpf-without-prior", "cpf-without-data",
     *(f"cpf-{readout}" for readout in READOUTS), "cpf-full-phi", "cpf-frozen",
     "cpf-parts", "cpf-parts-trained", "cpf-random-parts",
+    "cpf-attention", "cpf-attention-without-codebook", "cpf-attention-without-field",
 )  # fmt: skip
 SWEPT = ("none", "adapter", *(f"cpf-M{primitives}-H{heads}" for primitives, heads in product(SIZES, SIZES)))
 SWEEP_REPORTED = "The paper shows this as a picture without figures; it says: best and stable for 12 to 16 primitives."
+PAPERS_READOUT = "literal"
 COUNTS = ("count", "count_error")
 COUNTABLE = ("kmeans", "kmeans-whitened")  # the count depends on the embedding alone
 BASELINES = tuple(f"{name}{kind}" for name in ("kmeans", "sskmeans", "ward", "pim") for kind in ("", "-whitened"))
@@ -75,6 +79,7 @@ class PaperTable:
     note: str = ""
     picture: Literal["differences", "map"] | None = None  # differences from the host, or primitives × heads
     quick: bool = False  # sizes and epochs for a small machine
+    suits_backbone: bool = False  # read-out and rates by default those of the backbone's family
 
     @property
     def evaluated(self) -> str:
@@ -103,9 +108,9 @@ class PaperTable:
         return self.methods or tuple(name for name in every if name in METHODS and METHODS[name].trains)
 
     def settings(self, cell: Cell) -> Settings:
-        """What the table wants otherwise than a method's authors."""
+        """What the table wants otherwise than a method's authors, or as they have it whatever the backbone is."""
         if not self.quick:
-            return []
+            return [] if self.suits_backbone else [PUBLISHED]
         gentle = [GENTLE] if cell.data in DRAWN else []
         return [QUICK, *gentle, {"method": {"name": cell.method, **narrow_settings(cell.method)}}]
 
@@ -139,10 +144,14 @@ TABLES = {table.name: table for table in (
         note=OF_DCCL,
     ),
     PaperTable("cost", "What CPF costs", ("cub",), ("simgcd",), measures=COSTS, baselines=()),
-    PaperTable("plugin", "Hosts and what is plugged into them", (), HOSTS, measures=COMPARED, any_data=True),
+    PaperTable(
+        "plugin", "Hosts and what is plugged into them", (), HOSTS, measures=COMPARED, any_data=True,
+        suits_backbone=True,
+    ),
     PaperTable(
         "all", "Every system", (), (), ("none", "adapter", "cpf"), (("gcd", "pim"),),
         (*ACCURACY, "parameters", "seconds"), any_data=True, note=SHRUNK, quick=True,
+        suits_backbone=True,
     ),
 )}  # fmt: skip
 
@@ -163,6 +172,14 @@ def comparisons(
     return found
 
 
+def title_of(row: Cell, runs: Sequence[Outcome]) -> str:
+    """A row's name; it also says the read-out if runs called CPF do not have the paper's: `SimGCD + CPF gated`."""
+    if row.variant["organizer"]["name"] != "cpf" or "readout" in row.variant["organizer"]:
+        return row.title
+    others = {str(run.settings.get("organizer.readout", PAPERS_READOUT)) for run in runs} - {PAPERS_READOUT}
+    return " ".join([row.title, *sorted(others)])
+
+
 def _comparison(table: PaperTable, data: str, cells: Sequence[Cell], outcomes: Mapping[Cell, Outcome]) -> Comparison:
     def figure(row: Cell, measure: str) -> OverSeeds | None:
         return OverSeeds.of({cell.seed: run.figures[measure] for cell, run in outcomes.items() if cell.row == row})
@@ -173,7 +190,8 @@ def _comparison(table: PaperTable, data: str, cells: Sequence[Cell], outcomes: M
     for cell in cells:
         base = cell.row if cell.is_baseline else replace(cell.row, organizer=table.against)
         paper = table.reported.get(data, {}).get(cell.method, {}).get(cell.organizer, {})
-        protocols = [run.protocol for each, run in outcomes.items() if each.row == cell]
+        runs = [run for each, run in outcomes.items() if each.row == cell]
+        protocols = [run.protocol for run in runs]
         entries = []
         for name in table.measures:
             compared = None if cell == base else figure(base, name)
@@ -181,7 +199,7 @@ def _comparison(table: PaperTable, data: str, cells: Sequence[Cell], outcomes: M
         protocol = {name: value for name, value in merge_protocols(protocols).items() if name not in silent}
         named = ("none", cell.organizer) if "assigner" in cell.variant else (cell.organizer, "own")
         parts = {"method": cell.method, "organizer": named[0], "assigner": named[1]}
-        rows.append(Row(cell.title, entries, len(protocols), protocol, parts))
+        rows.append(Row(title_of(cell, runs), entries, len(protocols), protocol, parts))
     parts = {"table": table.name, "data": data, "evaluated": table.evaluated}
     with_what = HOST
     if table.against != "none":

@@ -21,6 +21,7 @@ from ..methods import METHODS
 from ..runs.records import Evaluation, Timing, read_count
 from ..runs.run import FREE_TO_CHANGE, Run
 from ..settings import flat
+from ..training.watching import Watcher
 from ..verbs.assign import CHANGED as ASSIGNING
 from ..verbs.assign import assign
 from ..verbs.count import count_categories
@@ -126,6 +127,8 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {  # organizers with settings t
     **{f"cpf-{readout}": {"organizer": {"name": "cpf", "readout": readout}} for readout in READOUTS},
     "cpf-parts-trained": {"organizer": {"name": "cpf-parts", "train_field": True}},
     "cpf-random-parts": {"organizer": {"name": "cpf-parts", "start": "random"}},
+    "cpf-attention-without-codebook": {"organizer": {"name": "cpf-attention", "codebook": False}},
+    "cpf-attention-without-field": {"organizer": {"name": "cpf-attention", "field": False}},
     "cpf-full-phi": {"organizer": {"name": "cpf", "phi_rank": None}},
     **{
         f"cpf-M{primitives}-H{heads}": {"organizer": {"name": "cpf", "primitives": primitives, "heads": heads}}
@@ -165,7 +168,7 @@ COMPARED = (*ACCURACY, *NAMED, "count", "count_error", "parameters", "seconds")
 
 def run_all(
     cells: Sequence[Cell], out: Path, settings: Callable[[Cell], Settings],
-    count_by: Callable[[Cell], str | None] = lambda _: COUNTED_BY,
+    count_by: Callable[[Cell], str | None] = lambda _: COUNTED_BY, watchers: Sequence[Watcher] = (),
 ) -> dict[Cell, Outcome]:  # fmt: skip
     """Run the cells one after the other, or resume them, and before each what it starts from; one that fails is
     reported and does not stop the others.
@@ -177,7 +180,7 @@ def run_all(
         try:
             if cell.before is not None and cell.before not in outcomes:
                 raise NewkindsError(f"it starts from {cell.before}, which failed.")
-            outcomes[cell] = run_one(cell, out, settings(cell), count_by(cell))
+            outcomes[cell] = run_one(cell, out, settings(cell), count_by(cell), watchers)
         except Exception as error:  # also out of memory, a full disk, a bug: the other cells may still succeed
             warn(f"{cell} failed: {reason_of(error)}")
     return outcomes
@@ -194,7 +197,9 @@ def with_what_comes_before(cells: Sequence[Cell]) -> list[Cell]:
     return list(ordered)
 
 
-def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = COUNTED_BY) -> Outcome:
+def run_one(
+    cell: Cell, out: Path, settings: Settings, count_by: str | None = COUNTED_BY, watchers: Sequence[Watcher] = ()
+) -> Outcome:
     """Train (or resume), assign, evaluate and, if requested, count; what is done already is not done again.
     What it starts from is there already."""
     folder, layers = cell.folder(out), [*settings, *cell.layers(out)]
@@ -206,7 +211,7 @@ def run_one(cell: Cell, out: Path, settings: Settings, count_by: str | None = CO
             chosen = [{section: layer[section] for section in ASSIGNING if section in layer} for layer in named_first]
             assign(source, out=folder, seed=cell.seed, page=False, settings=chosen)
         else:
-            discover(None, folder, page=False, settings=layers)
+            discover(None, folder, page=False, watchers=watchers, settings=layers)
         evaluate(folder)
     else:
         require_same_settings(None, folder, settings=layers)

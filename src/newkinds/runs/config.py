@@ -15,7 +15,7 @@ from ..data.published.base import data_root
 from ..data.vectors import NAME as READY_MADE
 from ..encoders.auto import AUTO
 from ..encoders.backbones import TINY, VECTORS, build_backbone
-from ..encoders.families import family_of
+from ..encoders.families import CPF_DEFAULTS, TRAIN_DEFAULTS, Family, FamilyChoice, family_of
 from ..encoders.organizers import ORGANIZERS
 from ..encoders.tunings import TUNINGS
 from ..errors import NewkindsError
@@ -54,6 +54,8 @@ class TrainConfig:
     epochs: WholeNumber = 200
     epoch_size: AtLeastOne | None = None  # images drawn in an epoch; by default as many as there are
     batch_size: AtLeastOne = 128  # images; each gives two views
+    # images that a process encodes at once: fewer take less memory and more time, and the gradient is the same
+    micro_batch: AtLeastOne | None = None
     lr: NonNegative = 0.1
     min_lr_ratio: NonNegative = 1e-3  # the cosine ends at lr · min_lr_ratio
     momentum: NonNegative = 0.9
@@ -70,9 +72,15 @@ class TrainConfig:
     organizer_clip: NonNegative = 0.0  # largest norm of its gradient; 0 = any
     freeze_organizer: bool = False  # leave the organizer at its random start, as a control
     eval_every: WholeNumber = 0  # epochs between evaluations in metrics.jsonl; 0 = never; nothing is chosen by them
+    keep_every: WholeNumber = 0  # epochs after which the weights stay in checkpoint-NNNN.safetensors; 0 = never
+    # the weights of the epoch that is best on a fifth of the labels, which training does not see, become the model's
+    keep_best: bool = False
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    tf32: bool = False  # on CUDA, products of float32 numbers by their first 10 bits: faster
+    compile: bool = False  # blocks of the backbone by torch.compile
+    deterministic: bool = False  # only algorithms that give the same bits each time; what has none is an error
     device: str = "auto"
-    workers: Annotated[int, Range(-1, MOST_WORKERS)] = -1  # processes that read images; -1 = by the machine
+    workers: Annotated[int, Range(-1, MOST_WORKERS)] = -1  # processes of a machine that read images; -1: by itself
     seed: WholeNumber = 0
     start: str | None = None  # a finished run whose weights training begins with; none: those of the backbone's file
     # fixed random views of each image whose tokens are computed once (a step takes two of them); 0 = fresh views at
@@ -134,7 +142,7 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     assigner_name = name_of(given, "assigner", OWN)
     method = METHODS[method_name]
     backbone_name = given["backbone"].get("name", BUNDLED.get(data_name, AUTO))
-    family = family_of(str(backbone_name))
+    family = _family(str(backbone_name), given, organizer_name)
     train = {**method.train_defaults, **family.train, **given["train"]}
     organizer = {**(family.cpf if organizer_name == "cpf" else {}), **given["organizer"]}
     if not method.trains:
@@ -172,14 +180,30 @@ def resolve(*layers: Mapping[str, Any]) -> Config:
     return Config(
         data=data,
         backbone=backbone,
-        tuning={"name": tuning_name, **section_of_chosen("tuning", TUNINGS, tuning_name, tuning)},
-        organizer={"name": organizer_name, **section_of_chosen("organizer", ORGANIZERS, organizer_name, organizer)},
-        method={"name": method_name, **section_of("method", method.Config, given["method"])},
+        tuning={"name": tuning_name, **section_of_chosen("tuning", TUNINGS.__getitem__, tuning_name, tuning)},
+        organizer={
+            "name": organizer_name,
+            **section_of_chosen("organizer", ORGANIZERS.__getitem__, organizer_name, organizer),
+        },
+        method={
+            "name": method_name,
+            **section_of_chosen("method", lambda name: METHODS[name].Config, method_name, given["method"]),
+        },
         embedding=section_of("embedding", EmbeddingConfig, given["embedding"]),
         assigner={"name": assigner_name, **_assigner_settings(assigner_name, given["assigner"])},
         train=settings,
         k=k,
     )
+
+
+def _family(backbone: str, given: Mapping[str, Any], organizer: str) -> Family:
+    """Whose defaults hold. If nothing is left to these, as in a run's own settings, no weight file is looked into."""
+    said = {**given["organizer"], **given["organizer"].get("cpf", {})}
+    if given["train"].keys() >= TRAIN_DEFAULTS and (organizer != "cpf" or said.keys() >= CPF_DEFAULTS):
+        return family_of(backbone, None, "none")
+    choice = coerce(given["backbone"].get("family", "auto"), FamilyChoice, "backbone.family")
+    weights = given["backbone"].get("weights")
+    return family_of(backbone, None if weights is None else user_path(str(weights)), choice)
 
 
 def _require_nothing_of_pixels(data: str, backbone: Mapping[str, Any], organizer: str, tuning: str) -> None:
@@ -199,7 +223,7 @@ def _assigner_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
             raise NewkindsError(
                 f"'{name}' is learnt by a method and cannot take the place of another assigner: choose --assigner own."
             )
-        return section_of_chosen("assigner", ASSIGNERS, name, given)
+        return section_of_chosen("assigner", ASSIGNERS.__getitem__, name, given)
     if plain := [setting for setting, value in given.items() if not isinstance(value, Mapping)]:
         raise NewkindsError(f"assigner.{plain[0]} belongs to an assigner that is not chosen: name one by --assigner.")
     return {}

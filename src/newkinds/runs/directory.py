@@ -67,6 +67,11 @@ class RunDirectory:
         self._is_claimed = False
         self._finish_replacing()
 
+    @property
+    def home(self) -> Path:
+        """Where people look for the run: not the hidden folder in which a result that replaces another is written."""
+        return self.folder.parent if self.folder.name == NEXT else self.folder
+
     def path(self, name: str) -> Path:
         return self.folder / name
 

@@ -214,7 +214,8 @@ def _backbone(settings: Mapping[str, Any]) -> str:
     if settings["name"] == VECTORS:
         return ""  # what there is instead is said of the weights
     size = f"{settings['image_size']} px, " if settings["image_size"] else ""
-    return f"{settings['name']}, {size}last {settings['train_blocks']} block(s) trained"
+    norm = " and final norm" if settings["train_norm"] else ""
+    return f"{settings['name']}, {size}last {settings['train_blocks']} block(s){norm} trained"
 
 
 def _replaced(run: Run, config: Config) -> list[tuple[str, str]]:
@@ -280,4 +281,6 @@ def _started_from(config: Config) -> str | None:
     if config.train.start in (None, NO_START) or not config.train.epochs:
         return None
     start = Run(str(config.train.start))
+    if start.folder.is_file():  # a checkpoint
+        return f"{start.folder.name}, sha256 {checksum(start.folder)}"
     return f"{start.folder.name}: {start.model_file.name}, sha256 {checksum(start.model_file)}"

@@ -15,8 +15,11 @@ from .directory import CHECKSUMS, NEXT, RunDirectory
 from .records import Protocol
 
 # settings that may change between two parts of one run, for they do not change its result
-# (images that moved are compared with those the run started with)
-FREE_TO_CHANGE = {"train.device", "train.workers", "data.root", "data.corrections", "data.more"}
+# (images that moved are compared with those the run started with; a family only says what the defaults of others are)
+FREE_TO_CHANGE = {
+    "train.device", "train.workers", "train.micro_batch", "data.root", "data.corrections", "data.more",
+    "backbone.family",
+}  # fmt: skip
 SHOWN = ("report.html", "README.md", "check.csv")  # written in the end, and never read before
 
 
