@@ -56,9 +56,11 @@ def main() -> None:
     random.Random(0).shuffle(cells)  # what is finished at any time is a fair sample
     name = asked.data.partition("=")[0]
     common = {"backbone": "vit_small_patch14_dinov2", "size": 112, "views": 3, "steps": 300, "tune": False, "lr": None}
-    given = argparse.Namespace(**common, weights=asked.weights, out=asked.out, ratio=None)
+    frozen = {"blocks": 0, "backbone_ratio": 0.01, "draws": False}
+    given = argparse.Namespace(**common, **frozen, weights=asked.weights, out=asked.out, ratio=None)
     if not asked.collect:
-        table, tokens, backbone = organizers.embedded(asked.data, given)
+        backbone = organizers.backbone_of(given)
+        table, tokens = organizers.embedded(asked.data, given, backbone, draw=0)
         for host, row, ratio, seed in cells:
             file = asked.out / f"{name}-{host}-{row}-{ratio:g}-{seed}.json"
             if not file.is_file():

@@ -1,7 +1,7 @@
 """Organizers on frozen features, host by host, with enough seeds to tell: does CPF help, and beyond which controls?
 
 The backbone does not train, so every view is computed once and kept in memory; a run then takes seconds. Each data set
-is a folder with one sub-folder per class; the first classes are known, and half of their images labelled. With `--draws`
+is a folder with one sub-folder per class; the first classes are known, half of their images labelled. With `--draws`
 each seed also draws its own classes and labels. With `--tune` only the labelled images are taken and split again:
 settings are chosen there, and no test label is seen. Finished runs are not run again. Differences are paired by seed,
 with 95 % intervals (Student's t).
@@ -141,9 +141,7 @@ def main() -> None:
             missing = {cell: file for cell, file in files.items() if not file.is_file()}
             if not missing and not given.information:
                 continue
-            backbone = build_backbone(
-                given.backbone, weights=given.weights, image_size=given.size, train_blocks=given.blocks
-            )
+            backbone = backbone_of(given)
             if drawn is None or given.draws:
                 drawn = embedded(data, given, backbone, seed if given.draws else 0)
             if given.information:
@@ -167,6 +165,10 @@ def tag(cell: tuple[str, str, int], given: argparse.Namespace) -> str:
     return f"{host}-{row}{rates}-{seed}"
 
 
+def backbone_of(given: argparse.Namespace) -> Backbone:
+    return build_backbone(given.backbone, weights=given.weights, image_size=given.size, train_blocks=given.blocks)
+
+
 def embedded(data: str, given: argparse.Namespace, backbone: Backbone, draw: int) -> tuple[Table, torch.Tensor]:
     """The table of a draw, and its tokens (views, n, T, D); tokens of all images of the folder are kept in `out`."""
     name, _, place = data.partition("=")
@@ -176,7 +178,7 @@ def embedded(data: str, given: argparse.Namespace, backbone: Backbone, draw: int
     for file, number, of_known in ((whole, None, 0), (drawn, int(classes), int(known))):
         if not file.is_file():
             given.out.mkdir(parents=True, exist_ok=True)
-            write_split(file, folder, number, of_known, limit if number else None, random.Random(draw))
+            write_split(file, folder, number, of_known, limit if number else None, draw)
     table = readable(load_table({"name": "csv", "path": str(drawn)}), contents=True)
     kept = given.out / f"{name}-{given.size}-blocks{given.blocks}.safetensors"
     every = table if not given.draws else readable(load_table({"name": "csv", "path": str(whole)}), contents=True)
@@ -192,10 +194,10 @@ def embedded(data: str, given: argparse.Namespace, backbone: Backbone, draw: int
 
 
 def write_split(
-    file: Path, folder: str, classes: int | None, known: int, images: int | None, draw: random.Random
+    file: Path, folder: str, classes: int | None, known: int, images: int | None = None, seed: int = 0
 ) -> None:
     """A CSV file with path, label and truth: classes drawn (all: in order), the first are known, half labelled."""
-    root = Path(folder).resolve()
+    draw, root = random.Random(seed), Path(folder).resolve()
     names = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
     if classes is not None and classes < len(names):
         names = draw.sample(names, classes)
