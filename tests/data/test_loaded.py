@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,24 @@ def test_a_data_set_of_the_hub_becomes_files_with_its_labels(tmp_path: Path) -> 
     assert np.asarray(table.open(2)).max() == 20
     with pytest.raises(NewkindsError, match="2 and 1"):
         write_files(OfTheHub(thumbnail=Image_()), tmp_path / "more")
+
+
+class NotDecoded(OfTheHub):
+    """Rows have the files' bytes, as with `datasets.Image(decode=False)`; the last is no image."""
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        content = io.BytesIO()
+        super().__getitem__(row)["picture"].save(content, "PNG")
+        return {"picture": {"bytes": content.getvalue() if row < 3 else b"no image"}, "kind": self.kinds[row]}
+
+
+def test_bytes_of_the_hub_are_opened_as_files_are(tmp_path: Path) -> None:
+    good = NotDecoded()
+    good.kinds = good.kinds[:3]
+    table = table_of(good, tmp_path / "images")
+    assert np.asarray(table.open(2)).max() == 20
+    with pytest.raises(NewkindsError, match=r"cannot be used: .*leave its row out"):
+        write_files(NotDecoded(), tmp_path / "bad")
 
 
 def test_the_real_data_set_of_the_hub_is_read_too(tmp_path: Path) -> None:

@@ -134,7 +134,8 @@ def test_every_organizer_can_be_diagnosed(organizer: dict[str, object], tmp_path
     gates = [name for name in found.measures if name.startswith("gate")]
     assert bool(gates) == (organizer.get("readout") == "gated")
     assert ("alpha_prior (fixed)" in found.measures) == (organizer in ({"name": "cpf-parts"}, WITHOUT_ALPHA))
-    assert ("slots" in found.measures) == (organizer["name"] in ("grid", "cpf-parts"))
+    with_slots = ("grid", "cpf-parts", "attention-pooling", "cpf-attention")
+    assert ("slots" in found.measures) == (organizer["name"] in with_slots)
     assert (tmp_path / "run" / "diagnose.json").is_file()
 
 

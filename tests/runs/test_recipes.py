@@ -365,7 +365,7 @@ def test_the_command_line_knows_the_names(run_cli: Any, tmp_path: Path) -> None:
     arguments = ("train", "--out", tmp_path / "run", "--data-root", tmp_path)
     status, _, err = run_cli(*arguments, "--recipe", "simgcd/cup")
     assert (status, "Did you mean 'simgcd/cub'" in err) == (1, True)
-    status, _, err = run_cli(*arguments, "--recipe", "simgcd/cub", "--organizer", "cpf")
+    status, _, err = run_cli(*arguments, "--recipe", "simgcd/cub", "--organizer", "cpf", "--backbone", "tiny")
     assert (status, "CUB-200-2011 is not in" in err) == (1, True)  # all but the images was there
 
 

@@ -53,7 +53,11 @@ CASES: dict[str, dict[str, Any]] = {
     "bank": {
         "method": "promptcal",
         "start": "none",
-        "settings": [SMALL, CONTRASTIVE, {"method": {"bank": 64, "affinity_warmup_epochs": 0, "neighbours": 5}}],
+        "settings": [
+            SMALL,
+            CONTRASTIVE,
+            {"method": {"bank": 64, "affinity_warmup_epochs": 0, "neighbours": 5}, "train": {"lr": 0.01}},
+        ],
     },
     # the mean shift of features among those of the whole set
     "shift": {"method": "cms", "settings": [SMALL, CONTRASTIVE, {"train": {"lr": 0.002}}]},

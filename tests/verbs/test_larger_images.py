@@ -62,7 +62,7 @@ def test_without_time_for_it_the_first_answer_stays_and_more_time_continues(
     monkeypatch.setattr(trainings, "STEP_SECONDS", 10.0)
     with monkeypatch.context() as patch:
         patch.setattr(
-            stages, "_seconds_per_image", lambda *_: 3.0
+            stages, "seconds_per_image", lambda *_: 3.0
         )  # at its largest size, so about 22 s for all at 16 px
         short = discover(tmp_path / "run", others, time="60s")
     states = {candidate.name: candidate.state for candidate in short.candidates}

@@ -206,8 +206,8 @@ def test_an_image_that_vanishes_after_training_keeps_its_category(
 ) -> None:
     from newkinds.verbs import discover as pipeline
 
-    def train_then_lose(*arguments: Any) -> Any:
-        trained = original(*arguments)
+    def train_then_lose(*arguments: Any, **named: Any) -> Any:
+        trained = original(*arguments, **named)
         (photos / "loose.png").unlink()
         return trained
 

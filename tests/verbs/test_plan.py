@@ -391,13 +391,13 @@ def test_a_time_too_short_for_one_pass_says_what_is_needed_unless_it_is_cached(
     shorten(monkeypatch)
     monkeypatch.setattr(stages, "TINY", "another name")  # so that its size is chosen, as of a large backbone
     with monkeypatch.context() as patch:
-        patch.setattr(stages, "_seconds_per_image", lambda *_: 100.0)
+        patch.setattr(stages, "seconds_per_image", lambda *_: 100.0)
         with pytest.raises(NewkindsError, match=r"one pass over 120 images takes about .* give at least --time"):
             planned(tmp_path / "run", time="10s")
         assert not (tmp_path / "run").exists()
         assert not caches.exists()
     newkinds.check("creatures", settings=DATA)  # which keeps what it embeds
-    monkeypatch.setattr(stages, "_seconds_per_image", lambda *_: 100.0)
+    monkeypatch.setattr(stages, "seconds_per_image", lambda *_: 100.0)
     assert planned(tmp_path / "run", time="20s").finished
     more = {"data": {"categories": 10, "per_category": 13}}
     with pytest.raises(NewkindsError, match=r"one pass over 1?\d images"):

@@ -6,6 +6,7 @@ import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..console import say, track
 from ..errors import NewkindsError
 from ..files import make_folder
 from ..ownership import OwnFiles
-from .images import as_rgb
+from .images import BadImage, as_rgb, open_full
 
 LIST = "list.csv"
 Item = tuple[Image.Image, str | None]  # an image, and its label if it has one
@@ -101,13 +102,24 @@ def _as_picture(image: Any) -> Image.Image:
     if isinstance(image, Image.Image):
         return image
     if isinstance(image, dict) and image.get("bytes"):  # of the hub, not decoded
-        return Image.open(io.BytesIO(image["bytes"]))
+        return _decode(image["bytes"])
     if isinstance(image, np.ndarray) and image.dtype == np.uint8:
         return Image.fromarray(image)
     raise NewkindsError(
         f"an image of the data set is {type(image).__name__}, not a picture of Pillow: leave out its transform "
         "(transform=None, or without set_transform); newkinds makes its own views."
     )
+
+
+def _decode(content: bytes) -> Image.Image:
+    """As a file of that content: with the same formats and the same limits."""
+    with TemporaryDirectory() as scratch:
+        file = Path(scratch) / "image"
+        file.write_bytes(content)
+        try:
+            return open_full(file)[0]
+        except BadImage as reason:
+            raise NewkindsError(f"an image of the data set cannot be used: {reason}; leave its row out.") from None
 
 
 def _label(target: Any, names: list[str]) -> str | None:
