@@ -70,7 +70,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "cpf-attention-without-field": {"name": "cpf-attention", "field": False},
     "cpf-attention-without-codebook": {"name": "cpf-attention", "codebook": False},
 }
-# chosen on labelled images (--tune), the same for all rows: see RESULTS.md
+# chosen on labelled images (--tune), the same for all rows: see results/cpf.md
 RATES = {
     "simgcd": (1.0, 0.1),
     "legogcd": (1.0, 0.1),

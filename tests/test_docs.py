@@ -21,7 +21,7 @@ from newkinds.runs.config import EmbeddingConfig, TrainConfig
 from newkinds.settings import settings_of
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [page for folder in (ROOT, ROOT / "docs", ROOT / "results") for page in sorted(folder.glob("*.md"))]
 BUILDERS = {
     "data": [DATASETS[name] for name in DATASETS],
     "backbone": [build_backbone],
@@ -49,7 +49,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_command_is_one_that_the_command_line_takes(page: Path) -> None:
     for command in commands(page.read_text(encoding="utf-8")):
         try:
@@ -58,7 +58,7 @@ def test_every_command_is_one_that_the_command_line_takes(page: Path) -> None:
             pytest.fail(f"{page.name}: {command}")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_setting_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     setting = rf"({'|'.join(SETTINGS)})\.(?!safetensors)([a-z]\w*)"  # embedding.safetensors is a file
@@ -66,7 +66,7 @@ def test_every_setting_exists(page: Path) -> None:
     assert [f"{section}.{name}" for section, name in named if name not in SETTINGS[section]] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_link_and_every_path_of_the_package_leads_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\((?!https?:)([^)]+)\)", text):

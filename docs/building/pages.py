@@ -17,7 +17,8 @@ from newkinds.cli import VERBS
 from . import reference, verbs
 from .generated import DOCS, GENERATED, ROOT, write_pages
 
-SHOWN = {file: DOCS / GENERATED / file.name for file in ROOT.glob("*.md")}
+SHOWN = {file: DOCS / GENERATED / file.relative_to(ROOT) for file in [*ROOT.glob("*.md"), *ROOT.glob("results/*.md")]}
+NOTEBOOK = "\n```{toctree}\n:hidden:\n:glob:\n\nresults/*\n```\n"  # its pages stand below RESULTS in the sidebar
 SCREENSHOTS = "screenshots/"
 
 
@@ -37,8 +38,10 @@ def relinked(text: str, was: Path, now: Path) -> str:
 def make_pages(app: Sphinx) -> None:
     """Write all pages that are not in the repository's docs folder."""
     of_root = {
-        page.name: relinked(file.read_text(encoding="utf-8"), was=ROOT, now=page.parent) for file, page in SHOWN.items()
+        file.relative_to(ROOT).as_posix(): relinked(file.read_text(encoding="utf-8"), file.parent, page.parent)
+        for file, page in SHOWN.items()
     }
+    of_root["RESULTS.md"] += NOTEBOOK
     write_pages({**of_root, **verbs.verb_pages(), **reference.reference_pages()})
 
 

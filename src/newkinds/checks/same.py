@@ -13,7 +13,7 @@ from ..console import track
 from ..data.facts import Facts
 from .cells import ALL_PAIRS, Cells
 
-SURE = 0.75  # share of common bits from which two hashes are of one picture; measured in RESULTS.md
+SURE = 0.75  # share of common bits from which two hashes are of one picture; measured in results/checks.md
 DOUBTFUL = 0.6  # from here on, the embedding decides
 FEWEST_EDGES = 16  # bits; hashes with fewer are compared as if either had so many
 SAME_TINT = 24  # of 255 levels that the mean colours may differ in; brightness does not count

@@ -36,7 +36,7 @@ FAMILIES = (
         {"backbone_lr_ratio": 0.01},
         {"readout": "gated"},
         "24 kinds of pets, last block trained: 86.9 All at a ratio of 0.01, 73.1 at 1, 81.0 for k-means without "
-        "training; the same order on 50 kinds of birds (RESULTS.md, Real images: DINOv2), where gated is the best of "
+        "training; the same order on 50 kinds of birds (results/dinov2.md), where gated is the best of "
         "CPF's three read-outs on new kinds",
     ),
     Family(

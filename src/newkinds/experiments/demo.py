@@ -23,7 +23,7 @@ from .styles import text
 
 DATA = "creatures"
 PAGE, FIELDS = "index.html", "fields.png"
-DATA_SEED = 101  # of creatures on which nothing was ever chosen, neither a setting nor this seed (RESULTS.md)
+DATA_SEED = 101  # of creatures on which nothing was ever chosen, neither a setting nor this seed (results/creatures.md)
 EPOCHS = 15
 SEEDS, SEEDS_OF_SEVERAL = (0, 1, 2, 3, 4), (0, 1, 2)
 CPF = "cpf-parts"
@@ -31,7 +31,7 @@ ONE_SEED = "One seed: no difference is significant."
 NO_SPREAD = "Every difference is the same for all seeds, which says nothing about others."
 # The published settings are for data sets and backbones a hundred times as large. Here the backbone stays frozen: a run
 # takes seconds, and the organizer is all that can adapt. The rates were chosen once, with SimGCD on creatures of
-# another data seed, and are the same for all hosts (RESULTS.md says among which).
+# another data seed, and are the same for all hosts (results/creatures.md says among which).
 COMMON = {
     "backbone": {"train_blocks": 0},
     "train": {"batch_size": 32, "lr": 0.1, "organizer_lr_ratio": 0.03, "cache_views": 4},

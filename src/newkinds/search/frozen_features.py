@@ -17,7 +17,7 @@ NOTHING_TRAINS = {"method": {"name": "frozen"}}
 WHITENINGS: tuple[float | str, ...] = ("none", USUAL_SHRINKAGE)
 # The first is the default: it is taken if nothing can be judged, or if others may be better by chance alone.
 # Semi-supervised k-means, Ward, mean-shift, `balanced` alone, `em` with a fixed shrinkage and PIM with other entropies
-# are left out: where they looked better on splits that was mostly chance (RESULTS.md, "How the way is chosen").
+# are left out: where they looked better on splits that was mostly chance (results/choosing.md).
 FROZEN_WAYS: tuple[Way, ...] = (
     Way("em"),
     Way("pim"),  # in features as they are

@@ -98,8 +98,8 @@ def last_block(name: str, method: Mapping[str, Any], rate: float, steps: int) ->
     return Training(name, settings, steps, views=5)
 
 
-# In the order in which they are tried: what has gained most in its time comes first (RESULTS.md, "The trainings of the
-# plan"). Rates and steps of SelEx and InfoSieve are those of "Every system on birds" there.
+# In the order in which they are tried: what has gained most in its time comes first (results/choosing.md, "The
+# trainings of the plan"). Rates and steps of SelEx and InfoSieve are those of results/systems.md.
 TRAININGS = (
     Training("adapter on class tokens", ADAPTER, steps=600),
     last_block("last block, SelEx", {"name": "selex", **NARROW}, rate=0.3, steps=165),
