@@ -9,9 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 import newkinds
 from conftest import Killed, save_image
+from newkinds.assigners.em import EM
+from newkinds.assigners.whitening import Whitening
 from newkinds.data import load_table
 from newkinds.data.corrections import Correction, corrected_names, corrections_text, read_corrections
 from newkinds.discovery.categories import Discovery
@@ -356,3 +360,33 @@ def test_a_hidden_label_is_judged_without_its_own_help() -> None:
     way = Way("continued")
     assert lessons.find_again(rows, way, Fold(every, np.array([0, 8]))).tolist() == [True, True]
     assert lessons.find_again(rows, way, Fold(every, np.array([11]))).tolist() == [False]
+
+
+def test_the_present_model_is_judged_without_what_is_hidden() -> None:
+    """Labels of noise are found again about as often as chance would; in a space that was fitted with them, far more
+    often."""
+    classes, each, dim = 6, 15, 60
+    rows = F.normalize(torch.randn(classes * each, dim, generator=torch.Generator().manual_seed(0)), dim=1)
+    labels = np.repeat(np.arange(classes), each)
+    said = [Correction(f"{i}", f"{own}", "", f"{own}", own, own) for i, own in enumerate(labels.tolist())]
+    lessons = Lessons(said, labels, known=classes, categories=classes)
+    em = EM(dim, classes, classes, shrinkage=0.1)
+
+    def space_of(rows: Tensor, cluster: Tensor, labels: Tensor) -> Whitening:
+        inside = cluster >= 0
+        return Whitening.of(*em.own_space_of(rows[inside], cluster[inside], labels[inside] >= 0))
+
+    told = space_of(rows, torch.from_numpy(labels), torch.from_numpy(labels))
+    honest, leaking = (
+        np.mean([lessons.find_unlearnt(rows, space, fold).mean() for fold in lessons.folds()])
+        for space in (space_of, lambda *_: told)
+    )
+    assert honest < 2 / classes < leaking
+
+
+def test_what_fits_is_found_again_without_learning() -> None:
+    rows = torch.eye(3).repeat_interleave(4, dim=0)
+    said = [Correction(f"{i}", f"{i // 4}", "", f"{i // 4}", i // 4, i // 4) for i in range(12)]
+    lessons = Lessons(said, np.arange(12) // 4, known=3, categories=3)
+    for fold in lessons.folds():
+        assert lessons.find_unlearnt(rows, lambda *_: None, fold).all()

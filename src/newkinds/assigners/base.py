@@ -103,6 +103,11 @@ class Assigner(nn.Module, ABC):
         """Mean (P,) and map (P, P) of the whitened space in which it compares rows, if it has found one of its own."""
         return None
 
+    def own_space_of(self, embedding: Tensor, cluster: Tensor, labelled: Tensor) -> tuple[Tensor, Tensor] | None:
+        """As `own_space`, if it had found these unit rows (n, P) in these clusters (n,); `labelled` (n,): which of them
+        have a label."""
+        return None
+
     def require_fitted(self, fitted: bool) -> None:
         if not fitted:
             raise NewkindsError(

@@ -8,6 +8,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from ..cluster.em import SharedCovarianceEM, align_shares
+from ..cluster.points import UNLABELLED
 from ..cluster.rows import HELD
 from ..precision import full_precision
 from ..settings import AtLeastOne, Positive, Share
@@ -94,6 +95,13 @@ class EM(Assigner):
 
     def own_space(self) -> tuple[Tensor, Tensor]:
         return self.mean, self.map
+
+    def own_space_of(self, embedding: Tensor, cluster: Tensor, labelled: Tensor) -> tuple[Tensor, Tensor]:
+        labels = cluster.where(labelled, UNLABELLED)
+        clusters = int(cluster.max()) + 1
+        found = SharedCovarianceEM(clusters, cluster, shrinkage=self.shrinkage, rounds=1, max_iter=1)
+        found.fit(embedding, labels)
+        return found.mean_, found.whitening_
 
     def logits(self, embedding: Tensor) -> Tensor:
         """(n, K) cosines in the whitened space, and the offsets of the sizes."""

@@ -139,17 +139,6 @@ def unconfirmed_rule(
     )
 
 
-def nearest_centres(
-    rows: Tensor, of: Tensor, centres: Tensor, own: Tensor, whitening: Whitening | None = None
-) -> Tensor:
-    """(n,) the nearest of the centres (K, P) for each row (n, P), where that of its own category (`of`, (n,)) is
-    `own` (n, P). All are as before whitening."""
-    points = _compared(rows, whitening)
-    cosine = points @ _compared(centres, whitening).T
-    cosine[np.arange(len(points)), of.cpu().numpy()] = (points * _compared(own, whitening)).sum(axis=1)
-    return torch.from_numpy(cosine.argmax(axis=1)).to(of)
-
-
 def group_silhouettes(
     points: NDArray[np.float32], group: NDArray[np.int64], away: NDArray[np.float32], smallest: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -1,14 +1,17 @@
 """What refining goes on from, and how it is judged: by labels that are hidden for a moment, a fifth at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..assigners.calibration import centres_of
 from ..assigners.continued import ContinuedKMeans, Pieces
+from ..assigners.whitening import Whitening
 from ..cluster.metrics import Accuracy
 from ..data.corrections import NOWHERE, Correction
 from ..data.loader import seed_for
@@ -19,6 +22,8 @@ FOLD_RULE = (
     "Labels are hidden, a fifth at a time, and those that are found again are counted. The best mean over the parts "
     "wins; training must win by more than the standard error of its gain, or the answer without it stays."
 )
+
+SpaceOf = Callable[[Tensor, Tensor, Tensor], Whitening | None]  # rows (n, P), their clusters and labels (n,; -1: none)
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,21 @@ class Lessons:
             assigner.fit(rows, labels)
             category = assigner(rows[fold.hidden]).argmax(dim=1).numpy()
         return category == self.labels[fold.hidden]
+
+    def find_unlearnt(self, rows: Tensor, space_of: SpaceOf, fold: Fold) -> NDArray[np.bool_]:
+        """Which images of a fold get their category back if nothing is learnt: from unit rows (n, P) to the nearest of
+        the clusters that there are. What the fold hides is in none of them, and has no part in the space in which rows
+        are compared (`space_of` rows, their clusters and labels)."""
+        left = self.hide(fold.hidden)
+        pieces, labels = left.pieces(hidden=fold.hidden), torch.from_numpy(left.labels)
+        space = space_of(rows, pieces.of_image, labels)
+        inside = pieces.of_image >= 0
+        centres = centres_of(rows[inside], pieces.of_image[inside], len(pieces.category))  # (M, P)
+        asked = rows[fold.hidden]
+        if space is not None:
+            centres, asked = space(centres), space(asked)
+        nearest = (asked @ F.normalize(centres, dim=1).T).argmax(dim=1)
+        return pieces.category[nearest].numpy() == self.labels[fold.hidden]
 
     def judge(self) -> Judge[Fold]:
         """Judges by the share of hidden labels that come back."""

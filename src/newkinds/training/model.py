@@ -15,6 +15,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from ..assigners import ASSIGNERS, Assigner, Assignment
+from ..assigners.base import CannotAssign
 from ..assigners.calibration import Calibration, HeldOutImages
 from ..assigners.extension import Extension
 from ..assigners.known_clusters import Naming
@@ -106,6 +107,17 @@ class Model(nn.Module):
         """Where categories are compared: rows as the assigner itself whitens them, or by labels; None: as they are."""
         own = self.chosen_assigner.own_space()
         return self.whitening if own is None or self.whitening is not None else Whitening.of(*own)
+
+    def space_of(self, rows: Tensor, cluster: Tensor, labels: Tensor) -> Whitening | None:
+        """As `space`, if it had found unit rows (n, P) in these clusters (n,; -1: none) with labels (n,; -1: none)."""
+        if self.whitening is not None:
+            try:
+                return self.whitening.refit(rows, labels)
+            except CannotAssign:  # such as one label for each class
+                return None
+        inside = cluster >= 0
+        own = self.chosen_assigner.own_space_of(rows[inside], cluster[inside], labels[inside] >= 0)
+        return None if own is None else Whitening.of(*own)
 
     def compare(self, features: Tensor) -> Tensor:
         """Unit rows (n, P) of features (n, D) in the space where categories are compared."""

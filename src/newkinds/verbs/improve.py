@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 
+import numpy as np
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from ..assigners.calibration import centres_of_others
-from ..assigners.opening import nearest_centres
 from ..console import say
 from ..data.corrections import NOWHERE, corrections_text
 from ..data.table import Table
@@ -19,10 +18,9 @@ from ..discovery.categories import Discovery
 from ..discovery.described import Described, write_described
 from ..discovery.edits import POOL, POOL_NAME
 from ..discovery.finished import FEATURES, LoadedRun, images_of, load, read_features, unlike_of
-from ..discovery.growing import categories_of, labelled_columns, sizes_of
+from ..discovery.growing import categories_of
 from ..discovery.kinds import Category, Member, with_more_names
 from ..discovery.lessons import enter_decisions
-from ..discovery.placing import Placer
 from ..discovery.split import EMBEDDING
 from ..ownership import remove_own_folder
 from ..runs.config import Config
@@ -30,8 +28,10 @@ from ..runs.directory import BEGINNING, CORRECTIONS
 from ..runs.protocol import describe_protocol, record_grown
 from ..runs.records import Findings, PlanRecord, Reliability, UpdateHistory, UpdateRecord
 from ..runs.run import Run
+from ..search.clock import Clock
 from ..training.embedding import Embedded
-from .refine import CorrectedRun, read_corrected, refine_into
+from ..training.model import Model
+from .refine import CorrectedRun, Learner, begin_learning, read_corrected, refine_into
 from .results import Correct, put_result
 
 BESIDE = ".refined"  # the folder of a run in which it is refined
@@ -50,15 +50,21 @@ def improve(run: Run, seconds: float, device: str, page: bool, updated: bool) ->
     if not source.known:
         say("the model stays as it is: no image has a label or was decided about, so there is nothing to learn from")
         return found
+    clock = Clock(seconds)
     with beside.claimed():
-        refine_into(beside, source, seconds, page=False)
+        learner = begin_learning(beside, source, clock, page=False)
+        refine_into(learner, clock)
     plan = PlanRecord.read(beside)
     best = next(one for one in plan.candidates if one.name == plan.chosen)
-    share = present_share(run, found, device)
     score = -1.0 if best.score is None else best.score
+    # a training is judged on the first of the folds only
+    share = float(np.mean(present_shares(load(run.folder, device).model, learner)[: len(best.scores) or None]))
     if not _wins(score, share, found, source):
-        judged = "could not be judged" if best.score is None else f"finds {100 * score:.1f} % again"
-        say(f"the model stays as it is: it puts {100 * share:.1f} % of labelled images right, and {best.name} {judged}")
+        judged = "could not be judged" if best.score is None else f"{100 * score:.1f} %"
+        say(
+            f"the model stays as it is: it finds {100 * share:.1f} % of labels that are hidden for a moment again, "
+            f"{best.name} {judged}"
+        )
     else:
         sentence = f"{best.name}: {100 * score:.1f} % of hidden labels are found again, {100 * share:.1f} % before"
         adopted = _Adopted(run, beside, source, sentence, updated)
@@ -76,19 +82,12 @@ def drop_beside(run: Run) -> None:
     remove_own_folder(beside.folder)
 
 
-def present_share(run: Run, found: Discovery, device: str) -> float:
-    """Of the images that are labelled or decided about, the share whose category is the nearest, as if each had not
-    been there itself."""
-    loaded, features = load(run.folder, device), read_features(run)
-    model, placer = loaded.model, Placer(loaded.model, found, lambda: features)
-    rows, columns = labelled_columns(found, model.known, placer.ids.tolist())
+def present_shares(model: Model, learner: Learner) -> list[float]:
+    """Of the labels that each fold hides, the share that the present model finds again: in its own space and by its own
+    clusters, both without the images of the fold. So the better model is judged, too."""
     with torch.inference_mode():
-        of_rows = model.rows(features[rows].to(model.device)).float()
-        of = torch.tensor(columns, device=of_rows.device)
-        centres, sizes = placer.extension.centres, sizes_of(found, placer.ids.tolist()).to(of_rows.device)
-        own = centres_of_others(of_rows, centres[of], sizes[of].clamp(min=2))
-        nearest = nearest_centres(of_rows, of, centres, own, model.space)
-    return float((nearest == of).double().mean())
+        rows = model.rows(learner.features.to(model.device)).float().cpu()  # (n, P)
+    return [float(learner.lessons.find_unlearnt(rows, model.space_of, fold).mean()) for fold in learner.lessons.folds()]
 
 
 def _wins(score: float, share: float, found: Discovery, source: CorrectedRun) -> bool:

@@ -66,8 +66,9 @@ def refine(
         say(f"{target.folder} has learnt these corrections already")
         target.drop_next()  # killed, it may not have come to that
         return Discovery.read(target.folder)
+    clock = Clock(seconds)
     with target.claimed():
-        return refine_into(target, source, seconds)
+        return refine_into(begin_learning(target, source, clock), clock)
 
 
 @dataclass(frozen=True)
@@ -146,16 +147,21 @@ def _fits(target: Run, source: CorrectedRun) -> bool:
 # -- learning ----------------------------------------------------------------------------------------------------------
 
 
-def refine_into(target: Run, source: CorrectedRun, seconds: float, page: bool = True) -> Discovery:
-    """Learn, and write all that a run has: first from the features that are there, then from the weights if it pays."""
-    clock = Clock(seconds)
+def begin_learning(target: Run, source: CorrectedRun, clock: Clock, page: bool = True) -> "Learner":
+    """Take over what people said, into the folder of the refined run."""
     with clock.stage(f"take over what was corrected in {source.run.folder}"):
         make_folder(target.folder)
         target.write(CORRECTIONS, corrections_text(source.said))
         config = _config(source, target)
         table, features = _images(source, config)
         lessons = _lessons(source, table, config)
-    learner = Learner(source, target, table, features, lessons, page)
+    return Learner(source, target, config, table, features, lessons, page)
+
+
+def refine_into(learner: "Learner", clock: Clock) -> Discovery:
+    """Learn, and write all that a run has: first from the features that are there, then from the weights if it pays."""
+    source, target, config = learner.source, learner.target, learner.config
+    table, lessons = learner.table, learner.lessons
     search = _begin_search(target, lessons, clock)
     with clock.stage("find the categories again in the features of the run"):
         search.compare(FrozenFeatures(learner.rows(config), OF_THE_RUN, {}), _ways(source))
@@ -258,6 +264,7 @@ class Learner:
 
     source: CorrectedRun
     target: Run
+    config: Config  # that it begins with
     table: Table
     features: Tensor  # (n, D) of the run
     lessons: Lessons
