@@ -15,7 +15,15 @@ from torch import Tensor
 from newkinds.assigners import pim as module
 from newkinds.assigners.base import draw_seed
 from newkinds.assigners.centres import centres_of_classes
-from newkinds.assigners.pim import PIM, PUBLISHED_WEIGHTS, SCALE, Objective, descend, maximise_information
+from newkinds.assigners.pim import (
+    PIM,
+    PUBLISHED_WEIGHTS,
+    SCALE,
+    Objective,
+    descend,
+    maximise_information,
+    published_start,
+)
 from newkinds.assigners.start import find_start
 from newkinds.cluster import KMeans, SemiSupervisedKMeans
 from newkinds.cluster.metrics import clustering_accuracy
@@ -177,9 +185,54 @@ def test_as_published_the_weight_is_searched_from_semi_supervised_k_means() -> N
     torch.manual_seed(5)
     plain = torch.from_numpy(KMeans(4, 10, draw_seed()).fit(rows).cluster_centers_)
     weight = pim.choose(rows, labels, plain)
-    start = centres_of_classes(SemiSupervisedKMeans(4, 100, draw_seed()), rows, labels)
+    start = published_start(rows, labels, 4, 100, np.random.RandomState(draw_seed()))
     assert weight == pim.chosen_weight
     assert torch.equal(pim.weights, maximise_information(start, rows, labels, weight, 20))
+
+
+@pytest.mark.parametrize("restarts", [1, 2, 3, 4])
+def test_the_published_start_is_that_of_the_least_distances(published: dict[str, Tensor], restarts: int) -> None:
+    rows, labels = published["objective/features"], published["objective/given"]
+    expected = EXPECTED["start"]
+    start = published_start(rows, labels, 5, restarts, np.random.RandomState(expected["seed"]))
+    best = int(np.argmin(expected["sum_of_distances"][:restarts]))
+    torch.testing.assert_close(start, published[f"start/centres_{best}"], rtol=0, atol=1e-12)
+    assert best == expected["best"] or restarts < 3
+
+
+def start_by_loops(rows: Tensor, labels: Tensor, categories: int, restarts: int, seed: int) -> tuple[Tensor, int, int]:
+    """The centres of the best start, its number, and which it would be by squared distances within clusters."""
+    random, runs = np.random.RandomState(seed), []
+    free = rows[labels < 0]
+    for _ in range(restarts):
+        centres = [rows[labels == c].mean(dim=0) for c in range(int(labels.max()) + 1)]
+        while len(centres) < categories:
+            squared = torch.stack([min((row - c).square().sum() for c in centres) for row in free])
+            centres.append(free[int((squared.cumsum(0) / squared.sum() >= random.rand()).nonzero()[0])])
+        while True:
+            away = torch.stack([torch.stack([(row - c).norm() for c in centres]) for row in rows])  # (n, K)
+            own = torch.where(labels >= 0, labels, away.argmin(dim=1))
+            means = [rows[own == c].mean(dim=0) for c in range(categories)]
+            if all(torch.equal(a, b) for a, b in zip(means, centres, strict=True)):
+                break
+            centres = means
+        squares = away.gather(1, own[:, None]).square().sum().item()
+        runs.append((away.amin(dim=1).sum().item(), squares, torch.stack(centres)))
+    by_distance = min(range(restarts), key=lambda run: runs[run][0])
+    return runs[by_distance][2], by_distance, min(range(restarts), key=lambda run: runs[run][1])
+
+
+def test_the_published_start_by_loops() -> None:
+    others = 0
+    for seed in range(6):
+        generator = torch.Generator().manual_seed(seed)
+        rows = F.normalize(torch.randn(24, 3, generator=generator, dtype=torch.float64), dim=1)
+        labels = torch.where(torch.arange(24) < 8, torch.arange(24) % 2, -1)
+        expected, by_distance, by_squares = start_by_loops(rows, labels, 5, 5, seed)
+        found = published_start(rows, labels, 5, 5, np.random.RandomState(seed))
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+        others += by_distance != by_squares
+    assert others  # else squares would do
 
 
 def stretched(seed: int) -> tuple[Tensor, Tensor, Tensor]:

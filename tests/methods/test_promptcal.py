@@ -257,16 +257,16 @@ def test_the_bank_keeps_the_teachers_unit_rows_only_in_training(capsys):
     assert len(promptcal.bank.ring) == 10
 
 
-def test_published_the_class_token_alone_looks_for_the_same_view():
+@pytest.mark.parametrize(("pairs", "on_prompts"), [(1024, set()), (1, {"prompt_loss", "prompt_affinity"})])
+def test_published_the_class_token_alone_looks_for_the_same_view(pairs, on_prompts):
+    """Where positives are more than the pairs, negatives differ too, on both."""
     terms = []
     for as_published in (False, True):
-        promptcal = method(as_published=as_published)
+        promptcal = method(as_published=as_published, pairs=pairs, quantile=0.0)
         promptcal.bank.push(torch.randn(20, 16, generator=torch.Generator().manual_seed(2)))
         terms.append(promptcal.loss(step([0, -1], encoded(2), taught_by(promptcal, encoded(2, seed=1)))))
     right, published = terms
-    assert right["affinity"] != published["affinity"]
-    changed = {name for name in right if right[name] != published[name]}
-    assert changed == {"loss", "affinity"}
+    assert {name for name in right if right[name] != published[name]} == {"loss", "affinity"} | on_prompts
 
 
 def test_negatives_come_from_torchs_generator():

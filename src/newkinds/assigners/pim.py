@@ -14,6 +14,7 @@ from typing_extensions import Self
 
 from ..cluster import KMeans, SemiSupervisedKMeans
 from ..cluster.metrics import match_known
+from ..cluster.neighbours import nearest_centre
 from ..settings import AtLeastOne, NonNegative, Range
 from .base import ASSIGNERS, Assigner, draw_seed
 from .centres import centres_of_classes
@@ -40,7 +41,7 @@ class PIM(Assigner):
       6, 1.5 and 2 were better than 1; with even sizes 1.5 was level and 2 worse.
     - `as_published=True`: the weight is always searched, as the published code does with float32 features: each weight
       continues from where the one before ended, in full length (1,000 `steps`), and the first one can never win. It
-      starts from the centres of semi-supervised k-means, the best of 100 (`restarts`).
+      starts from the centres of semi-supervised k-means, the best of 100 (`restarts`, see `published_start`).
     """
 
     temperature = 1.0
@@ -80,8 +81,8 @@ class PIM(Assigner):
             self.note = f"entropy weight {weight:g} chosen on labelled images"
         self.chosen_weight = weight
         if self.as_published:
-            clustering = SemiSupervisedKMeans(self.categories, self.start_restarts, draw_seed())
-            start = centres_of_classes(clustering, embedding, labels).to(embedding)
+            random = np.random.RandomState(draw_seed())
+            start = published_start(embedding, labels, self.categories, self.start_restarts, random)
         else:
             category = find_start(embedding, labels, self.categories, self.start_restarts)
             start = mean_directions(embedding, category, self.categories)
@@ -112,6 +113,24 @@ class PIM(Assigner):
 
     def logits(self, embedding: Tensor) -> Tensor:
         return SCALE * embedding.float() @ self.weights.T
+
+
+def published_start(
+    embedding: Tensor, labels: Tensor, categories: int, restarts: int, random: np.random.RandomState
+) -> Tensor:
+    """(K, P) the centres of semi-supervised k-means of unit rows (n, P), the best of some starts as published.
+
+    The best one has the least sum of distances, not of their squares, from all rows to the nearest centre, also from
+    labelled rows that belong to another one; and every start goes on until nothing moves.
+    """
+    least, best = np.inf, torch.empty(0)
+    for _ in range(restarts):
+        clustering = SemiSupervisedKMeans(categories, 1, random, tol=0.0)
+        centres = centres_of_classes(clustering, embedding, labels).to(embedding)
+        total = nearest_centre(embedding, centres)[1].double().sqrt().sum().item()
+        if total < least:
+            least, best = total, centres
+    return best
 
 
 def mean_directions(embedding: Tensor, category: Tensor, categories: int) -> Tensor:
