@@ -21,6 +21,10 @@ class InvalidValue(NewkindsError, ValueError):
     """An argument that cannot be used, where people of scikit-learn expect a ValueError."""
 
 
+class Busy(NewkindsError):
+    """Another process is working there: what is wrong now will be right later."""
+
+
 class RunEnded(BaseException):
     """One of several processes is gone, and this one cannot go on. Like a KeyboardInterrupt it is no Exception: what
     goes on after an error, such as a grid of runs, cannot go on after this one.

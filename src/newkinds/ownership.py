@@ -35,7 +35,8 @@ OF_RUN = "checksums.txt"  # the ledger of a run
 ELSEWHERE = ".newkinds-files"  # the ledger of any other folder: hidden, for it lies beside what people look at
 MARKER = "# newkinds wrote these files: checksum and name"
 LOCK = ".lock"
-LOCKS = (LOCK, ".edits.lock")  # of a run, and of its log of edits
+CELL_LOCK = ".cell.lock"
+LOCKS = (LOCK, ".edits.lock", CELL_LOCK)  # of a run, of its log of edits, and of a run in a table from begin to end
 # how files begin that are never written over, whatever they are called; see data.images for their endings
 PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"RIFF")
 PICTURE_ENDINGS = (".bmp", ".gif", ".heic", ".heif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")

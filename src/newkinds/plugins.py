@@ -8,6 +8,8 @@ from .errors import NewkindsError, note_outside, reason_of
 from .files import user_path
 from .registry import registering_from
 
+_loaded: dict[str, None] = {}  # the files, in their order
+
 
 def load_plugin(file: str | Path) -> None:
     """Import a Python file, once; what it registers can be named from then on.
@@ -30,3 +32,9 @@ def load_plugin(file: str | Path) -> None:
         raise NewkindsError(f"the plugin {file} cannot be loaded: {reason_of(error)}") from error
     if Path(module.__file__ or "").resolve() != path:
         raise NewkindsError(f"the plugin {path} has the name of another module ({module.__file__}): rename it.")
+    _loaded[str(path)] = None
+
+
+def loaded_plugins() -> list[str]:
+    """The files that were loaded, in their order: other processes of a command load them too."""
+    return list(_loaded)

@@ -11,9 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
 
 DOWNLOAD = "NEWKINDS_DOWNLOAD"  # 1: weights may be downloaded; 0: do not even ask
 CHILD = "NEWKINDS_CHILD"  # 1: another program started this command, reads what it says, and holds its standard input
+SIDE_BY_SIDE = "NEWKINDS_SIDE_BY_SIDE"  # how many processes of a command each do work of their own on this machine
 END_WITHIN = 15.0  # seconds that a command has to end in good order
 _interrupted = False  # whether Ctrl-C was pressed in a command
 _may_download = False  # whether this command said so
@@ -62,6 +67,21 @@ def _end_with_parent() -> None:
     Ctrl-C would."""
     while os.read(0, 1024):
         pass
+    _interrupt()
+
+
+def end_with(parent: "BaseProcess | None") -> None:
+    """Interrupt this process, as Ctrl-C would, as soon as the one that started it is gone."""
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(parent: "BaseProcess") -> None:
+    parent.join()
+    _interrupt()
+
+
+def _interrupt() -> None:
     if os.name == "posix":  # wakes it from waiting, too
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
     else:
@@ -79,6 +99,12 @@ def may_download() -> bool | None:
 def is_one_of_several() -> bool:
     """Whether torchrun has started several processes."""
     return os.environ.get("WORLD_SIZE", "1") not in ("", "1")
+
+
+def sharing_machine() -> int:
+    """How many processes of one command share the processors of this machine."""
+    of_run = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return of_run * int(os.environ.get(SIDE_BY_SIDE, "1"))
 
 
 def is_first() -> bool:

@@ -11,6 +11,7 @@ from newkinds.evaluation.judge import evaluate
 from newkinds.experiments.bench import bench
 from newkinds.experiments.paper import TABLES
 from newkinds.experiments.run_grid import Cell
+from newkinds.experiments.tasks import Worked
 from newkinds.runs.run import Run
 from newkinds.verbs.discover import discover
 
@@ -95,7 +96,8 @@ def test_hosts_may_have_other_assigners_too(tmp_path: Path) -> None:
 
 def test_no_baselines_leaves_the_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
-    monkeypatch.setattr("newkinds.experiments.bench.run_all", lambda cells, *_: begun.extend(map(str, cells)) or {})
+    run_nothing = lambda cells, *_: begun.extend(map(str, cells)) or Worked()  # noqa: E731
+    monkeypatch.setattr("newkinds.experiments.bench.run_all", run_nothing)
     for baselines, count in ((["none"], 1), (None, 9), (["all"], 9), (["pim"], 2)):
         begun.clear()
         bench("plugin", tmp_path, data=["creatures"], methods=["cms"], organizers=["none"], baselines=baselines)

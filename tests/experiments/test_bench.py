@@ -20,6 +20,7 @@ from newkinds.experiments.bench import bench, collect
 from newkinds.experiments.paper import TABLES
 from newkinds.experiments.run_grid import Cell, read_outcome
 from newkinds.experiments.styles import STYLES
+from newkinds.experiments.tasks import Worked
 from newkinds.runs.run import Run
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -104,7 +105,7 @@ def test_the_papers_table_asks_for_pim_where_the_paper_has_it_and_for_nothing_qu
 ) -> None:
     begun: list[Cell] = []
     monkeypatch.setattr("newkinds.experiments.bench._runnable", lambda cells, _: cells)
-    monkeypatch.setattr("newkinds.experiments.bench.run_all", lambda cells, *_: begun.extend(cells) or {})
+    monkeypatch.setattr("newkinds.experiments.bench.run_all", lambda cells, *_: begun.extend(cells) or Worked())
     bench("coarse", tmp_path, data=["cifar10"], baselines=["none"])
     hosts = ["gcd", "promptcal", "dccl", "protogcd", "infosieve", "simgcd", "legogcd", "cms", "selex"]
     assert set(hosts) | {"promptcal-stage1"} == {cell.method for cell in begun}, "a first stage is needed"

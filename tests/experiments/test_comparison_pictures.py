@@ -15,6 +15,7 @@ from newkinds.experiments.bench import bench
 from newkinds.experiments.comparison_pictures import draw_comparisons
 from newkinds.experiments.paper import TABLES, comparisons
 from newkinds.experiments.run_grid import COLUMNS, VARIANTS, Cell, Outcome
+from newkinds.experiments.tasks import Worked
 from newkinds.runs.config import resolve
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -79,7 +80,7 @@ def test_rows_that_cannot_be_or_are_another_row_are_left_out_with_a_sentence(
 ) -> None:
     """`tiny` has 96 features; its default read-out is `literal`."""
     begun: list[Cell] = []
-    monkeypatch.setattr(module, "run_all", lambda cells, *_: begun.extend(cells) or {})
+    monkeypatch.setattr(module, "run_all", lambda cells, *_: begun.extend(cells) or Worked())
     benched = bench("sensitivity", tmp_path, data=["creatures"], baselines=["none"], settings=SMALL)
     assert len(benched.failed) == len(begun) == 2 + 6 * 5
     told = capsys.readouterr().err

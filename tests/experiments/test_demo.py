@@ -15,6 +15,7 @@ from newkinds.data.table import DATASETS
 from newkinds.errors import NewkindsError
 from newkinds.experiments import demo as module
 from newkinds.experiments.run_grid import Cell, Outcome, run_all
+from newkinds.experiments.tasks import Worked
 from newkinds.runs.config import resolve
 
 
@@ -50,13 +51,13 @@ def test_demo_of_several_hosts_is_the_plug_in_table(tmp_path: Path, monkeypatch:
     would differ is how long they took."""
     gains = {"none": (0.0, 0.0), "adapter": (1.0, 3.0), module.CPF: (2.0, 2.0), "kmeans": (0.0, 0.0)}
 
-    def with_these_gains(*grid: Any) -> dict[Cell, Outcome]:
-        found = run_all(*grid)
+    def with_these_gains(*grid: Any) -> Worked:
+        found: dict[Cell, Outcome] = run_all(*grid).finished
         fixed = dict.fromkeys(next(iter(found.values())).figures, 1.0)
-        return {
+        return Worked({
             cell: replace(outcome, figures={**fixed, "all": 50 + gains[cell.organizer][cell.seed]})
             for cell, outcome in found.items()
-        }
+        })  # fmt: skip
 
     monkeypatch.setattr(module, "SEEDS_OF_SEVERAL", (0, 1))
     monkeypatch.setattr(module, "run_all", with_these_gains)
@@ -92,9 +93,9 @@ def test_all_hosts_are_those_of_the_paper_and_heads_are_as_wide_as_ever(
 ) -> None:
     found: dict[str, dict[str, object]] = {}
 
-    def look(cells: list[Cell], folder: Path, settings: Callable[[Cell], list[dict[str, Any]]]) -> dict[Cell, object]:
+    def look(cells: list[Cell], folder: Path, settings: Callable[[Cell], list[dict[str, Any]]]) -> Worked:
         found.update({cell.method: resolve(*settings(cell), *cell.layers()).method for cell in cells})
-        return {}
+        return Worked()
 
     monkeypatch.setattr(module, "run_all", look)
     with pytest.raises(NewkindsError, match="could be finished"):

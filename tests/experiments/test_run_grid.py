@@ -25,7 +25,7 @@ def test_a_grid_runs_goes_on_and_tells_of_what_failed(
         broken = {"organizer": {"heads": 7}} if cell.organizer == "cpf" else {}
         return [CREATURES, TINY_TRAINING, SMALL_HEAD, broken]
 
-    outcomes = run_all(cells, tmp_path, settings)
+    outcomes = run_all(cells, tmp_path, settings).finished
     err = capfd.readouterr().err
     assert list(outcomes) == [cells[0]]
     assert "SimGCD + CPF on creatures, seed 0 failed" in err
@@ -41,7 +41,8 @@ def test_every_organizer_with_parameters_has_a_row_that_is_never_trained(tmp_pat
     assert Cell("creatures", "simgcd", "coge-release-frozen").title == "SimGCD + COGE release frozen"
 
     cell = Cell("creatures", "simgcd", "slots-frozen")
-    (outcome,) = run_all([cell], tmp_path, lambda _: [CREATURES, TINY_TRAINING, SMALL_HEAD], lambda _: None).values()
+    worked = run_all([cell], tmp_path, lambda _: [CREATURES, TINY_TRAINING, SMALL_HEAD], lambda _: None)
+    (outcome,) = worked.finished.values()
     assert outcome.settings["train.freeze_organizer"] is True
     trained = Run(cell.folder(tmp_path)).read_json("protocol.json")["trains"]
     assert trained
@@ -52,7 +53,7 @@ def test_a_finished_cell_is_read_not_made_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells = [Cell("creatures", "simgcd", "none", 0)]
-    outcomes = run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING, SMALL_HEAD])
+    outcomes = run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING, SMALL_HEAD]).finished
     folder = cells[0].folder(tmp_path)
     written = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
 
@@ -63,12 +64,13 @@ def test_a_finished_cell_is_read_not_made_again(
         for name in ("verbs.train.load_table", "evaluation.judge.load_table", "verbs.count._run_features", *EMBEDDERS):
             patched.setattr(f"newkinds.{name}", refuse)
         capfd.readouterr()
-        assert run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING, SMALL_HEAD]) == outcomes
+        assert run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING, SMALL_HEAD]).finished == outcomes
         assert f"{folder} is finished already" in capfd.readouterr().err
         as_the_data_set_says = [CREATURES, TINY_TRAINING, SMALL_HEAD, {"k": 4}]
-        assert run_all(cells, tmp_path, lambda _: as_the_data_set_says) == outcomes
+        assert run_all(cells, tmp_path, lambda _: as_the_data_set_says).finished == outcomes
         for other in ({"train": {"lr": 0.5}}, {"k": 5}, {"k": "auto"}):
-            assert run_all(cells, tmp_path, lambda _, other=other: [CREATURES, TINY_TRAINING, SMALL_HEAD, other]) == {}  # type: ignore[misc]
+            with_other = [CREATURES, TINY_TRAINING, SMALL_HEAD, other]
+            assert run_all(cells, tmp_path, lambda _, layers=with_other: layers).finished == {}  # type: ignore[misc]
             assert "other settings" in capfd.readouterr().err
     assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == written
 
@@ -76,14 +78,14 @@ def test_a_finished_cell_is_read_not_made_again(
     with monkeypatch.context() as patched:
         for name in EMBEDDERS:
             patched.setattr(f"newkinds.{name}", refuse)
-        assert run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING, SMALL_HEAD]) == outcomes
+        assert run_all(cells, tmp_path, lambda _: [CREATURES, TINY_TRAINING, SMALL_HEAD]).finished == outcomes
     assert (folder / "count.json").is_file()
 
 
 def test_a_finished_cell_whose_categories_were_estimated(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     cells = [Cell("creatures", "simgcd", "none", 0)]
     estimated = [CREATURES, TINY_TRAINING, SMALL_HEAD, {"train": {"epochs": 1}, "k": "auto"}]
-    outcomes = run_all(cells, tmp_path, lambda _: estimated)
+    outcomes = run_all(cells, tmp_path, lambda _: estimated).finished
     capfd.readouterr()
-    assert run_all(cells, tmp_path, lambda _: estimated) == outcomes != {}
+    assert run_all(cells, tmp_path, lambda _: estimated).finished == outcomes != {}
     assert "is finished already" in capfd.readouterr().err

@@ -32,7 +32,7 @@ def settings(cell: Cell) -> list[dict[str, Any]]:
 def stages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """μGCD alone and with CPF, of which nothing else was asked for."""
     folder = tmp_path_factory.mktemp("stages") / "runs"
-    assert len(run_all([HOST, CPF], folder, settings, lambda _: None)) == 4
+    assert len(run_all([HOST, CPF], folder, settings, lambda _: None).finished) == 4
     assert {run.name for run in folder.iterdir()} == {row.folder(folder).name for row in ROWS}
     return folder
 
@@ -55,7 +55,7 @@ def test_stages_are_resumed_and_stand_in_one_table(
 
     with monkeypatch.context() as patched:
         patched.setattr("newkinds.experiments.run_grid.discover", refuse)
-        assert len(run_all([HOST, CPF], stages, settings, lambda _: None)) == 4
+        assert len(run_all([HOST, CPF], stages, settings, lambda _: None).finished) == 4
     found = collect(ROWS, stages)
     assert set(found) == set(ROWS), "a host and CPF start from different runs, which does not keep them apart"
     shutil.copytree(stages, tmp_path / "moved")
@@ -83,7 +83,7 @@ def test_seeds_of_a_second_stage_are_averaged(stages: Path) -> None:
 def test_what_starts_from_a_failed_run_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (HOST.folder(tmp_path).parent / "creatures-gcd-none-seed0").mkdir()
     (tmp_path / "creatures-gcd-none-seed0" / "mine.txt").write_text("not a run")
-    assert run_all([HOST], tmp_path, settings) == {}
+    assert run_all([HOST], tmp_path, settings).finished == {}
     told = " ".join(capsys.readouterr().err.split())
     assert "GCD on creatures, seed 0 failed: the folder" in told
     assert "MuGCD on creatures, seed 0 failed: it starts from GCD on creatures, seed 0, which failed." in told
@@ -109,9 +109,9 @@ def test_another_assigner_trains_nothing_again(stages: Path, tmp_path: Path, mon
 
     with monkeypatch.context() as patched:
         patched.setattr("newkinds.verbs.train.fit", lambda *_: pytest.fail("something was trained"))
-        outcomes = run_all([pim], stages, with_options, lambda _: None)
+        outcomes = run_all([pim], stages, with_options, lambda _: None).finished
         assert outcomes.keys() == {*with_what_comes_before([pim])}
-        assert run_all([pim], stages, with_options, lambda _: None) == outcomes
+        assert run_all([pim], stages, with_options, lambda _: None).finished == outcomes
     run, host = Run(pim.folder(stages)), Run(HOST.folder(stages))
     assert run.config().assigner["steps"] == 7
     assert run.metrics() == host.metrics()

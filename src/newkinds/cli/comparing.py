@@ -1,5 +1,6 @@
 """The verbs that compare methods."""
 
+import shlex
 import sys
 from typing import Any
 
@@ -38,12 +39,14 @@ def _demo(**chosen: Any) -> None:
     argument("--against", "NAME", "organizer that rows are compared with (default: none, the host alone)"),
     switch("--collect", "only_collect", "run nothing: print what is finished"),
     argument("--style", "STYLE", "markdown (default), latex or csv", choices=("markdown", "latex", "csv")),
+    argument("--jobs", "N", "runs side by side, each in a process of its own (default: 1)", type=int),
+    switch("--no-wait", "no_wait", "leave runs that other processes are at to these, instead of waiting in the end"),
     LOG,
     *choices("epochs", "precision", "deterministic", "cache_views", "backbone", "weights"),
     DOWNLOAD,
     *choices("data_root", "recipe", "device", "settings"),
 )
-def _bench(table: str, out: str, **chosen: Any) -> int:
+def _bench(table: str, out: str, no_wait: bool = False, **chosen: Any) -> int:
     """Run or resume a grid of methods, organizers and seeds, and print it as a table: one of the paper's
     (all that it reports, ours, gain over the host), or one for your own data; "all" has every system in a small size.
     With two seeds or more each gain has its confidence interval. Second stages start from the runs of their first. The
@@ -55,14 +58,18 @@ def _bench(table: str, out: str, **chosen: Any) -> int:
     newkinds bench ablation --out runs/parts --data creatures --seeds 0 1 2 --epochs 15 --against adapter
     newkinds bench sensitivity --out runs/sizes --data birds/ --set data.known=0.5 --seeds 0 1 2
     newkinds bench plugin --out runs/birds --data birds/ --set data.known=0.5 --organizers none,patches,cpf
-    newkinds bench all --out runs/all --data creatures
+    newkinds bench all --out runs/all --data creatures --jobs 2
     """
     from ..experiments.bench import bench
 
-    benched = bench(table, out, **named_watchers(chosen))
+    benched = bench(table, out, wait=not no_wait, **named_watchers(chosen))
     show(benched.text)
     if benched.pictures:
         show(f"drawn in {', '.join(map(str, benched.pictures))}", file=sys.stderr)
+    if benched.busy:
+        later = f"newkinds bench {table} --out {shlex.quote(out)} --collect"
+        others = f"{len(benched.busy)} run(s) are other processes' work: {', '.join(benched.busy)}"
+        show(f"{others}. Later, the whole table: {later}", file=sys.stderr)
     if benched.failed:
         show(f"{len(benched.failed)} requested run(s) could not be finished: see above", file=sys.stderr)
     return 1 if benched.failed else 0

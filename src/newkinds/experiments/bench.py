@@ -2,6 +2,7 @@
 
 import glob
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -36,7 +37,9 @@ from .run_grid import (
     run_all,
     with_what_comes_before,
 )
+from .side_by_side import SideBySide
 from .styles import STYLES
+from .tasks import InTurn, Pool, Worked
 
 
 class Benched(NamedTuple):
@@ -45,14 +48,15 @@ class Benched(NamedTuple):
     text: str
     failed: list[str]
     pictures: list[Path]
+    busy: Sequence[str] = ()  # what other processes are at, and what needs that
 
 
 def bench(
     table: str, out: str | Path, *, methods: Sequence[str] | None = None, organizers: Sequence[str] | None = None,
     data: Sequence[str] | None = None, baselines: Sequence[str] | None = None, seeds: Sequence[int] = (0,),
     against: str = "none", only_collect: bool = False, style: Literal["markdown", "latex", "csv"] = "markdown",
-    per_method: Mapping[str, Mapping[str, Any]] | None = None, watchers: Sequence[Watcher] = (),
-    **choices: Unpack[Choices],
+    per_method: Mapping[str, Mapping[str, Any]] | None = None, watchers: Sequence[Watcher] = (), jobs: int = 1,
+    wait: bool = True, **choices: Unpack[Choices],
 ) -> Benched:  # fmt: skip
     """Run (or resume) the requested part of a table; returns the table with all that has been run in `out`.
 
@@ -64,6 +68,8 @@ def bench(
     these what `per_method` has for the rows of one method: {"simgcd": {"train": {"lr": 0.3}}}; a second
     stage starts from the cell of its first, which is run too. Cells not run stay empty; one that fails is reported and
     does not stop the others. `watchers` (`newkinds.Watcher`) look on in every training, one after the other.
+    `jobs`: so many cells at once, each in a process of its own. A cell that another command is at in `out` is passed
+    over and comes last; `wait=False` leaves it to that command.
 
     >>> from newkinds.experiments.bench import bench
     >>> print(bench("fine", "runs/fine", methods=["simgcd"], data=["cub"], seeds=[0, 1, 2]).text)
@@ -78,7 +84,7 @@ def bench(
         also=() if organizers else whole.also, baselines=_chosen_baselines(baselines, whole),
     )  # fmt: skip
     cells: list[Cell] = []
-    finished: Collection[Cell] = ()
+    worked = Worked()
     if only_collect:
         if not folder.is_dir():
             raise NewkindsError(f"there is no folder {folder}: nothing to collect.")
@@ -89,18 +95,27 @@ def bench(
             raise NewkindsError(f"seeds are whole numbers from 0 on, not {list(seeds)}.")
         cells = _possible(with_what_comes_before(asked.cells(dict.fromkeys(seeds))), settings)
         _announce(settings, cells)
-        finished = run_all(_runnable(cells, settings), make_folder(folder), settings, whole.counted_by, watchers)
+        if jobs < 1:
+            raise NewkindsError(f"--jobs is a number of processes, at least 1, not {jobs}.")
+        runnable = _runnable(cells, settings)
+        with _pool(jobs, make_folder(folder), spread=choices.get("device") is None) as pool:
+            worked = run_all(runnable, folder, settings, whole.counted_by, watchers, pool, wait)
     widest = replace(
         whole, data=tuple(sources) if whole.any_data else whole.data, methods=_each_once(whole.systems, METHODS),
         organizers=_each_once(whole.organizers, ORGANIZERS, VARIANTS),
     )  # fmt: skip
-    found = collect(widest.cells(), folder, sources, preferred=finished)
+    found = collect(widest.cells(), folder, sources, preferred=worked.finished)
     wanted = {cell.row for cell in (*cells, *found)}
     shown = comparisons(widest, found, [row for row in widest.cells() if row in wanted or whole.reports(row)])
-    failed = [str(cell) for cell in cells if cell not in finished]
-    return Benched(
-        STYLES[style](shown), failed, draw_comparisons(shown, folder, whole.picture) if whole.picture else []
-    )
+    busy = [str(cell) for cell in worked.busy]
+    failed = [str(cell) for cell in cells if cell not in worked.finished and cell not in worked.busy]
+    pictures = draw_comparisons(shown, folder, whole.picture) if whole.picture else []
+    return Benched(STYLES[style](shown), failed, pictures, busy)
+
+
+def _pool(jobs: int, out: Path, spread: bool) -> AbstractContextManager[Pool]:
+    """Who runs the cells; `spread` over several GPUs."""
+    return nullcontext(InTurn()) if jobs == 1 else SideBySide(jobs, out, spread)
 
 
 def collect(

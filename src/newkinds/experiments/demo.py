@@ -76,7 +76,7 @@ def demo(
     folder = make_folder(Path(out))
     for name in (PAGE, FIELDS):
         OwnFiles(folder).require(name)  # before the work, not after it
-    outcomes = run_all(cells, folder, settings)
+    outcomes = run_all(cells, folder, settings).finished
     if not outcomes:
         raise NewkindsError(f"none of the {len(cells)} runs in {folder} could be finished: see the messages above.")
     (comparison,) = comparisons(table, outcomes)

@@ -1,11 +1,14 @@
 """Grids of runs: data sets × methods × organizers × seeds, each run or resumed, and their results."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 
 from ..assigners import ASSIGNERS
@@ -15,9 +18,11 @@ from ..console import say, warn
 from ..encoders.organizers import ORGANIZERS
 from ..encoders.organizers.cpf import Readout
 from ..encoders.organizers.patches import ClassToken
-from ..errors import NewkindsError, reason_of
+from ..errors import Busy, NewkindsError, reason_of
 from ..evaluation.judge import evaluate
+from ..files import make_folder
 from ..methods import METHODS
+from ..ownership import CELL_LOCK, require_lock
 from ..runs.records import Evaluation, Timing, read_count
 from ..runs.run import FREE_TO_CHANGE, Run
 from ..settings import flat
@@ -27,6 +32,7 @@ from ..verbs.assign import assign
 from ..verbs.count import count_categories
 from ..verbs.discover import discover
 from ..verbs.train import require_same_settings
+from .tasks import Call, InTurn, Pool, Queue, Task, Worked
 
 Settings = Sequence[Mapping[str, Any]]
 READOUTS = get_args(Readout)
@@ -169,21 +175,20 @@ COMPARED = (*ACCURACY, *NAMED, "count", "count_error", "parameters", "seconds")
 def run_all(
     cells: Sequence[Cell], out: Path, settings: Callable[[Cell], Settings],
     count_by: Callable[[Cell], str | None] = lambda _: COUNTED_BY, watchers: Sequence[Watcher] = (),
-) -> dict[Cell, Outcome]:  # fmt: skip
-    """Run the cells one after the other, or resume them, and before each what it starts from; one that fails is
-    reported and does not stop the others.
+    pool: Pool | None = None, wait: bool = True,
+) -> Worked:  # fmt: skip
+    """Run the cells one after the other, or as the `pool` does, or resume them, and before each what it starts from;
+    one that fails is reported and does not stop the others, one that another process is at comes last (see `Queue`).
     `settings`: for each cell all that the cell itself does not say; `count_by`: its estimator of categories, if any."""
-    outcomes: dict[Cell, Outcome] = {}
-    cells = with_what_comes_before(cells)
-    for place, cell in enumerate(cells, start=1):
-        say(f"{cell} ({place} of {len(cells)})")
-        try:
-            if cell.before is not None and cell.before not in outcomes:
-                raise NewkindsError(f"it starts from {cell.before}, which failed.")
-            outcomes[cell] = run_one(cell, out, settings(cell), count_by(cell), watchers)
-        except Exception as error:  # also out of memory, a full disk, a bug: the other cells may still succeed
-            warn(f"{cell} failed: {reason_of(error)}")
-    return outcomes
+
+    def call(cell: Cell) -> Call:
+        return partial(run_one, cell, out, settings(cell), count_by(cell), watchers)
+
+    tasks = []
+    for cell in with_what_comes_before(cells):
+        needs = () if cell.before is None else (cell.before,)
+        tasks.append(Task(cell, partial(call, cell), needs, cell.folder(out).name))
+    return Queue(tasks, pool or InTurn(), wait).work_off()
 
 
 def with_what_comes_before(cells: Sequence[Cell]) -> list[Cell]:
@@ -201,42 +206,76 @@ def run_one(
     cell: Cell, out: Path, settings: Settings, count_by: str | None = COUNTED_BY, watchers: Sequence[Watcher] = ()
 ) -> Outcome:
     """Train (or resume), assign, evaluate and, if requested, count; what is done already is not done again.
-    What it starts from is there already."""
+    What it starts from is there already. If another process is at it, that is said by `Busy`."""
     folder, layers = cell.folder(out), [*settings, *cell.layers(out)]
     done = read_outcome(folder)
-    if done is None:
-        if cell.is_baseline or cell.is_assigned:
-            source = cell.before.folder(out) if cell.before else _frozen_features(cell, out, settings)
-            named_first = (cell.variant, *layers)  # an assigner's name forgets the settings of another
-            chosen = [{section: layer[section] for section in ASSIGNING if section in layer} for layer in named_first]
-            assign(source, out=folder, seed=cell.seed, page=False, settings=chosen)
-        else:
-            discover(None, folder, page=False, watchers=watchers, settings=layers)
-        evaluate(folder)
-    else:
+    if done is not None:
         require_same_settings(None, folder, settings=layers)
-    count = _count_of(Run(folder)) if count_by else None
-    if count_by and (count is None or count.method != count_by):
-        try:
-            count_categories(folder, count_by)
-        except NewkindsError as error:  # its accuracies still count
-            warn(f"the categories of {cell} cannot be counted: {error}")
-    elif done is not None:
-        say(f"{folder} is finished already")
-        return done
+        if not _lacks_count(folder, count_by):
+            say(f"{folder} is finished already")
+            return done
+    Run(folder).refuse_other_contents()
+    with claimed_cell(folder):
+        if read_outcome(folder) is None:
+            _find_categories(cell, out, settings, watchers)
+            evaluate(folder)
+        if count_by and _lacks_count(folder, count_by):
+            try:
+                count_categories(folder, count_by)
+            except NewkindsError as error:  # its accuracies still count
+                warn(f"the categories of {cell} cannot be counted: {error}")
     outcome = read_outcome(folder)
     assert outcome is not None  # all its files have just been written
     return outcome
 
 
+@contextmanager
+def claimed_cell(folder: Path) -> Iterator[None]:
+    """One process at a time works on a cell, from its training to its count; a killed one leaves it free."""
+    lock = FileLock(require_lock(make_folder(folder) / CELL_LOCK))
+    try:
+        held = lock.acquire(timeout=0)
+    except Timeout:
+        raise Busy(f"another process is working on {folder}: wait for it.") from None
+    except OSError as error:
+        raise NewkindsError(f"cannot write in {folder}: {error.strerror or error}.") from error
+    with held:
+        yield
+
+
+def _find_categories(cell: Cell, out: Path, settings: Settings, watchers: Sequence[Watcher]) -> None:
+    """Train and assign, or only assign what another run has learnt."""
+    folder, layers = cell.folder(out), [*settings, *cell.layers(out)]
+    if cell.is_baseline or cell.is_assigned:
+        source = cell.before.folder(out) if cell.before else _frozen_features(cell, out, settings)
+        named_first = (cell.variant, *layers)  # an assigner's name forgets the settings of another
+        chosen = [{section: layer[section] for section in ASSIGNING if section in layer} for layer in named_first]
+        assign(source, out=folder, seed=cell.seed, page=False, settings=chosen)
+    else:
+        discover(None, folder, page=False, watchers=watchers, settings=layers)
+
+
+def _lacks_count(folder: Path, count_by: str | None) -> bool:
+    """Whether categories are to be counted that have not been, in this way."""
+    if count_by is None:
+        return False
+    count = _count_of(Run(folder))
+    return count is None or count.method != count_by
+
+
 def _frozen_features(cell: Cell, out: Path, settings: Settings) -> Path:
     """The run from which all baselines of a data set are made, so that its images are embedded once."""
     folder, layers = out / f"{cell.data}-{cell.method}", [*settings, *Cell(cell.data, cell.method, "none").layers()]
-    if all(Run(folder).path(name).is_file() for name in ("features.safetensors", "assignments.csv")):
-        require_same_settings(None, folder, settings=layers)
-    else:
-        discover(None, folder, page=False, settings=layers)
+    if not _has_features(folder):
+        with claimed_cell(folder):
+            if not _has_features(folder):
+                discover(None, folder, page=False, settings=layers)
+    require_same_settings(None, folder, settings=layers)
     return folder
+
+
+def _has_features(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in ("features.safetensors", "assignments.csv"))
 
 
 def read_outcome(folder: Path) -> Outcome | None:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import NewkindsError
+from ..errors import Busy, NewkindsError
 from ..files import (
     append_line,
     checksum,
@@ -292,7 +292,7 @@ class RunDirectory:
         try:
             held = lock.acquire(timeout=0)
         except Timeout:
-            raise NewkindsError(f"another process is training in {self.folder}: {advice}.") from None
+            raise Busy(f"another process is training in {self.folder}: {advice}.") from None
         except OSError as error:
             raise NewkindsError(f"cannot write in {self.folder}: {error.strerror or error}.") from error
         with held:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 
 from ..errors import NewkindsError
+from ..process import sharing_machine
 from ..runs.config import TrainConfig
 
 
@@ -28,11 +29,11 @@ def choose_device(name: str = "auto") -> torch.device:
 def choose_workers(workers: int, device: torch.device) -> int:
     """Reading processes: a GPU must be fed; on a CPU the network needs the cores itself.
 
-    `workers` are those of the machine: the processes of a run that work on it (torchrun) share them.
+    `workers` are those of the machine: the processes that work on it for one command (torchrun, --jobs) share them.
     """
     if workers < 0:
         workers = min(8, os.cpu_count() or 1) if device.type == "cuda" else 0
-    return max(1, workers // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))) if workers else 0
+    return max(1, workers // sharing_machine()) if workers else 0
 
 
 @contextmanager
