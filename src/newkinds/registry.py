@@ -58,6 +58,10 @@ class Registry(Generic[T]):
         """The plugin file, package or module that brought a part; None: newkinds itself."""
         return self._origins.get(name)
 
+    def registered_from(self, origin: str) -> list[str]:
+        """The names of the parts that a plugin file, package or module brought."""
+        return sorted(name for name, of_name in self._origins.items() if of_name == origin and name in self._entries)
+
     def __getitem__(self, name: str) -> T:
         if name not in self:
             hint = nearest(name, self) or f" There are: {', '.join(self)}."

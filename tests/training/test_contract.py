@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from copy import deepcopy
-from dataclasses import replace
 from itertools import cycle, product
 from pathlib import Path
-from typing import Any
 
 import pytest
 import timm
@@ -16,69 +14,34 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import newkinds
-from conftest import TINY_TRAINING, save_image, small_heads
+from conftest import TINY_TRAINING
 from covering import some_of, spread
-from newkinds.data import load_table
-from newkinds.data.batch import Batch
-from newkinds.data.loader import TrainingBatches
-from newkinds.data.table import Table
+from newkinds.contracts import CONTRACTS, Part
+from newkinds.contracts.methods import (
+    a_killed_run_ends_with_the_same_bits,
+    every_kind_of_organizer_can_be_plugged_in,
+    gradients_reach_all_that_trains,
+    it_trains,
+    what_was_saved_answers_the_same,
+)
+from newkinds.contracts.small import small_training
 from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.encoders.tunings import TUNINGS
 from newkinds.errors import NewkindsError
-from newkinds.methods import METHODS, Progress, Step
+from newkinds.methods import METHODS, Step
 from newkinds.methods.simgcd import SimGCD
-from newkinds.runs.config import Config, resolve
 from newkinds.runs.run import Run
 from newkinds.settings import settings_of
-from newkinds.training.loop import gatherer
-from newkinds.training.model import Model, build_model
-from newkinds.training.teacher import Teacher
 
 TRAINED = [name for name in METHODS if METHODS[name].trains]
 methods = pytest.mark.parametrize("method", TRAINED)
 # No method knows organizers (tested below), so each meets one of them, in turns, and each organizer a method.
 PAIRS = spread(TRAINED, [list(ORGANIZERS)])
-
-
-def settings_for(method: str) -> list[dict[str, Any]]:
-    """A small and slow training with small heads; second stages without their first, turns of one step."""
-    small = {
-        "method": small_heads(method, output_dim=1024, projection_hidden=128),
-        "train": {"lr": 0.005, "tuning_lr_ratio": 1.0},
-    }
-    start = {"train": {"start": "none"}} if METHODS[method].starts_from else {}
-    return [TINY_TRAINING, small, start, in_tuning(method, alternate=1)]
-
-
-def in_tuning(method: str, **settings: Any) -> dict[str, Any]:
-    """Those of the settings that the method's own tuning has."""
-    name = METHODS[method].tuning_defaults.get("name", "blocks")
-    have = settings_of(TUNINGS[name])
-    return {"tuning": {setting: value for setting, value in settings.items() if setting in have}}
-
-
-def config_for(method: str, organizer: str) -> Config:
-    names = {"data": {"name": "creatures"}, "method": {"name": method}, "organizer": {"name": organizer}}
-    return resolve(names, *settings_for(method))
-
-
-def all_at_once(model: Model, table: Table) -> Batch:
-    """As many images as there are, in the method's views; the same each time. What the method gathers is gathered."""
-    preprocessing, size = model.encoder.backbone.preprocessing, len(table)
-    batches = TrainingBatches(table, preprocessing, size, seed=7, workers=0, plan=model.method.views)
-    torch.manual_seed(0)
-    model.method.on_epoch_start(0, gatherer(model, table, batches, epoch=0))
-    (batch,) = batches(1)
-    return batch
-
-
-def loss_on(model: Model, batch: Batch) -> torch.Tensor:
-    """Of the first epoch."""
-    if model.teacher is None and model.method.teacher_momentum(Progress(0, 2)) is not None:
-        model.teacher = Teacher(model.encoder, model.method)
-    model.method.eval()
-    model.encoder.organizer.train()  # with the losses of its own
-    return model(batch, Progress(0, 2))["loss"]
+IN_A_RUN = (
+    gradients_reach_all_that_trains, it_trains, what_was_saved_answers_the_same, a_killed_run_ends_with_the_same_bits,
+)  # fmt: skip
+OF_PAIRS = (*IN_A_RUN, every_kind_of_organizer_can_be_plugged_in)
+BEFORE_TRAINING = [contract.ask for contract in CONTRACTS["method"] if contract.ask not in OF_PAIRS]
 
 
 def test_every_method_and_every_organizer_occurs() -> None:
@@ -88,47 +51,11 @@ def test_every_method_and_every_organizer_occurs() -> None:
 
 
 @pytest.mark.parametrize(("method", "organizer"), some_of(product(TRAINED, ORGANIZERS), PAIRS))
-def test_a_run_keeps_all_promises(
-    method: str, organizer: str, tmp_path: Path, killed_after_an_epoch: Callable[[], AbstractContextManager[None]]
-) -> None:
+def test_a_run_keeps_all_promises(method: str, organizer: str, tmp_path: Path) -> None:
     """One test, because they share their trainings."""
-    config = config_for(method, organizer)
-    table = load_table(config.data)
-
-    # gradients reach all that trains
-    model = build_model(config, table.known, 4)
-    before = loss_on(model, all_at_once(model, table))
-    for parameter in model.encoder.organizer.parameters():
-        if not parameter.any():  # nothing goes through a map that starts at zero
-            torch.nn.init.normal_(parameter, std=1e-3)
-    loss_on(model, all_at_once(model, table)).backward()
-    reached = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
-    assert {name for name, p in model.named_parameters() if p.requires_grad} == reached
-
-    # every image gets a category, and the losses are finite
-    choices = {"method": method, "organizer": organizer, "settings": settings_for(method)}
-    found = newkinds.discover("creatures", tmp_path / "run", page=False, **choices)
-    assert all(torch.isfinite(torch.tensor(row["loss"])) for row in Run(found.run).metrics())
-    assert len(found.members) == 32
-
-    # what was saved is loaded: the same categories, some for features and an image never seen, and a lower loss
-    loaded = newkinds.load(found.run)
-    assert loaded.discover(table, page=False).members == found.members
-    unseen = torch.randn(5, loaded.model.encoder.dim, generator=torch.Generator().manual_seed(0))
-    assignment = loaded.model.assign(unseen)
-    assert ((assignment.confidence >= 0) & (assignment.confidence <= 1)).all()
-    assert ((assignment.category >= 0) & (assignment.category < loaded.model.categories)).all()
-    assert len(loaded.predict(save_image(tmp_path / "never-seen.png"))) == 1
-    assert loss_on(loaded.model, all_at_once(loaded.model, table)) < before
-    assert torch.isfinite(before)
-
-    # a run that is killed ends with the same bits
-    killed = Run(tmp_path / "killed")
-    with killed_after_an_epoch():
-        newkinds.train("creatures", killed.folder, **choices)
-    assert not killed.model_file.exists()
-    newkinds.train("creatures", killed.folder, **choices)
-    assert killed.model_file.read_bytes() == Run(found.run).model_file.read_bytes()
+    part, plugged = Part("method", method, tmp_path), {"organizer": {"name": organizer}}
+    for promise in IN_A_RUN:
+        assert promise(part, plugged) is None
 
 
 class Averaging(SimGCD):
@@ -183,14 +110,16 @@ def test_every_method_runs_on_other_backbones(method: str, backbone: str, tmp_pa
     weights = tmp_path / "weights.safetensors"
     torch.manual_seed(0)
     save_file(timm.create_model(backbone, num_classes=0).state_dict(), weights)
-    smaller = {"backbone": {"image_size": 64}, "organizer": {"heads": 8}}
-    settings = [*settings_for(method), in_tuning(method, where="frame"), smaller]  # a CNN has no patches
-    choices = {"method": method, "organizer": "cpf", "backbone": backbone, "weights": weights, "settings": settings}
+    tuning = METHODS[method].tuning_defaults.get("name", "blocks")
+    framed = {"tuning": {"where": "frame"}} if "where" in settings_of(TUNINGS[tuning]) else {}  # a CNN has no patches
+    seen = {"backbone": {"name": backbone, "weights": str(weights), "image_size": 64}}
+    plugged = {"organizer": {"name": "cpf", "heads": 8}}
+    settings = [*small_training(Part("method", method, tmp_path)), framed, seen, plugged]
     if "resnet" in backbone and METHODS[method].reads_prompts:
         with pytest.raises(NewkindsError, match=r"plain ViT, which the backbone .* is not: choose a ViT"):
-            newkinds.discover("creatures", tmp_path / "run", **choices)
+            newkinds.discover(None, tmp_path / "run", settings=settings)
         return
-    assert len(newkinds.discover("creatures", tmp_path / "run", **choices).members) == 32
+    assert len(newkinds.discover(None, tmp_path / "run", settings=settings).members) == 32
 
 
 @methods
@@ -204,14 +133,6 @@ def test_a_method_says_what_it_is_and_where_it_comes_from(method: str) -> None:
 
 
 @methods
-def test_a_batch_without_labels_has_a_finite_loss(method: str) -> None:
-    config = config_for(method, "none")
-    table = load_table(config.data)
-    model = build_model(config, table.known, 4)
-    batch = all_at_once(model, table)
-    loss = loss_on(model, replace(batch, labels=torch.full_like(batch.labels, -1)))
-    loss.backward()
-    assert torch.isfinite(loss)
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    assert any(gradient.any() for gradient in gradients)
-    assert all(gradient.isfinite().all() for gradient in gradients)
+@pytest.mark.parametrize("promise", BEFORE_TRAINING, ids=lambda promise: promise.__name__)
+def test_a_method_keeps_its_promises_before_it_trains(promise: Callable[[Part], str | None], method: str) -> None:
+    assert promise(Part("method", method, Path())) is None

@@ -17,7 +17,11 @@ ROOMS = (finding, correcting, using, comparing, keeping)  # as --help shows them
 
 ABOUT = "Recognise the known kinds in your images, and discover, count and look at the new ones."
 LAYOUT = "photos/ has one folder per known class, and a folder 'unlabeled' (or loose files) for everything else."
-GROUPS = {"data": "Manage the benchmark data sets.", "cache": "Manage the cached tokens that --cache-views makes."}
+GROUPS = {
+    "data": "Manage the benchmark data sets.",
+    "cache": "Manage the cached tokens that --cache-views makes.",
+    "plugin": "Methods, organizers … of your own.",
+}
 
 
 def parser(first: str | None = None) -> argparse.ArgumentParser:

@@ -1,10 +1,12 @@
 """The verbs about what is installed, downloaded or cached."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..errors import NewkindsError
 from ..text import show
-from .options import argument, choices, switch, verb
+from .options import JSON, argument, choices, switch, verb
 
 
 @verb(argument("names", "NAME", "data sets (default: all)", nargs="*"), *choices("data_root"))
@@ -49,6 +51,21 @@ def _cache_clear(keys: Sequence[str] = (), everything: bool = False) -> None:
     if bool(keys) == everything:
         raise NewkindsError("name the caches to delete (newkinds cache list shows them), or say --all.")
     show(cache_listing(clear_caches(keys), f"deleted from {cache_root()}"))
+
+
+@verb(argument("file", "FILE.py", "Python file that registers parts"), *choices("settings"), JSON)
+def _plugin_check(file: str, settings: Sequence[Mapping[str, Any]] = (), as_json: bool = False) -> int:
+    """Ask of every part that a file registers what ours promise, on a few drawn creatures: finite losses, gradients for
+    all that trains, odd batches, the same bits after a kill … What does not hold is named with its line.
+
+    newkinds plugin check mine.py
+    newkinds plugin check birds.py --set data.root=birds/
+    """
+    from ..contracts.plugin import answers_json, answers_text, check_plugin
+
+    answers = check_plugin(file, settings)
+    show(json.dumps(answers_json(answers), indent=2) if as_json else answers_text(answers))
+    return 1 if any(answer.outcome == "broken" for answer in answers) else 0
 
 
 KINDS = (

@@ -59,6 +59,8 @@ class Table:
     seen: list[ImageRecord] | None = None  # what each image was when it was looked at, if requested
     groups: list[str | None] | None = None  # images of one burst, event or specimen, which are of one kind; None: alone
     vectors: np.ndarray | None = None  # (n, D) floating: what rows are if they are ready-made features, not images
+    # reads the official test images, if there are some: no labels, only truth; training never calls it
+    test: "Callable[[], Table] | None" = None
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -11,8 +11,10 @@ from .image_export import DataSet, ExportedImage, data_set, record
 
 @data_set("fiftyone")
 def to_fiftyone(data: DataSet) -> list[ExportedImage]:
-    """FiftyOne: data/ and labels.json of a FiftyOneImageClassificationDataset (FiftyOneImageDetectionDataset, if images
-    are boxes), with confidences and attributes."""
+    """FiftyOne: data/ and labels.json, with confidences and attributes.
+
+    It is a FiftyOneImageClassificationDataset; if images are boxes, a FiftyOneImageDetectionDataset.
+    """
     # samples are told apart by names without endings
     pictures = data.bring(lambda member: "data", stems=True, boxes=True)
     place = {category.id: number for number, category in enumerate(data.categories)}

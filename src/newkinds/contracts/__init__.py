@@ -1,0 +1,21 @@
+"""What each kind of part promises: `newkinds plugin check` asks it of yours, and our tests of ours."""
+
+from . import described  # noqa: F401  (each of these adds its contracts; this one those that are asked first)
+
+# isort: split
+from . import (  # noqa: F401
+    assigners,
+    checks,
+    counters,
+    datasets,
+    exports,
+    hosted,
+    methods,
+    organizers,
+    tunings,
+    watchers,
+)
+from .base import CONTRACTS, Answer, Broken, Contract, Part, ask_all
+from .plugin import answers_text, check_plugin
+
+__all__ = ["CONTRACTS", "Answer", "Broken", "Contract", "Part", "answers_text", "ask_all", "check_plugin"]
