@@ -40,6 +40,15 @@ def test_cpf_in_a_table_of_the_paper_is_the_papers_whatever_the_backbone(table: 
     assert (chosen.organizer["readout"], chosen.train.backbone_lr_ratio) == ("gated", 0.01)
 
 
+@pytest.mark.parametrize(
+    ("table", "method", "as_published"), [("coarse", "gcd", True), ("coarse", "frozen", False), ("all", "gcd", False)]
+)
+def test_pim_is_as_published_where_it_is_a_row_of_the_paper(table: str, method: str, as_published: bool) -> None:
+    cell = Cell("cifar10", method, "pim")
+    assert config_of(table, cell).assigner["as_published"] is as_published
+    assert not config_of(table, cell, settings={"assigner": {"pim": {"as_published": False}}}).assigner["as_published"]
+
+
 @pytest.mark.parametrize("name", ["plugin", "all"])
 def test_elsewhere_a_family_chooses_the_form_and_the_row_says_which(name: str) -> None:
     rows = [Cell("creatures", "simgcd", organizer) for organizer in ("none", "cpf", "cpf-frozen", "cpf-delta")]
