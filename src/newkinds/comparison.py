@@ -166,6 +166,7 @@ class Comparison:
     title: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)  # in CSV files: "table", "data", "evaluated"
     base: str = HOST  # what rows are compared with
+    left_out: list[str] = field(default_factory=list)  # runs that do not belong in the table, and why
 
     @property
     def columns(self) -> list[Column]:
@@ -175,6 +176,13 @@ class Comparison:
     def legend(self) -> str:
         """What ± and Δ mean; nothing for a table of single runs."""
         return LEGEND.format(base=self.base) if any(row.runs > 1 for row in self.rows) else ""
+
+
+    @property
+    def said_below(self) -> list[str]:
+        """What stands beneath the table."""
+        left_out = f"Left out of the table: {' '.join(self.left_out)}" if self.left_out else ""
+        return [said for said in (self.legend, self.note, left_out) if said]
 
 
 def merge_protocols(protocols: Iterable[Mapping[str, str]]) -> dict[str, str]:

@@ -221,6 +221,21 @@ def make_folder(path: Path) -> Path:
     return path
 
 
+def move_folder(folder: Path, into: Path) -> Path:
+    """Move a folder into another on the same disk, under a name that is free there: NAME-1, NAME-2 …"""
+    make_folder(into)
+    number = 1
+    while os.path.lexists(target := into / f"{folder.name}-{number}"):
+        number += 1
+    try:
+        os.rename(folder, target)
+    except OSError as error:
+        raise NewkindsError(f"cannot move {folder} to {target}: {error.strerror or error}.") from error
+    sync_folder(into)
+    sync_folder(folder.parent)
+    return target
+
+
 def sync_tree(path: Path) -> None:
     """Make a file, or a folder with all that is in it, survive a power cut, as far as the system lets us."""
     for folder, _, names in os.walk(path):

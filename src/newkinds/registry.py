@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from .console import say, warn
 from .errors import NewkindsError, nearest, note_outside, reason_of
+from .source_code import NOTEBOOK, checksum_of_code
 
 T = TypeVar("T", bound=Callable[..., Any])
 _origin: ContextVar[str | None] = ContextVar("origin", default=None)
@@ -37,6 +38,7 @@ class Registry(Generic[T]):
         self.kind = kind
         self._entries: dict[str, T] = {}
         self._origins: dict[str, str | None] = {}
+        self._codes: dict[str, str] = {}  # of parts that are not ours: the checksum of what was imported
         self._not_loaded: list[EntryPoint] | None = None  # None: not looked for yet
 
     def register(self, name: str) -> Callable[[T], T]:
@@ -50,9 +52,21 @@ class Registry(Generic[T]):
                 note_outside(entry.__module__)
             self._origins[name] = None if ours else _origin.get() or f"the module {entry.__module__}"
             self._entries[name] = entry
+            if not ours and entry.__module__ != NOTEBOOK:  # now, for the file may be edited while this process runs
+                self._codes[name] = checksum_of_code(entry, _origin.get())
             return entry
 
         return add
+
+    def code(self, name: str) -> str | None:
+        """A checksum of the code of a part that a plugin, package or notebook brought; None: it is ours."""
+        if self.origin(name) is None:
+            return None
+        return self._codes.get(name) or checksum_of_code(self._entries[name])
+
+    def own_modules(self) -> set[str]:
+        """The modules of newkinds that have parts of this kind."""
+        return {entry.__module__ for name, entry in self._entries.items() if self.origin(name) is None}
 
     def origin(self, name: str) -> str | None:
         """The plugin file, package or module that brought a part; None: newkinds itself."""

@@ -20,7 +20,7 @@ from newkinds.data.published import BENCHMARKS, load_test_images
 from newkinds.data.table import Table
 from newkinds.errors import NewkindsError
 from newkinds.evaluation import judge as evaluation
-from newkinds.experiments.run_grid import read_outcome
+from newkinds.experiments.outcomes import read_outcome
 from newkinds.runs.run import Run
 from newkinds.training.embedding import embed
 

@@ -9,8 +9,8 @@ import pytest
 
 from newkinds.evaluation.judge import evaluate
 from newkinds.experiments.bench import bench
+from newkinds.experiments.cells import Cell
 from newkinds.experiments.paper import TABLES
-from newkinds.experiments.run_grid import Cell
 from newkinds.experiments.tasks import Worked
 from newkinds.runs.run import Run
 from newkinds.verbs.discover import discover

@@ -16,9 +16,10 @@ from layouts import lay_out_birds
 from newkinds.data import load_table
 from newkinds.data.table import Table
 from newkinds.errors import NewkindsError
-from newkinds.experiments.bench import bench, collect
+from newkinds.experiments.bench import bench
+from newkinds.experiments.cells import Cell
+from newkinds.experiments.outcomes import collect, read_outcome
 from newkinds.experiments.paper import TABLES
-from newkinds.experiments.run_grid import Cell, read_outcome
 from newkinds.experiments.styles import STYLES
 from newkinds.experiments.tasks import Worked
 from newkinds.runs.run import Run
@@ -151,7 +152,7 @@ def test_cub_runs_through_the_command_line_resumes_and_is_collected(run_cli: Cli
     assert (status, collected) == (0, text)
 
     (folder / "evaluation.json").unlink()  # as if it had been stopped there
-    assert collect(TABLES["fine"].cells(), out) == {}
+    assert collect(TABLES["fine"].cells(), out).found == {}
 
 
 def test_a_cell_that_fails_does_not_stop_the_others(run_cli: Cli, tmp_path: Path) -> None:
@@ -165,7 +166,7 @@ def test_a_cell_that_fails_does_not_stop_the_others(run_cli: Cli, tmp_path: Path
     )  # fmt: skip
     assert status == 1
     assert "seed 0 failed" in err
-    assert list(collect(TABLES["fine"].cells(), tmp_path / "runs")) == [Cell("cub", "simgcd", "none", 1)]
+    assert list(collect(TABLES["fine"].cells(), tmp_path / "runs").found) == [Cell("cub", "simgcd", "none", 1)]
     assert (foreign / "mine.txt").is_file()
 
 

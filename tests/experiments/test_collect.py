@@ -14,9 +14,10 @@ import pytest
 from conftest import made_once
 from layouts import lay_out_birds
 from newkinds.evaluation.judge import evaluate
-from newkinds.experiments.bench import bench, collect
+from newkinds.experiments.bench import bench
+from newkinds.experiments.cells import Cell
+from newkinds.experiments.outcomes import collect
 from newkinds.experiments.paper import TABLES
-from newkinds.experiments.run_grid import Cell
 from newkinds.runs.run import Run
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -79,14 +80,14 @@ def test_runs_with_other_settings_are_not_averaged(
         none_seed2="\n  seed: 0>\n  seed: 2;memax_weight: 2.0>memax_weight: 9.0",
         patches_seed0="name: none>name: patches;momentum: 0.9>momentum: 0.8",
     )  # fmt: skip
-    found = collect(TABLES["ablation"].cells(), runs)
+    found = collect(TABLES["ablation"].cells(), runs).found
     assert sorted((cell.organizer, cell.seed) for cell in found) == [("none", 0), ("none", 1)]
     told = capsys.readouterr().err
-    usual = "has other settings than SimGCD on cub, seed 0"
-    assert f"SimGCD on cub, seed 2 {usual} (method.memax_weight is 9.0, not 2.0)" in told
-    assert f"SimGCD + PATCHES on cub, seed 0 {usual} (train.momentum is 0.8, not 0.9)" in told
+    said = "is left out of the table: it has other settings"
+    assert f"SimGCD on cub, seed 2 {said} (method.memax_weight is 9.0, not 2.0) than SimGCD on cub, seed 0" in told
+    assert f"SimGCD + PATCHES on cub, seed 0 {said} (train.momentum is 0.8, not 0.9) than SimGCD on cub, seed 0" in told
     asked_now = [Cell("cub", "simgcd", "none", 2)]
-    assert list(collect(TABLES["ablation"].cells(), runs, preferred=asked_now)) == asked_now
+    assert list(collect(TABLES["ablation"].cells(), runs, preferred=asked_now).found) == asked_now
 
 
 def test_runs_on_other_images_or_weights_are_not_averaged(one_run: Path, tmp_path: Path) -> None:
@@ -95,27 +96,27 @@ def test_runs_on_other_images_or_weights_are_not_averaged(one_run: Path, tmp_pat
     for seed, name in ((2, "split"), (3, "weights")):
         run = Run(runs / f"cub-simgcd-none-seed{seed}")
         run.write_json("protocol.json", {**run.read_json("protocol.json"), name: "another"})
-    assert sorted(cell.seed for cell in collect(TABLES["fine"].cells(), runs)) == [0, 1]
+    assert sorted(cell.seed for cell in collect(TABLES["fine"].cells(), runs).found) == [0, 1]
 
 
 def test_an_evaluation_by_another_truth_does_not_enter_the_table(one_run: Path, tmp_path: Path) -> None:
     runs = copied(one_run, tmp_path, none_seed0="")
     folder = runs / "cub-simgcd-none-seed0"
-    before = collect(TABLES["fine"].cells(), runs)
+    before = collect(TABLES["fine"].cells(), runs).found
     with open(folder / "assignments.csv", newline="") as file:
         lines = [f"{row['path']},{row['category']}\n" for row in csv.DictReader(file) if not row["given_label"]]
     (tmp_path / "flattering.csv").write_text("path,label\n" + "".join(lines))
     assert evaluate(folder, tmp_path / "flattering.csv")["metrics"]["acc_all"] == 1.0
-    assert collect(TABLES["fine"].cells(), runs) == {}
+    assert collect(TABLES["fine"].cells(), runs).found == {}
     evaluate(folder)
-    assert collect(TABLES["fine"].cells(), runs) == before
+    assert collect(TABLES["fine"].cells(), runs).found == before
 
 
 def test_a_folder_is_not_believed_by_its_name(
     one_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = copied(one_run, tmp_path, none_seed0="", none_seed7="", cpf_seed0="")
-    assert list(collect(TABLES["fine"].cells(), runs)) == [Cell("cub", "simgcd", "none", 0)]
+    assert list(collect(TABLES["fine"].cells(), runs).found) == [Cell("cub", "simgcd", "none", 0)]
     told = capsys.readouterr().err
     assert "train.seed is 0 there, not 7" in told
     assert "organizer.name is 'none' there, not 'cpf'" in told
@@ -159,7 +160,7 @@ def test_a_damaged_count_costs_no_accuracy(
 ) -> None:
     runs = copied(one_run, tmp_path, none_seed0="")
     Run(runs / "cub-simgcd-none-seed0").write("count.json", damage)
-    assert len(collect(TABLES["fine"].cells(), runs)) == 1
+    assert len(collect(TABLES["fine"].cells(), runs).found) == 1
     assert "count.json is damaged" in capsys.readouterr().err
 
 

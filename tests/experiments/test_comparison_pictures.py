@@ -12,9 +12,10 @@ from PIL import Image
 
 from newkinds.experiments import bench as module
 from newkinds.experiments.bench import bench
+from newkinds.experiments.cells import VARIANTS, Cell
 from newkinds.experiments.comparison_pictures import draw_comparisons
+from newkinds.experiments.outcomes import COLUMNS, Outcome
 from newkinds.experiments.paper import TABLES, comparisons
-from newkinds.experiments.run_grid import COLUMNS, VARIANTS, Cell, Outcome
 from newkinds.experiments.tasks import Worked
 from newkinds.runs.config import resolve
 

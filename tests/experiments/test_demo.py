@@ -14,7 +14,9 @@ from newkinds.data.creatures.dataset import creatures_table
 from newkinds.data.table import DATASETS
 from newkinds.errors import NewkindsError
 from newkinds.experiments import demo as module
-from newkinds.experiments.run_grid import Cell, Outcome, run_all
+from newkinds.experiments.cells import Cell
+from newkinds.experiments.outcomes import Outcome
+from newkinds.experiments.run_grid import run_all
 from newkinds.experiments.tasks import Worked
 from newkinds.runs.config import resolve
 

@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 
 from newkinds.comparison import Comparison, OverSeeds
+from newkinds.experiments.cells import Cell
+from newkinds.experiments.outcomes import COLUMNS, Outcome
 from newkinds.experiments.paper import NARROW, REPORTED, TABLES, comparisons, narrow_settings
-from newkinds.experiments.run_grid import COLUMNS, Cell, Outcome
 from newkinds.experiments.styles import latex, markdown, text, tidy_csv
 from newkinds.methods import METHODS
 from newkinds.runs.config import resolve

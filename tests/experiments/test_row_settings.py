@@ -12,9 +12,10 @@ import pytest
 from layouts import lay_out_birds
 from newkinds.errors import NewkindsError
 from newkinds.experiments.bench import bench
+from newkinds.experiments.cells import Cell
+from newkinds.experiments.outcomes import Outcome
 from newkinds.experiments.paper import TABLES, comparisons
 from newkinds.experiments.row_settings import RowSettings
-from newkinds.experiments.run_grid import Cell, Outcome
 from newkinds.runs.config import Config, resolve
 from newkinds.runs.run import Run
 from newkinds.settings import parse_assignment

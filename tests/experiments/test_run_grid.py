@@ -9,7 +9,8 @@ import pytest
 from conftest import SMALL_HEAD, TINY_TRAINING
 from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.evaluation.judge import evaluate
-from newkinds.experiments.run_grid import VARIANTS, Cell, run_all
+from newkinds.experiments.cells import VARIANTS, Cell
+from newkinds.experiments.run_grid import run_all
 from newkinds.runs.run import Run
 
 CREATURES = {"data": {"name": "creatures"}}

@@ -12,9 +12,10 @@ from safetensors.torch import load_file
 from conftest import TINY_TRAINING
 from newkinds.errors import NewkindsError
 from newkinds.evaluation.judge import evaluate
-from newkinds.experiments.bench import collect
+from newkinds.experiments.cells import Cell, with_what_comes_before
+from newkinds.experiments.outcomes import Outcome, collect, comparable, require_run_of
 from newkinds.experiments.paper import narrow_settings
-from newkinds.experiments.run_grid import Cell, Outcome, comparable, require_run_of, run_all, with_what_comes_before
+from newkinds.experiments.run_grid import run_all
 from newkinds.methods import METHODS
 from newkinds.runs.run import Run
 from newkinds.verbs.discover import discover
@@ -56,16 +57,16 @@ def test_stages_are_resumed_and_stand_in_one_table(
     with monkeypatch.context() as patched:
         patched.setattr("newkinds.experiments.run_grid.discover", refuse)
         assert len(run_all([HOST, CPF], stages, settings, lambda _: None).finished) == 4
-    found = collect(ROWS, stages)
+    found = collect(ROWS, stages).found
     assert set(found) == set(ROWS), "a host and CPF start from different runs, which does not keep them apart"
     shutil.copytree(stages, tmp_path / "moved")
     capsys.readouterr()
-    assert collect(ROWS, tmp_path / "moved") == found
+    assert collect(ROWS, tmp_path / "moved").found == found
     assert capsys.readouterr().err == ""
 
 
 def test_a_second_stage_from_elsewhere_is_another_run(stages: Path) -> None:
-    outcome = collect([HOST], stages)[HOST]
+    outcome = collect([HOST], stages).found[HOST]
     require_run_of(HOST, outcome, CREATURES["data"])
     for start in ("none", None, "creatures-gcd-cpf-seed0"):
         other = Outcome(outcome.figures, outcome.protocol, {**outcome.settings, "train.start": start})
@@ -74,10 +75,10 @@ def test_a_second_stage_from_elsewhere_is_another_run(stages: Path) -> None:
 
 
 def test_seeds_of_a_second_stage_are_averaged(stages: Path) -> None:
-    outcome = collect([HOST], stages)[HOST]
+    outcome = collect([HOST], stages).found[HOST]
     other = {**outcome.settings, "train.seed": 1, "train.start": "creatures-gcd-none-seed1"}
     runs = {HOST: outcome, Cell("creatures", "mugcd", "none", 1): Outcome(outcome.figures, {}, other)}
-    assert comparable(runs) == runs
+    assert comparable(runs).found == runs
 
 
 def test_what_starts_from_a_failed_run_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

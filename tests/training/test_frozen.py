@@ -13,7 +13,7 @@ import newkinds
 from conftest import TINY_TRAINING, learns_prototypes, save_image, small_heads
 from newkinds.data import load_table
 from newkinds.errors import NewkindsError
-from newkinds.experiments.run_grid import read_outcome
+from newkinds.experiments.outcomes import read_outcome
 from newkinds.methods import METHODS
 from newkinds.runs.config import resolve
 from newkinds.runs.run import Run

@@ -38,6 +38,7 @@ def _demo(**chosen: Any) -> None:
     argument("--seeds", "N", "one run each (default: 0)", type=int, nargs="+"),
     argument("--against", "NAME", "organizer that rows are compared with (default: none, the host alone)"),
     switch("--collect", "only_collect", "run nothing: print what is finished"),
+    switch("--again", "again", "run again what other code made; what is there is kept in OUT/earlier-code"),
     argument("--style", "STYLE", "markdown (default), latex or csv", choices=("markdown", "latex", "csv")),
     argument("--jobs", "N", "runs side by side, each in a process of its own (default: 1)", type=int),
     switch("--no-wait", "no_wait", "leave runs that other processes are at to these, instead of waiting in the end"),

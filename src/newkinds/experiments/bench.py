@@ -1,7 +1,6 @@
 """`newkinds bench`: run the requested part of a table, and print all of it that has been run."""
 
-import glob
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -23,38 +22,33 @@ from ..runs.config import resolve
 from ..training.watching import Watcher
 from ..verbs.choices import Choices
 from ..verbs.layers import resolve_layers
+from .cells import VARIANTS, Cell, Settings, with_what_comes_before
 from .comparison_pictures import draw_comparisons
+from .earlier_code import set_aside
+from .outcomes import collect
 from .paper import TABLES, PaperTable, comparisons
-from .row_settings import RowSettings, Sources
-from .run_grid import (
-    VARIANTS,
-    Cell,
-    Outcome,
-    Settings,
-    comparable,
-    read_outcome,
-    require_run_of,
-    run_all,
-    with_what_comes_before,
-)
+from .row_settings import RowSettings
+from .run_grid import run_all
 from .side_by_side import SideBySide
 from .styles import STYLES
 from .tasks import InTurn, Pool, Worked
 
 
 class Benched(NamedTuple):
-    """A table, which parts of it could not be run, and the pictures of it."""
+    """A table, which parts of it could not be run, the pictures of it, and runs that do not belong in it."""
 
     text: str
     failed: list[str]
     pictures: list[Path]
     busy: Sequence[str] = ()  # what other processes are at, and what needs that
+    left_out: Sequence[str] = ()  # runs that are there and do not belong in the table
 
 
 def bench(
     table: str, out: str | Path, *, methods: Sequence[str] | None = None, organizers: Sequence[str] | None = None,
     data: Sequence[str] | None = None, baselines: Sequence[str] | None = None, seeds: Sequence[int] = (0,),
-    against: str = "none", only_collect: bool = False, style: Literal["markdown", "latex", "csv"] = "markdown",
+    against: str = "none", only_collect: bool = False, again: bool = False,
+    style: Literal["markdown", "latex", "csv"] = "markdown",
     per_method: Mapping[str, Mapping[str, Any]] | None = None, watchers: Sequence[Watcher] = (), jobs: int = 1,
     wait: bool = True, **choices: Unpack[Choices],
 ) -> Benched:  # fmt: skip
@@ -70,6 +64,8 @@ def bench(
     does not stop the others. `watchers` (`newkinds.Watcher`) look on in every training, one after the other.
     `jobs`: so many cells at once, each in a process of its own. A cell that another command is at in `out` is passed
     over and comes last; `wait=False` leaves it to that command.
+    A run that other code made than there is now is not mixed with others; `again` runs it again, and keeps what is
+    there in `out/earlier-code`.
 
     >>> from newkinds.experiments.bench import bench
     >>> print(bench("fine", "runs/fine", methods=["simgcd"], data=["cub"], seeds=[0, 1, 2]).text)
@@ -97,6 +93,8 @@ def bench(
         _announce(settings, cells)
         if jobs < 1:
             raise NewkindsError(f"--jobs is a number of processes, at least 1, not {jobs}.")
+        if again:
+            set_aside(cells, folder)
         runnable = _runnable(cells, settings)
         with _pool(jobs, make_folder(folder), spread=choices.get("device") is None) as pool:
             worked = run_all(runnable, folder, settings, whole.counted_by, watchers, pool, wait)
@@ -104,40 +102,20 @@ def bench(
         whole, data=tuple(sources) if whole.any_data else whole.data, methods=_each_once(whole.systems, METHODS),
         organizers=_each_once(whole.organizers, ORGANIZERS, VARIANTS),
     )  # fmt: skip
-    found = collect(widest.cells(), folder, sources, preferred=worked.finished)
+    found, left_out = collect(widest.cells(), folder, sources, preferred=worked.finished)
     wanted = {cell.row for cell in (*cells, *found)}
     shown = comparisons(widest, found, [row for row in widest.cells() if row in wanted or whole.reports(row)])
     busy = [str(cell) for cell in worked.busy]
     failed = [str(cell) for cell in cells if cell not in worked.finished and cell not in worked.busy]
+    for each in shown:
+        each.left_out = [f"{cell}: {why}." for cell, why in left_out.items() if cell.data == each.parts["data"]]
     pictures = draw_comparisons(shown, folder, whole.picture) if whole.picture else []
-    return Benched(STYLES[style](shown), failed, pictures, busy)
+    return Benched(STYLES[style](shown), failed, pictures, busy, [str(cell) for cell in left_out])
 
 
 def _pool(jobs: int, out: Path, spread: bool) -> AbstractContextManager[Pool]:
     """Who runs the cells; `spread` over several GPUs."""
     return nullcontext(InTurn()) if jobs == 1 else SideBySide(jobs, out, spread)
-
-
-def collect(
-    rows: Iterable[Cell], out: Path, sources: Sources | None = None, preferred: Collection[Cell] = ()
-) -> dict[Cell, Outcome]:
-    """The finished runs of some rows, of all seeds found; runs that do not belong in the table are named.
-    If runs have different settings, those like the `preferred` ones stay."""
-    outcomes = {}
-    for row in rows:
-        beginning = row.folder(out).name.removesuffix("0")
-        for folder in sorted(out.glob(f"{glob.escape(beginning)}*")):
-            seed = folder.name.removeprefix(beginning)
-            if not seed.isdecimal() or seed != str(int(seed)):
-                continue
-            cell = replace(row, seed=int(seed))
-            try:
-                if (outcome := read_outcome(folder)) is not None:
-                    require_run_of(cell, outcome, (sources or {}).get(cell.data, {"name": cell.data}))
-                    outcomes[cell] = outcome
-            except NewkindsError as error:
-                warn(f"{folder} is left out of the table: {error}")
-    return comparable(outcomes, preferred)
 
 
 def _each_once(*names: Iterable[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from ..comparison import MINUS, Comparison, Entry, Row
 from ..discovery.figures.sheet import INK, PALE, new_figure, picture
 from ..ownership import write_output
-from .run_grid import SIZES
+from .cells import SIZES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,8 +17,9 @@ from ..errors import NewkindsError
 from ..files import make_folder
 from ..ownership import OwnFiles
 from ..runs.config import resolve
+from .cells import Cell
 from .paper import HOSTS, TABLES, comparisons, narrow_settings
-from .run_grid import Cell, run_all
+from .run_grid import run_all
 from .styles import text
 
 DATA = "creatures"

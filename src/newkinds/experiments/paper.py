@@ -12,7 +12,9 @@ from ..encoders.families import PUBLISHED
 from ..methods import METHODS
 from ..runs.config import DRAWN
 from ..settings import settings_of
-from .run_grid import ACCURACY, COLUMNS, COMPARED, COUNTED_BY, READOUTS, SIZES, Cell, Outcome, Settings
+from .cells import READOUTS, SIZES, Cell, Settings
+from .outcomes import ACCURACY, COLUMNS, COMPARED, Outcome
+from .run_grid import COUNTED_BY
 
 HOSTS = ("simgcd", "legogcd", "cms", "selex")
 FINE = ("cub", "aircraft", "cars")

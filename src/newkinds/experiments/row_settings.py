@@ -9,8 +9,8 @@ from ..methods import METHODS
 from ..methods.base import Extra
 from ..settings import find_recipe, flat, read_recipe, recipe_names
 from ..verbs.choices import Choices, layers_of
+from .cells import Cell
 from .paper import HOSTS, PaperTable
-from .run_grid import Cell
 
 CELLS_SAY = ("data.name", "data.path", "method.name", "organizer.name", "train.seed", "train.start")
 COMPUTING = ("precision", "device", "workers")  # settings of training that also say how features are computed

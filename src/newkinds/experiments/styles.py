@@ -22,7 +22,7 @@ def text(*parts: Comparison) -> str:
         blocks += [ON_TEST_IMAGES] if part.parts.get("evaluated") == "test" else []
         blocks += [text_table(*_sheet(part))] if part.rows else []
     protocol = protocol_lines(parts[0].protocol) if parts[0].protocol else "no run yet"
-    return "\n\n".join(filter(None, [*blocks, parts[0].legend, parts[0].note, protocol]))
+    return "\n\n".join([*blocks, *parts[0].said_below, protocol])
 
 
 def markdown(tables: Sequence[Comparison]) -> str:
@@ -40,7 +40,7 @@ def latex(tables: Sequence[Comparison]) -> str:
         header, rows = _sheet(table)
         where = ", on the test images" if table.parts["evaluated"] == "test" else ""
         lines = [f"% {table.title}: {table.parts['data']}{where}"]
-        lines += [f"% {said}" for said in (table.legend, table.note) if said]
+        lines += [f"% {' '.join(said.split())}" for said in table.said_below]
         lines += [f"% {name}: {' '.join(value.split())}" for name, value in table.protocol]
         lines += [f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", "\\hline"]
         lines += [" & ".join(cell.translate(TEX) for cell in row) + r" \\" for row in (header, *rows)]

@@ -24,6 +24,7 @@ from ..errors import NewkindsError
 from ..files import checksum
 from ..methods import METHODS
 from ..settings import settings_of
+from .code import code_after_assigning, code_of, describe_code, describe_difference
 from .config import LAST_BLOCKS, NO_START, OWN, Config, TrainConfig
 from .directory import IMAGES, K_AUTO
 from .records import Protocol
@@ -56,8 +57,7 @@ def record_protocol(
                 f"the run {config.train.start}, from which {run.folder} starts, changed since: restore it or choose "
                 "another --out."
             )
-        if record.outside != config.outside_parts():
-            warn(f"plugins or packages changed since {run.folder} was started ({_outside(record) or 'without any'}).")
+        _note_other_code(run, config, record)
         return
     _write_images(run, table)
     Protocol(
@@ -67,8 +67,19 @@ def record_protocol(
         weights=_weights(config),
         started_from=_started_from(config),
         outside=config.outside_parts(),
+        code=code_of(config),
         **_here_and_now(device),
     ).write(run)
+
+
+def _note_other_code(run: Run, config: Config, record: Protocol) -> None:
+    """Say if the code is not what a run was started with; if it trains on with it, that is recorded."""
+    if record.outside != config.outside_parts():
+        warn(f"plugins or packages changed since {run.folder} was started ({_outside(record) or 'without any'}).")
+    differing = describe_difference(record, config)
+    if differing and not run.model_file.is_file():
+        warn(f"{run.folder} was started with other code ({differing}): it goes on, and tables will keep it apart.")
+        replace(record, code=replace(code_of(config), changed=True)).write(run)
 
 
 def record_refined(run: Run, config: Config, table: Table, weights: Run, device: torch.device) -> None:
@@ -79,7 +90,8 @@ def record_refined(run: Run, config: Config, table: Table, weights: Run, device:
     _write_images(run, table)
     refines = str(config.data["refines"])
     trained = {} if str(weights.folder.resolve()) == refines else {"started_from": _started_from(config)}
-    own = {**_of_table(table), **trained, "outside": config.outside_parts(), **_here_and_now(device)}
+    code = {"outside": config.outside_parts(), "code": code_of(config)}
+    own = {**_of_table(table), **trained, **code, **_here_and_now(device)}
     replace(weights.protocol(), **own).write(run)
 
 
@@ -87,6 +99,13 @@ def record_grown(run: Run, table: Table, before: Run) -> None:
     """The protocol of a run whose images are others than `before`, by the same model."""
     _write_images(run, table)
     replace(before.protocol(), **_of_table(table)).write(run)
+
+
+def record_assigned(run: Run, config: Config) -> None:
+    """The protocol of a run that has been given another assigner."""
+    record = run.protocol()
+    code = code_after_assigning(record.code, config)
+    replace(record, outside=config.outside_parts(), code=code).write(run)
 
 
 def _write_images(run: Run, table: Table) -> None:
@@ -200,6 +219,7 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
         ("weights", record.weights),
         ("started from", record.started_from),
         ("from outside", _outside(record)),
+        ("code", describe_code(record.code)),
         ("training", f"{how}{others}" if train.epochs else "none"),
         ("trains", "; ".join(record.trains)),
         ("seed", str(train.seed)),

@@ -230,6 +230,17 @@ class OutsidePart:
 
 
 @dataclass(frozen=True)
+class RunCode:
+    """Which code made a run: runs of different code are not averaged."""
+
+    version: str  # of newkinds
+    shared: str  # checksum of what all runs use of newkinds
+    parts: dict[str, str] = field(default_factory=dict)  # section → checksum of what the run alone chose: its method …
+    commit: str = ""  # for people, if newkinds runs from its repository
+    changed: bool = False  # training went on with other code than it began with
+
+
+@dataclass(frozen=True)
 class Protocol(Record):
     """What stands beside every figure of a run."""
 
@@ -251,6 +262,7 @@ class Protocol(Record):
     versions: str
     device: str
     date: str
+    code: RunCode | None = None  # None: of a run that is older than this record
     format: int = FORMAT  # of the run directory
 
 

@@ -16,6 +16,7 @@ from ..discovery.kinds import category_names
 from ..errors import NewkindsError
 from ..runs.config import OWN, Config, resolve
 from ..runs.directory import BEGINNING
+from ..runs.protocol import record_assigned
 from ..runs.records import Findings, Reliability, UpdateHistory
 from ..runs.run import Run
 from ..training.device import choose_device
@@ -110,5 +111,5 @@ def _write(
     Reliability.of_json(model.calibration.record).write(target)
     target.write("model.safetensors", model.as_safetensors())
     target.write("config.yaml", config.as_yaml())
-    replace(target.protocol(), outside=config.outside_parts()).write(target)
+    record_assigned(target, config)
     return LoadedRun(target, model).show(table, embedded, page=False, correct=correct)

@@ -1,0 +1,212 @@
+"""What finished runs found, from their files alone, and which of them may stand in one table."""
+
+import glob
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError, safe_open
+
+from ..cluster.count import Count
+from ..comparison import Column
+from ..console import warn
+from ..errors import NewkindsError, reason_of
+from ..runs.code import CODE, START, as_settings, code_of, differing_code
+from ..runs.records import Evaluation, Timing, read_count
+from ..runs.run import FREE_TO_CHANGE, Run
+from ..settings import flat
+from .cells import Cell
+
+COLUMNS = {column.measure: column for column in (
+    Column("all", "All", "%", "higher"),
+    Column("old", "Old", "%", "higher"),
+    Column("new", "New", "%", "higher"),
+    Column("by_name_old", "Old by name", "%", "higher"),
+    Column("by_name_precision", "precision of names", "%", "higher"),
+    Column("count", "count", counts=True),
+    Column("count_error", "count error", "%", "lower"),
+    Column("parameters", "params", "M", decimals=2),
+    Column("seconds", "time", "s", decimals=0),
+    Column("model_parameters", "params", "M", decimals=2),
+    Column("epoch_seconds", "training epoch", "s", "lower", decimals=2),
+    Column("inference_seconds", "inference", "s", "lower", decimals=2),
+)}  # fmt: skip
+ACCURACY = ("all", "old", "new")
+CLASSES = "classes"
+OF_TASK = ("split", CLASSES, f"{CODE}newkinds", f"{CODE}data")  # what all runs of a data set have in common
+OF_SEED = ("train.seed", "train.start")  # settings in which the runs of a row differ
+# settings that no host has
+OF_ORGANIZER = (
+    "organizer.", "assigner.", "embedding.", "train.freeze_organizer", "train.organizer_lr_ratio",
+    *(f"{CODE}{of_start}{section}" for of_start in ("", START) for section in ("organizer", "assigner")),
+)  # fmt: skip
+NAMED = ("by_name_old", "by_name_precision")  # without a match of known names, which published tables do not have
+COMPARED = (*ACCURACY, *NAMED, "count", "count_error", "parameters", "seconds")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one run."""
+
+    figures: dict[str, float | None]  # by the names of COLUMNS
+    protocol: dict[str, str]
+    settings: dict[str, Any] = field(default_factory=dict)  # "train.lr" → 0.1, except those that change no result
+    is_of_present_code: bool = True
+    test: dict[str, float | None] | None = None  # ACCURACY on the official test images, if they were evaluated
+
+
+def read_outcome(folder: Path) -> Outcome | None:
+    """The result of a run, from its files alone; None if it has not been trained and evaluated to the end, by the
+    data set's own truth."""
+    run = Run(folder)
+    if not all((folder / name).is_file() for name in ("model.safetensors", "evaluation.json", "timing.json")):
+        return None
+    damaged: Path | str = run.model_file
+    try:
+        with safe_open(run.model_file, framework="pt"):
+            damaged = "the run"
+            evaluation = Evaluation.read(run)
+            return None if evaluation.truth else _outcome(run, evaluation)
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, SafetensorError) as error:
+        raise NewkindsError(f"{damaged} is damaged ({reason_of(error)}): delete {folder} and run it again.") from None
+
+
+def _outcome(run: Run, evaluation: Evaluation) -> Outcome:
+    record, count = run.protocol(), count_of(run)
+    sizes, categories = record.parameters, record.categories
+    counted = None if count is None else count.answer
+    config, seconds = run.config(), [row["seconds"] for row in run.metrics()]
+    if len(seconds) != config.train.epochs:
+        raise ValueError(f"metrics.jsonl has {len(seconds)} epochs, not {config.train.epochs}")
+    figures = _accuracies(evaluation.metrics) | {
+        "count": counted,
+        "count_error": None if categories is None or counted is None else 100 * abs(counted - categories) / categories,
+        "parameters": (sizes["backbone"] + sizes.get("tuning", 0) + sizes["organizer"]) / 1e6,
+        "model_parameters": sum(sizes.values()) / 1e6,
+        "seconds": sum(seconds),
+        "epoch_seconds": sum(seconds) / len(seconds) if seconds else None,
+        "inference_seconds": Timing.read(run).embedding_seconds,
+    }
+    protocol = dict(evaluation.protocol)
+    if not protocol:
+        raise ValueError("its protocol is missing")
+    if count is not None:
+        protocol["counting"] = f"{count.method} on the trained features, by {count.score_is}"
+    settings = {"split": record.split, "weights": record.weights, **flat(config.as_dict())}
+    settings |= {CLASSES: f"{record.known_classes} known of {config.k}", **as_settings(record.code, run.folder.name)}
+    if settings["train.start"] is not None:  # where all runs lie changes nothing
+        settings["train.start"] = Path(settings["train.start"]).name
+    settings = {name: value for name, value in settings.items() if name not in FREE_TO_CHANGE}
+    return Outcome(
+        figures, protocol, settings, not differing_code(record.code, code_of(config)),
+        None if evaluation.test is None else _accuracies(evaluation.test.metrics),
+    )  # fmt: skip
+
+
+def count_of(run: Run) -> Count | None:
+    """What `count_categories` wrote, if it is there and whole."""
+    if not run.path("count.json").is_file():
+        return None
+    try:
+        return read_count(run)
+    except NewkindsError as error:
+        warn(str(error))
+        return None
+
+
+def require_run_of(cell: Cell, outcome: Outcome, source: Mapping[str, Any]) -> None:
+    """A folder's name is not believed: what was run is in its settings."""
+    for layer in [{"data": source}, *cell.layers(Path())]:
+        for name, value in flat(layer).items():
+            there = outcome.settings.get(name)
+            if there != value:
+                raise NewkindsError(f"it holds another run ({name} is {there!r} there, not {value!r}).")
+
+
+def collect(
+    rows: Iterable[Cell], out: Path, sources: Mapping[str, Mapping[str, Any]] | None = None,
+    preferred: Collection[Cell] = (),
+) -> "Sorted":  # fmt: skip
+    """The finished runs of some rows, of all seeds found; runs that do not belong in the table are named.
+    `sources`: where each data set is. If runs have different settings, those like the `preferred` ones stay."""
+    outcomes: dict[Cell, Outcome] = {}
+    refused: dict[Cell, str] = {}
+    for row in rows:
+        beginning = row.folder(out).name.removesuffix("0")
+        for folder in sorted(out.glob(f"{glob.escape(beginning)}*")):
+            seed = folder.name.removeprefix(beginning)
+            if not seed.isdecimal() or seed != str(int(seed)):
+                continue
+            cell = replace(row, seed=int(seed))
+            try:
+                if (outcome := read_outcome(folder)) is not None:
+                    require_run_of(cell, outcome, (sources or {}).get(cell.data, {"name": cell.data}))
+                    outcomes[cell] = outcome
+            except NewkindsError as error:
+                refused[cell] = f"{folder} cannot be read: {error}".removesuffix(".")
+    found, left_out = comparable(outcomes, preferred)
+    for cell, reason in {**refused, **left_out}.items():
+        warn(f"{cell} is left out of the table: {reason}.")
+    return Sorted(found, {**refused, **left_out})
+
+
+class Sorted(NamedTuple):
+    """Runs that may stand in one table, and why others may not."""
+
+    found: dict[Cell, Outcome]
+    left_out: dict[Cell, str]
+
+
+def comparable(outcomes: Mapping[Cell, Outcome], preferred: Collection[Cell] = ()) -> Sorted:
+    """The runs that may stand in one table: all have the same task and code of newkinds, a host and its organizers
+    differ in the organizer alone, the runs of one row in the seed alone (and both in the run that a second stage starts
+    from: see `require_run_of`). Else those like the `preferred` ones stay, or like those of the present code, or like
+    most, and the others are named."""
+    kept = dict(outcomes)
+    left_out = {}
+    levels: list[tuple[Callable[[Cell], object], Callable[[str], bool]]] = [
+        (lambda cell: cell.data, lambda name: name in OF_TASK),
+        (lambda cell: cell.host, lambda name: not name.startswith((*OF_SEED, *OF_ORGANIZER))),
+        (lambda cell: cell.row, lambda name: not name.startswith(OF_SEED)),
+    ]
+    for group_of, is_compared in levels:
+        groups: dict[object, list[Cell]] = {}
+        for cell in kept:
+            groups.setdefault(group_of(cell), []).append(cell)
+        for cells in groups.values():
+            settings = {}
+            for cell in cells:
+                of_cell = kept[cell].settings.items()
+                settings[cell] = {name: value for name, value in of_cell if is_compared(name)}
+            present = [cell for cell in cells if kept[cell].is_of_present_code]
+            candidates = [cell for cell in cells if cell in preferred] or present or cells
+            model = max(candidates, key=lambda cell: list(settings.values()).count(settings[cell]))
+            for cell, own in settings.items():
+                if own != settings[model]:
+                    left_out[cell] = f"it has {_what_differs(own, settings[model])} than {model}"
+                    del kept[cell]
+    return Sorted(kept, left_out)
+
+
+def _what_differs(own: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
+    """`other settings (train.lr is 0.3, not 0.1)`, `other code (of the method)`, `other categories (4 known of 6 …`."""
+    names = [name for name in {**usual, **own} if usual.get(name) != own.get(name)]
+    if CLASSES in names:
+        return f"other categories ({own.get(CLASSES)}, not {usual.get(CLASSES)})"
+    code = [name.removeprefix(CODE) for name in names if name.startswith(CODE)]
+    if "newkinds" in code:
+        return f"other code (newkinds {own.get(f'{CODE}newkinds')}, not {usual.get(f'{CODE}newkinds')})"
+    said = [f"{name} is {own.get(name)}, not {usual.get(name)}" for name in names if not name.startswith(CODE)]
+    kinds = [f"other settings ({', '.join(said)})"] if said else []
+    kinds += [f"other code (of the {' and the '.join(code)})"] if code else []
+    return " and ".join(kinds)
+
+
+def _accuracies(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
+    """In percent."""
+    shares = {part: metrics[f"acc_{part}"] for part in ACCURACY}
+    shares |= {name: metrics.get(name) for name in NAMED}  # not in runs evaluated by earlier versions
+    if not all(share is None or (type(share) in (int, float) and 0 <= share <= 1) for share in shares.values()):
+        raise ValueError(f"{shares} are not accuracies")
+    return {part: None if share is None else 100.0 * share for part, share in shares.items()}
