@@ -18,7 +18,8 @@ from side_by_side_tasks import fail, tell
 from newkinds import plugins
 from newkinds.errors import NewkindsError
 from newkinds.experiments.bench import bench
-from newkinds.experiments.run_grid import Cell, read_outcome
+from newkinds.experiments.cells import Cell
+from newkinds.experiments.outcomes import read_outcome
 from newkinds.experiments.side_by_side import SideBySide, share_of_machine
 from newkinds.experiments.tasks import Queue, Task
 from newkinds.methods import METHODS

@@ -13,7 +13,8 @@ from conftest import SMALL_HEAD, TINY_TRAINING
 from newkinds.errors import Busy, NewkindsError
 from newkinds.experiments import tasks as module
 from newkinds.experiments.bench import bench
-from newkinds.experiments.run_grid import Cell, run_all
+from newkinds.experiments.cells import Cell
+from newkinds.experiments.run_grid import run_all
 from newkinds.experiments.tasks import InTurn, Queue, Task
 from newkinds.ownership import CELL_LOCK
 from newkinds.runs.run import Run
