@@ -347,6 +347,7 @@ def test_a_photo_with_the_name_of_a_drawn_one_is_a_photo(photos: Path) -> None:
 ALLOWED = {
     "files.py": "writes whole files and removes signed leftovers",
     "ownership.py": "the rule",
+    "data/loaded.py": "in a temporary folder",
     "discovery/editlog.py": "appends to the log of a run, which is set aside under a free name",
     "discovery/export/base.py": "a new folder or file, which is renamed to where nothing is",
     "discovery/export/image_export.py": "inside such a new folder",
@@ -358,6 +359,7 @@ ALLOWED = {
     "discovery/export/tree.py": "inside such a new folder",
     "discovery/studio/pictures.py": "pictures named by a digest, in the folder of caches",
     "discovery/studio/server.py": "in a temporary folder",
+    "experiments/side_by_side.py": "appends to the logs of a grid, in a folder of their own",
     "process.py": "the null device",
     "runs/directory.py": "an earlier result, in a new folder",
     "training/store.py": "in a folder of caches named by a digest",
