@@ -50,6 +50,11 @@ def test_pim_is_as_published_where_it_is_a_row_of_the_paper(table: str, method: 
     assert not config_of(table, cell, settings={"assigner": {"pim": {"as_published": False}}}).assigner["as_published"]
 
 
+def test_what_a_recipe_wants_of_a_gpu_the_quick_table_does_without() -> None:
+    sptnet = Cell("cub", "sptnet", "none")
+    assert [config_of(table, sptnet).train.precision for table in ("fine", "all")] == ["float16", "auto"]
+
+
 @pytest.mark.parametrize("name", ["plugin", "all"])
 def test_elsewhere_a_family_chooses_the_form_and_the_row_says_which(name: str) -> None:
     rows = [Cell("creatures", "simgcd", organizer) for organizer in ("none", "cpf", "cpf-frozen", "cpf-delta")]

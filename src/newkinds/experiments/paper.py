@@ -42,7 +42,7 @@ OF_DCCL = "What is reported for DCCL is the number of its communities; ours is c
 PUBLISHED_PIM = {"assigner": {"pim": {"as_published": True}}}  # where it is a row of the paper, and no baseline of ours
 # The published sizes are for data sets a hundred times as large, and for GPUs.
 QUICK: dict[str, Any] = {
-    "train": {"epochs": 20, "batch_size": 64},
+    "train": {"epochs": 20, "batch_size": 64, "precision": "auto"},  # a recipe may say float16, for a GPU
     "tuning": {"prompts": {"blocks": 2}},  # what comes before can be cached
 }
 # What suits the bundled backbone: with the head's rate for all, three of four hosts were worse than k-means without
