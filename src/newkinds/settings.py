@@ -139,6 +139,21 @@ def parse_assignment(text: str) -> dict[str, Any]:
     return nested(parts, parse_value(value))
 
 
+def tuned_settings(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """What is to be tried for each setting.
+
+    >>> tuned_settings(["train.lr=0.1,0.3,1"])
+    {'train.lr': [0.1, 0.3, 1]}
+    """
+    wanted: dict[str, list[Any]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals:
+            raise NewkindsError(f"--tune {text[:80]}: say which values to try, e.g. --tune train.lr=0.1,0.3,1.")
+        wanted[name.strip()] = [parse_value(value.strip()) for value in values.split(",") if value.strip()]
+    return wanted
+
+
 def parse_value(text: str) -> Any:
     """A value as YAML reads it; what it cannot read is text."""
     try:

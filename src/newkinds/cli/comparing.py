@@ -40,6 +40,7 @@ def _demo(**chosen: Any) -> None:
     switch("--collect", "only_collect", "run nothing: print what is finished"),
     switch("--again", "again", "run again what other code made; what is there is kept in OUT/earlier-code"),
     argument("--style", "STYLE", "markdown (default), latex or csv", choices=("markdown", "latex", "csv")),
+    argument("--tune", "A.B=C,D", "choose for each row on labelled images alone: train.lr=0.1,0.3,1", action="append"),
     argument("--jobs", "N", "runs side by side, each in a process of its own (default: 1)", type=int),
     switch("--no-wait", "no_wait", "leave runs that other processes are at to these, instead of waiting in the end"),
     LOG,
@@ -62,7 +63,10 @@ def _bench(table: str, out: str, no_wait: bool = False, **chosen: Any) -> int:
     newkinds bench all --out runs/all --data creatures --jobs 2
     """
     from ..experiments.bench import bench
+    from ..settings import tuned_settings
 
+    if "tune" in chosen:
+        chosen["tune"] = tuned_settings(chosen["tune"])
     benched = bench(table, out, wait=not no_wait, **named_watchers(chosen))
     show(benched.text)
     if benched.pictures:

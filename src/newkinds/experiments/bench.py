@@ -24,7 +24,7 @@ from ..verbs.choices import Choices
 from ..verbs.layers import resolve_layers
 from .cells import VARIANTS, Cell, Settings, with_what_comes_before
 from .comparison_pictures import draw_comparisons
-from .earlier_code import set_aside
+from .earlier_code import set_aside, set_aside_trials
 from .outcomes import collect
 from .paper import TABLES, PaperTable, comparisons
 from .row_settings import RowSettings
@@ -32,6 +32,7 @@ from .run_grid import run_all
 from .side_by_side import SideBySide
 from .styles import STYLES
 from .tasks import InTurn, Pool, Worked
+from .tuning import Tuning
 
 
 class Benched(NamedTuple):
@@ -50,7 +51,7 @@ def bench(
     against: str = "none", only_collect: bool = False, again: bool = False,
     style: Literal["markdown", "latex", "csv"] = "markdown",
     per_method: Mapping[str, Mapping[str, Any]] | None = None, watchers: Sequence[Watcher] = (), jobs: int = 1,
-    wait: bool = True, **choices: Unpack[Choices],
+    wait: bool = True, tune: Mapping[str, Sequence[Any]] | None = None, **choices: Unpack[Choices],
 ) -> Benched:  # fmt: skip
     """Run (or resume) the requested part of a table; returns the table with all that has been run in `out`.
 
@@ -65,7 +66,8 @@ def bench(
     `jobs`: so many cells at once, each in a process of its own. A cell that another command is at in `out` is passed
     over and comes last; `wait=False` leaves it to that command.
     A run that other code made than there is now is not mixed with others; `again` runs it again, and keeps what is
-    there in `out/earlier-code`.
+    there in `out/earlier-code`. `tune`: {"train.lr": [0.1, 0.3, 1]} chooses one of the values for each row, by
+    trainings on labelled images alone.
 
     >>> from newkinds.experiments.bench import bench
     >>> print(bench("fine", "runs/fine", methods=["simgcd"], data=["cub"], seeds=[0, 1, 2]).text)
@@ -93,11 +95,14 @@ def bench(
         _announce(settings, cells)
         if jobs < 1:
             raise NewkindsError(f"--jobs is a number of processes, at least 1, not {jobs}.")
+        runnable = _runnable(cells, settings)
+        tuning = Tuning(tune or {}, folder, settings)
+        tuning.require_sound([cell.row for cell in runnable])
         if again:
             set_aside(cells, folder)
-        runnable = _runnable(cells, settings)
+            set_aside_trials(tuning.folders(runnable), folder)
         with _pool(jobs, make_folder(folder), spread=choices.get("device") is None) as pool:
-            worked = run_all(runnable, folder, settings, whole.counted_by, watchers, pool, wait)
+            worked = run_all(runnable, folder, settings, whole.counted_by, watchers, pool, wait, tuning)
     widest = replace(
         whole, data=tuple(sources) if whole.any_data else whole.data, methods=_each_once(whole.systems, METHODS),
         organizers=_each_once(whole.organizers, ORGANIZERS, VARIANTS),

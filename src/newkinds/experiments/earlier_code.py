@@ -1,6 +1,6 @@
 """Runs of a grid that other code made than there is now: they are never mixed with others, and never deleted."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..console import say, warn
@@ -32,16 +32,28 @@ def set_aside(cells: Sequence[Cell], out: Path) -> None:
     for cell in cells:
         source = cell.before.folder(out) if cell.before else cell.features_folder(out) if cell.is_baseline else None
         for folder in filter(None, (source, cell.folder(out))):
-            run = Run(folder)
-            try:
-                differing = _differing(run) or (source in moved and run.folder.is_dir() and "its source has changed")
-                if differing:
-                    with claimed_cell(folder):
-                        target = move_folder(folder, out / EARLIER_CODE)
-                    moved.add(folder)
-                    say(f"{folder.name} was made by other code ({differing}): it is in {target} now")
-            except NewkindsError as error:
-                warn(f"{folder} stays where it is: {error}")
+            if _set_aside(folder, out, "its source has changed" if source in moved and folder.is_dir() else ""):
+                moved.add(folder)
+
+
+def set_aside_trials(folders: Iterable[Path], out: Path) -> None:
+    """The same of trainings by which settings were chosen."""
+    for folder in folders:
+        _set_aside(folder, out)
+
+
+def _set_aside(folder: Path, out: Path, otherwise: str = "") -> bool:
+    """Move a run, if other code made it; whether it was."""
+    try:
+        differing = _differing(Run(folder)) or otherwise
+        if differing:
+            with claimed_cell(folder):
+                target = move_folder(folder, out / EARLIER_CODE)
+            say(f"{folder.name} was made by other code ({differing}): it is in {target} now")
+    except NewkindsError as error:
+        warn(f"{folder} stays where it is: {error}")
+        return False
+    return bool(differing)
 
 
 def _differing(run: Run) -> str:

@@ -13,7 +13,7 @@ from ..comparison import Column
 from ..console import warn
 from ..errors import NewkindsError, reason_of
 from ..runs.code import CODE, START, as_settings, code_of, differing_code
-from ..runs.records import Evaluation, Timing, read_count
+from ..runs.records import Evaluation, Timing, Tuned, read_count
 from ..runs.run import FREE_TO_CHANGE, Run
 from ..settings import flat
 from .cells import Cell
@@ -38,7 +38,7 @@ OF_TASK = ("split", CLASSES, f"{CODE}newkinds", f"{CODE}data")  # what all runs 
 OF_SEED = ("train.seed", "train.start")  # settings in which the runs of a row differ
 # settings that no host has
 OF_ORGANIZER = (
-    "organizer.", "assigner.", "embedding.", "train.freeze_organizer", "train.organizer_lr_ratio",
+    "organizer.", "assigner.", "embedding.", "train.freeze_organizer", "train.organizer_lr_ratio", "tuned.",
     *(f"{CODE}{of_start}{section}" for of_start in ("", START) for section in ("organizer", "assigner")),
 )  # fmt: skip
 NAMED = ("by_name_old", "by_name_precision")  # without a match of known names, which published tables do not have
@@ -98,10 +98,25 @@ def _outcome(run: Run, evaluation: Evaluation) -> Outcome:
     if settings["train.start"] is not None:  # where all runs lie changes nothing
         settings["train.start"] = Path(settings["train.start"]).name
     settings = {name: value for name, value in settings.items() if name not in FREE_TO_CHANGE}
+    if (tuned := Tuned.find(run)) is not None:
+        settings |= _settings_of_tuned(tuned, settings)
     return Outcome(
         figures, protocol, settings, not differing_code(record.code, code_of(config)),
         None if evaluation.test is None else _accuracies(evaluation.test.metrics),
     )  # fmt: skip
+
+
+def _settings_of_tuned(tuned: Tuned, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the rows of a table must have in common is the rule: among which values a setting was chosen. What it chose
+    is the row's own."""
+    of_rule: dict[str, Any] = {}
+    for full_name in tuned.chosen.values:
+        section, *_, last = full_name.split(".")  # method.simgcd.memax_weight waits for simgcd
+        name = f"{section}.{last}"
+        values = dict.fromkeys(str(one.values.get(full_name)) for one in tuned.tried)
+        of_rule[f"tuned.{name}"] = settings.get(name)
+        of_rule[name] = f"one of {', '.join(values)}, chosen on labelled images"
+    return of_rule
 
 
 def count_of(run: Run) -> Count | None:

@@ -1,12 +1,13 @@
 """Grids of runs: data sets × methods × organizers × seeds, each run or resumed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
 
 from ..console import say, warn
 from ..errors import NewkindsError
 from ..evaluation.judge import evaluate
+from ..runs.records import Tuned
 from ..runs.run import Run
 from ..training.watching import Watcher
 from ..verbs.assign import CHANGED as ASSIGNING
@@ -19,6 +20,7 @@ from .cells import Cell, Settings, with_what_comes_before
 from .earlier_code import require_present_code
 from .outcomes import Outcome, count_of, read_outcome
 from .tasks import Call, InTurn, Pool, Queue, Task, Worked
+from .tuning import Tuning, layers_of_values
 
 COUNTED_BY = "ward"  # published for trained features, and the same in all tables
 
@@ -26,39 +28,52 @@ COUNTED_BY = "ward"  # published for trained features, and the same in all table
 def run_all(
     cells: Sequence[Cell], out: Path, settings: Callable[[Cell], Settings],
     count_by: Callable[[Cell], str | None] = lambda _: COUNTED_BY, watchers: Sequence[Watcher] = (),
-    pool: Pool | None = None, wait: bool = True,
+    pool: Pool | None = None, wait: bool = True, tuning: Tuning | None = None,
 ) -> Worked:  # fmt: skip
     """Run the cells one after the other, or as the `pool` does, or resume them, and before each what it starts from;
     one that fails is reported and does not stop the others, one that another process is at comes last (see `Queue`).
-    `settings`: for each cell all that the cell itself does not say; `count_by`: its estimator of categories, if any."""
+    `settings`: for each cell all that the cell itself does not say; `count_by`: its estimator of categories, if any;
+    `tuning` chooses some of the settings before."""
 
     def call(cell: Cell) -> Call:
-        return partial(run_one, cell, out, settings(cell), count_by(cell), watchers)
+        tuned = None if tuning is None else tuning.chosen(cell)
+        return partial(run_one, cell, out, settings(cell), count_by(cell), watchers, tuned)
 
-    tasks = []
+    tasks: dict[Hashable, Task] = {}
     for cell in with_what_comes_before(cells):
-        needs = () if cell.before is None else (cell.before,)
-        tasks.append(Task(cell, partial(call, cell), needs, cell.folder(out).name))
-    return Queue(tasks, pool or InTurn(), wait).work_off()
+        before = [] if tuning is None else tuning.tasks(cell)
+        tasks |= {task.name: task for task in before}
+        needs = (*(task.name for task in before), *([] if cell.before is None else [cell.before]))
+        tasks[cell] = Task(cell, partial(call, cell), needs, cell.folder(out).name)
+    worked = Queue(list(tasks.values()), pool or InTurn(), wait).work_off()
+    return worked.only(lambda name: isinstance(name, Cell))
 
 
 def run_one(
-    cell: Cell, out: Path, settings: Settings, count_by: str | None = COUNTED_BY, watchers: Sequence[Watcher] = ()
-) -> Outcome:
+    cell: Cell, out: Path, settings: Settings, count_by: str | None = COUNTED_BY, watchers: Sequence[Watcher] = (),
+    tuned: Tuned | None = None,
+) -> Outcome:  # fmt: skip
     """Train (or resume), assign, evaluate and, if requested, count; what is done already is not done again.
-    What it starts from is there already. If another process is at it, that is said by `Busy`."""
+    What it starts from is there already. `tuned`: settings that were chosen for its row, which win. If another process
+    is at it, that is said by `Busy`."""
+    if tuned is not None:
+        settings = [*settings, *layers_of_values(tuned.chosen.values)]
     folder, layers = cell.folder(out), [*settings, *cell.layers(out)]
     require_present_code(Run(folder))
     done = read_outcome(folder)
     if done is not None:
         require_same_settings(None, folder, settings=layers)
-        if not _lacks_count(folder, count_by):
+        if _tells_tuned(Run(folder), tuned) and not _lacks_count(folder, count_by):
             say(f"{folder} is finished already")
             return done
     Run(folder).refuse_other_contents()
     with claimed_cell(folder):
+        is_judged = read_outcome(folder) is not None and _tells_tuned(Run(folder), tuned)
+        if tuned is not None and not is_judged:
+            tuned.write(Run(folder))
         if read_outcome(folder) is None:
             _find_categories(cell, out, settings, watchers)
+        if not is_judged:
             evaluate(folder)
         if count_by and _lacks_count(folder, count_by):
             try:
@@ -80,6 +95,11 @@ def _find_categories(cell: Cell, out: Path, settings: Settings, watchers: Sequen
         assign(source, out=folder, seed=cell.seed, page=False, settings=chosen)
     else:
         discover(None, folder, page=False, watchers=watchers, settings=layers)
+
+
+def _tells_tuned(run: Run, tuned: Tuned | None) -> bool:
+    """Whether a run says how its settings were chosen, if they were."""
+    return tuned is None or Tuned.find(run) == tuned
 
 
 def _lacks_count(folder: Path, count_by: str | None) -> bool:

@@ -83,6 +83,11 @@ class Worked:
     failed: list[Any] = field(default_factory=list)  # names; why was said
     busy: list[Any] = field(default_factory=list)  # names of those that another process is at, and of what needs them
 
+    def only(self, wanted: Callable[[Any], bool]) -> "Worked":
+        """The same of some tasks."""
+        finished = {name: result for name, result in self.finished.items() if wanted(name)}
+        return Worked(finished, [*filter(wanted, self.failed)], [*filter(wanted, self.busy)])
+
 
 class Queue:
     """Does tasks in their order, each after what it needs. One that fails is reported and does not stop the others.

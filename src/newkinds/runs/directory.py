@@ -41,6 +41,7 @@ IMAGES = "images.csv"  # what each image showed when the run started
 CORRECTIONS = "corrections.csv"  # of a refined run: every image as people saw it
 EVIDENCE = "evidence.csv"  # what the trials of a plan said about held-out images
 UPDATES = "updates.json"  # what came later
+TUNED = "tuned.json"  # which settings were chosen on labelled images
 K_AUTO = "k_auto"  # .json and .png: the estimate behind `--k auto`
 
 OUTLIVE = (CHECKSUMS, JOURNAL, "plan.json", EVIDENCE, "recipe.yaml")  # what belongs to a run whatever its result is
@@ -48,7 +49,7 @@ ASSIGNMENTS = "assignments.csv"  # without it there is no answer
 # how a run was trained and embedded
 TRAINING = ("metrics.jsonl", "timing.json")
 # what stays true of a run, whatever becomes of its answer
-BEGINNING = (IMAGES, CORRECTIONS, "protocol.json", *TRAINING, "skipped.csv", f"{K_AUTO}.json", f"{K_AUTO}.png")
+BEGINNING = (IMAGES, CORRECTIONS, "protocol.json", TUNED, *TRAINING, "skipped.csv", f"{K_AUTO}.json", f"{K_AUTO}.png")
 # files that are only ever replaced whole, and large: an earlier result shares them by links
 LINKED = (".safetensors", ".pt")
 

@@ -27,7 +27,7 @@ from ..settings import settings_of
 from .code import code_after_assigning, code_of, describe_code, describe_difference
 from .config import LAST_BLOCKS, NO_START, OWN, Config, TrainConfig
 from .directory import IMAGES, K_AUTO
-from .records import Protocol
+from .records import Protocol, Tuned
 from .run import Run
 from .seen_images import copies_left_out, earlier_images
 
@@ -221,6 +221,7 @@ def describe_protocol(run: Run, evaluated: str | None = None) -> list[tuple[str,
         ("from outside", _outside(record)),
         ("code", describe_code(record.code)),
         ("training", f"{how}{others}" if train.epochs else "none"),
+        ("tuned", None if (tuned := Tuned.find(run)) is None else tuned.sentence()),
         ("trains", "; ".join(record.trains)),
         ("seed", str(train.seed)),
         ("versions", record.versions),

@@ -11,7 +11,7 @@ from typing_extensions import Self
 from ..category_count import Count, plot
 from ..errors import NewkindsError
 from ..files import csv_text
-from .directory import FORMAT, UPDATES, RunDirectory
+from .directory import FORMAT, TUNED, UPDATES, RunDirectory
 from .typed_json import Unfit, value_of
 
 
@@ -264,6 +264,36 @@ class Protocol(Record):
     date: str
     code: RunCode | None = None  # None: of a run that is older than this record
     format: int = FORMAT  # of the run directory
+
+
+# -- tuned.json: which settings were chosen before the training, and how ----------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Values of settings, and All in percent of a training with them; None: it diverged."""
+
+    values: dict[str, Any]
+    score: float | None
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.values.items())
+
+
+@dataclass(frozen=True)
+class Tuned(Record):
+    """Settings that were chosen on the labelled images alone, split again: see `data.splits.for_tuning`."""
+
+    FILE: ClassVar[str] = TUNED
+    ADVICE: ClassVar[str] = "delete it, and run newkinds bench again"
+
+    chosen: Tried
+    tried: list[Tried]
+
+    def sentence(self) -> str:
+        """What was chosen, among what."""
+        scores = [f"{one}: {'diverged' if one.score is None else f'{one.score:.1f}'}" for one in self.tried]
+        return f"{self.chosen}, by All on the labelled images alone, split again ({'; '.join(scores)})"
 
 
 # -- timing.json ------------------------------------------------------------------------------------------------------
