@@ -82,7 +82,8 @@ class Tuning:
         trials = [
             Trial(row, tuple(zip(self._grid, values, strict=True))) for values in product(*self._grid.values())
         ]
-        configs = [resolve(*self._settings(row), *row.layers(), *layers_of_values(dict(trial.values))) for trial in trials]
+        layers = [*self._settings(row), *row.layers()]
+        configs = [resolve(*layers, *layers_of_values(dict(trial.values))) for trial in trials]
         is_used = any(config != configs[0] for config in configs)
         return trials if is_used and configs[0].train.epochs else []
 
