@@ -23,12 +23,13 @@ LINE_EVERY = 1.0  # seconds between two lines of progress
 console = Console(stderr=True, soft_wrap=True, highlight=False)
 _bar_shown = False
 _quiet = False
+_warns = True  # although quiet
 
 
 def be_quiet() -> None:
     """Say and show nothing from now on: one of several processes speaks for all."""
-    global _quiet
-    _quiet = True
+    global _quiet, _warns
+    _quiet, _warns = True, False
 
 
 def break_silence() -> AbstractContextManager[None]:
@@ -36,19 +37,19 @@ def break_silence() -> AbstractContextManager[None]:
     return _be(quiet=False)
 
 
-def keep_quiet() -> AbstractContextManager[None]:
-    """While it is open, nothing is said or shown: what goes on is of no concern to users."""
-    return _be(quiet=True)
+def keep_quiet(but_warnings: bool = False) -> AbstractContextManager[None]:
+    """While it is open, nothing is said or shown, or nothing but warnings: what goes on is of no concern to users."""
+    return _be(quiet=True, warns=but_warnings)
 
 
 @contextmanager
-def _be(quiet: bool) -> Iterator[None]:
-    global _quiet
-    before, _quiet = _quiet, quiet
+def _be(quiet: bool, warns: bool = True) -> Iterator[None]:
+    global _quiet, _warns
+    before, (_quiet, _warns) = (_quiet, _warns), (quiet, warns and (_warns or not quiet))
     try:
         yield
     finally:
-        _quiet = before
+        _quiet, _warns = before
 
 
 @contextmanager
@@ -71,7 +72,7 @@ def say(message: str) -> None:
 
 
 def warn(message: str) -> None:
-    if not _quiet:
+    if _warns:
         console.print(Text.assemble(("warning: ", "yellow"), visible(message)))
 
 

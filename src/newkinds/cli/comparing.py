@@ -10,22 +10,23 @@ from .options import DOWNLOAD, LOG, argument, choices, named_watchers, names, sw
 
 @verb(
     argument("--out", "FOLDER", "where to write (default: newkinds-demo)"),
+    switch("--research", "research", "only CPF beside its controls, with all figures"),
     argument("--hosts", "NAMES", "methods, separated by commas, or all (default: simgcd)", type=names),
     argument("--seeds", "N", "one run each (default: 0 to 4; for several hosts 0 to 2)", type=int, nargs="+"),
     *choices("epochs"),
 )
 def _demo(**chosen: Any) -> None:
-    """Train hosts alone, with an adapter and with CPF on drawn creatures, beside k-means without training, and compare
-    them in a table and on a web page: which differences are significant?
+    """See it work on drawn creatures: find the kinds in a partly labelled folder, judged by its hidden truth and beside
+    k-means; then train a host alone, with controls and with CPF.
 
-    newkinds demo                                     does CPF help SimGCD on drawn creatures?
-    newkinds demo --out my-demo --seeds 1 --epochs 30
-    newkinds demo --hosts all --out plug-in           all hosts of the paper, three seeds: the plug-in table
-    newkinds demo --hosts cms,selex --seeds 0 1 2 3 4
+    newkinds demo                                     a folder, its page, and how good it is
+    newkinds demo --research --seeds 0 1 2            only CPF beside its controls, with all figures
+    newkinds demo --research --hosts all --out plug-in     all hosts of the paper, three seeds: the plug-in table
     """
     from ..experiments.demo import demo
 
-    show(demo(**chosen))
+    for part in demo(**chosen):
+        show(f"{part}\n")
 
 
 @verb(
