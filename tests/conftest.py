@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -244,3 +245,39 @@ def killed_after_an_epoch(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Abstr
                 yield
 
     return killed
+
+
+@pytest.fixture
+def registries_as_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """What a test loads is forgotten after it, and entry points are looked for anew."""
+    from newkinds.contracts.base import ASKED
+
+    for registry in ASKED.values():
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+        monkeypatch.setattr(registry, "_origins", dict(registry._origins))
+        monkeypatch.setattr(registry, "_not_loaded", None)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Install a package: the text of its module, and its entry points by group."""
+
+    def install(name: str, module: str, **groups: dict[str, str]) -> None:
+        site = tmp_path / "site"
+        (info := site / f"{name}-1.5.dist-info").mkdir(parents=True)
+        (site / f"{name}.py").write_text(module)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n")
+        lines = [
+            line
+            for group, points in groups.items()
+            for line in (f"[newkinds.{group}]", *(f"{point} = {value}" for point, value in points.items()))
+        ]
+        (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+        monkeypatch.syspath_prepend(site)
+
+    return install

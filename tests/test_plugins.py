@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,14 @@ import newkinds
 from conftest import save_image
 from newkinds import plugins
 from newkinds.assigners import ASSIGNERS
-from newkinds.cluster.count import COUNTERS
 from newkinds.data import DATASETS
 from newkinds.encoders.organizers import ORGANIZERS
-from newkinds.encoders.tunings import TUNINGS
 from newkinds.errors import NewkindsError
 from newkinds.files import checksum
 from newkinds.methods import METHODS
-from newkinds.registry import Registry
 
 Cli = Callable[..., tuple[int, str, str]]
-REGISTRIES: list[Registry] = [METHODS, ORGANIZERS, TUNINGS, ASSIGNERS, COUNTERS, DATASETS]
+pytestmark = pytest.mark.usefixtures("registries_as_before")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "plugins.md"
 METHOD = '''
 from dataclasses import dataclass
@@ -49,46 +46,11 @@ SMALL = ("--set", "train.batch_size=16")
 TINY = ("--set", "data.categories=4", "--set", "data.per_category=8", *SMALL, "--epochs", 2)
 
 
-@pytest.fixture(autouse=True)
-def as_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """What a test loads is forgotten after it, and entry points are looked for anew."""
-    for registry in REGISTRIES:
-        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-        monkeypatch.setattr(registry, "_origins", dict(registry._origins))
-        monkeypatch.setattr(registry, "_not_loaded", None)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
-            del sys.modules[name]
-
-
-@pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Install a package: the text of its module, and its entry points by group."""
-
-    def install(name: str, module: str, **groups: dict[str, str]) -> None:
-        site = tmp_path / "site"
-        (info := site / f"{name}-1.5.dist-info").mkdir(parents=True)
-        (site / f"{name}.py").write_text(module)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n")
-        lines = [
-            line
-            for group, points in groups.items()
-            for line in (f"[newkinds.{group}]", *(f"{point} = {value}" for point, value in points.items()))
-        ]
-        (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
-        monkeypatch.syspath_prepend(site)
-
-    return install
-
-
 def test_parts_of_another_package_are_listed_and_used(
     package: Callable[..., None], run_cli: Cli, tmp_path: Path
 ) -> None:
     parts = """
 from newkinds.assigners import ASSIGNERS
-from newkinds.cluster.count import COUNTERS
 from newkinds.data import DATASETS
 from newkinds.encoders.organizers import ORGANIZERS
 
@@ -237,82 +199,6 @@ def test_a_plugin_trains_resumes_and_predicts(
     status, _, err = run_cli("predict", run, image)
     assert (status, err) == (1, f"error: this run needs the method 'tilted' from {file}: add --plugin {file}.\n")
     assert "my_tilted" not in sys.modules, "a run directory never has code executed by itself"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("x = 1\ny = x / 0\n", "ZeroDivisionError: division by zero (FILE, line 2)"),
-        ("x = 1\n\ndef\n", "(FILE, line 3)"),
-        ("\nimport nowhere_at_all", "ModuleNotFoundError: No module named 'nowhere_at_all' (FILE, line 2)"),
-        ("def half(x):\n    return x[0]\nhalf([])\n", "IndexError: list index out of range (FILE, line 2, in half)"),
-        (
-            METHOD.replace("class Tilted", '@METHODS.register("cms")\nclass Tilted'),
-            "two methods are called 'cms' (FILE, ",
-        ),
-    ],
-)
-def test_mistakes_in_a_plugin_are_named_with_their_line(run_cli: Cli, tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "mistaken.py").write_text(text)
-    status, _, err = run_cli("list", "--plugin", tmp_path / "mistaken.py")
-    assert status == 1
-    assert f"{tmp_path / 'mistaken.py'} cannot be loaded: " in err
-    assert message.replace("FILE", str(tmp_path / "mistaken.py")) in err
-
-
-IN_USE = {
-    "method": """
-from newkinds.methods import METHODS
-@METHODS.register("mistaken")
-class Mistaken(METHODS["simgcd"]):
-    def loss(self, step):
-        return {"loss": step.encoded.feature @ step.encoded.feature}  # HERE
-""",
-    "organizer": """
-from newkinds.organizers import ORGANIZERS, Organizer
-@ORGANIZERS.register("mistaken")
-class Mistaken(Organizer):
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-    def organize(self, tokens, details=False):
-        return tokens.nothing  # HERE
-""",
-    "assigner": """
-from newkinds.assigners import ASSIGNERS
-@ASSIGNERS.register("mistaken")
-class Mistaken(ASSIGNERS["sskmeans"]):
-    def fit(self, embedding, labels):
-        raise OSError(28, "No space left on device")  # HERE
-""",
-    "data": """
-from newkinds.data import DATASETS
-@DATASETS.register("mistaken")
-def mistaken():
-    return DATASETS["creatures"](categories=0)  # HERE
-""",
-}
-
-
-@pytest.mark.parametrize("part", IN_USE)
-def test_an_error_in_a_part_in_use_names_its_line_and_blames_nobody_else(
-    run_cli: Cli, tmp_path: Path, part: str
-) -> None:
-    (file := tmp_path / f"wrong_{part}.py").write_text(IN_USE[part])
-    named = ("mistaken", *SMALL) if part == "data" else ("creatures", f"--{part}", "mistaken", *TINY)
-    status, _, err = run_cli("train", *named, "--epochs", 1, "--out", tmp_path / "run", "--plugin", file)
-    line = 1 + next(number for number, text in enumerate(IN_USE[part].splitlines()) if "# HERE" in text)
-    assert status == 1
-    assert f"({file}, line {line}, in " in err
-    assert "bug in newkinds" not in err
-
-
-def test_what_a_plugin_returns_is_no_bug_of_newkinds_either(run_cli: Cli, tmp_path: Path) -> None:
-    returns = "return {'total': step.encoded.feature.sum()}"
-    (file := tmp_path / "wrong_loss.py").write_text(re.sub("return .*", returns, IN_USE["method"]))
-    status, _, err = run_cli(
-        "train", "creatures", "--method", "mistaken", *TINY, "--out", tmp_path / "r", "--plugin", file
-    )
-    assert (status, "no dictionary with a 'loss'" in err) == (1, True), err
 
 
 def test_a_cell_that_is_run_again_replaces_its_part(capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,12 @@
 """Problems that the user can fix, in one sentence that names the problem and the next step."""
 
+import re
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
+TRACEBACK = "Traceback (most recent call last):"
 # what is said, in small letters, by those who find no memory and raise no MemoryError
 NO_MEMORY = (
     "allocate memory", "out of memory", "not enough memory", "failed to map segment", "bad_alloc", "bad allocation",
@@ -54,6 +58,8 @@ def place_outside(error: BaseException) -> str | None:
     """
     if isinstance(error, SyntaxError) and error.filename is not None:  # that line never runs
         return f"{error.filename}, line {error.lineno}"
+    if (frames := _frames_of_reader(error)) is not None:
+        return _last_outside(frames)
     place, trace = None, error.__traceback__
     while trace is not None:
         code, module = trace.tb_frame.f_code, str(trace.tb_frame.f_globals.get("__name__"))
@@ -61,6 +67,28 @@ def place_outside(error: BaseException) -> str | None:
             function = getattr(code, "co_qualname", code.co_name)  # Python 3.10 has the last part of it only
             place = f"{code.co_filename}, line {trace.tb_lineno}" + (f", in {function}" if function[0] != "<" else "")
         trace = trace.tb_next
+    return place
+
+
+def outside_names() -> list[str]:
+    """The modules and packages with parts that are not ours."""
+    return sorted(_outside)
+
+
+def _frames_of_reader(error: BaseException) -> str | None:
+    """Where an error happened in a process that reads images: torch sends it as text; None: it happened here."""
+    _, mark, frames = str(error).rpartition(TRACEBACK)
+    return frames if mark and "worker process" in str(error) else None
+
+
+def _last_outside(frames: str) -> str | None:
+    """The innermost of the lines of a traceback that is in a plugin or another package."""
+    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in _outside}
+    homes = [Path(file).parent if Path(file).stem == "__init__" else Path(file) for file in files.values() if file]
+    place = None
+    for file, line, function in re.findall(r'^ +File "(.+)", line (\d+), in (.+)$', frames, re.MULTILINE):
+        if any(Path(file).is_relative_to(home) for home in homes):
+            place = f"{file}, line {line}, in {function}"
     return place
 
 
@@ -76,6 +104,10 @@ def reason_of(error: BaseException) -> str:
 
 
 def _what_went_wrong(error: BaseException) -> str:
+    if (frames := _frames_of_reader(error)) is not None:
+        said = re.sub(r"\A(\s.*\n|\n)*", "", frames)  # the lines of the traceback are indented
+        ours = re.compile(r"\A[\w.]*\b(NewkindsError|InvalidValue|BadImage): ")
+        return _shortened(" ".join(ours.sub("", said).split()), 3000)
     if isinstance(error, NewkindsError):
         return _shortened(str(error), 3000)  # it may name what is thousands of letters long
     if isinstance(error, OSError) and error.strerror:  # a full disk, a name that is too long

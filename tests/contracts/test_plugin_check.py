@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from newkinds.contracts import CONTRACTS, answers_text
-from newkinds.contracts.base import ASKED
 from newkinds.contracts.plugin import check_plugin
 
 Cli = Callable[..., tuple[int, str, str]]
+pytestmark = pytest.mark.usefixtures("registries_as_before")
 
 METHOD = """
 import torch
@@ -110,7 +109,7 @@ CASES = {
     "unused": (METHOD.replace("EXTRA", "self.unused = torch.nn.Linear(dim, 2)").replace("CHANGE", "pass"),
                "gradient reaches all that trains: no gradient reaches method.unused.weight, method.unused.bias"),
     "no loss": (METHOD.replace("EXTRA", "pass").replace("CHANGE", "terms.pop('loss')"),
-                "are no dictionary with a 'loss' to minimise"),
+                "returns is no dictionary with a 'loss' to minimise"),
     "forgets": (REMEMBERS, "ends with the same bits: the resumed run has other weights: what the loss remembers must"),
     "error": (METHOD.replace("EXTRA", "pass").replace("CHANGE", "terms['loss'] /= step.batch.labels.sum().clamp(0)"),
               "A batch without any label has a finite loss, and gradients: the loss is not finite."),
@@ -126,20 +125,6 @@ CASES = {
     "no slash": (TUNING.replace(", /", ""), "the setting 'anatomy' has no type: write anatomy: float = …, or put a /"),
     "tuning": (TUNING, "from the cache the tokens are others than without: `first` is 1, lower it"),
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test loads is forgotten after it."""
-    for registry in ASKED.values():
-        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-        monkeypatch.setattr(registry, "_origins", dict(registry._origins))
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    modules = set(sys.modules)
-    yield
-    for name in set(sys.modules) - modules:
-        if name.startswith("checked_"):
-            del sys.modules[name]
 
 
 def line_of(text: str, mark: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import process
 from .._version import __version__
-from ..errors import NewkindsError, RunEnded, is_expected, place_outside, reason_of
+from ..errors import NewkindsError, RunEnded, is_expected, outside_names, place_outside, reason_of
 from ..text import show
 from . import comparing, correcting, finding, keeping, using
 from .options import PLUGIN, VERBS, Verb
@@ -78,6 +78,8 @@ def _how_to_go_on(error: Exception, verb: str | None, plugins: Sequence[str]) ->
         return where
     if plugins:
         return f"What a plugin returned may be the cause: newkinds plugin check {plugins[-1]} tells. {where}"
+    if outside := outside_names():  # parts of other packages, which need no --plugin
+        return f"What a part of {' or '.join(outside)} returned may be the cause: {where}"
     return f"This may be a bug in newkinds: {where}"
 
 

@@ -79,10 +79,7 @@ class Model(nn.Module):
             labels, index, encoded, taught = gather_batch((batch.labels, batch.index, encoded, taught), batch.whole)
             batch = replace(batch, labels=labels, index=index)
         losses = self.method.loss(Step(batch, encoded, progress, taught))
-        if not isinstance(losses, dict) or "loss" not in losses:
-            raise NewkindsError(
-                f"the losses of {type(self.method).__name__} are no dictionary with a 'loss' to minimise."
-            )
+        _require_losses(losses, type(self.method))
         own = self.encoder.organizer.loss(encoded, batch.labels, progress.epoch)
         total = losses["loss"] + sum(value.float() for value in own.values())
         return {**losses, **{f"organizer/{name}": value for name, value in own.items()}, "loss": total}
@@ -314,6 +311,17 @@ def _replace_assigner(model: Model, config: Config) -> None:
                 "choose an assigner that is fitted after training (--assigner sskmeans), or leave out --whiten."
             )
         model.whitening = Whitening(whiten)
+
+
+def _require_losses(losses: Any, method: type[Method]) -> None:
+    """Refuse what a method of others may return instead of its losses, and say whose it is."""
+    where = f"{method.__name__}.loss of the module {method.__module__}"
+    if not isinstance(losses, dict) or "loss" not in losses:
+        raise NewkindsError(f"what {where} returns is no dictionary with a 'loss' to minimise.")
+    for name, value in losses.items():
+        if not isinstance(value, Tensor) or value.ndim:
+            what = f"of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            raise NewkindsError(f"'{name}' among what {where} returns is {what}, not a tensor of one number.")
 
 
 def load_model(config: Config, path: Path, device: torch.device, find_anew: bool = False) -> Model:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import NewkindsError, nearest, reason_of
+from ...errors import NewkindsError, nearest, place_outside, reason_of
 from ..splits import split_checksum
 from ..table import Skipped, Table, leave_out, look_at_all, unreadable_rows
 from . import BENCHMARKS, Benchmark
@@ -50,7 +50,8 @@ def _check(benchmark: Benchmark, root: str | None) -> Checked:
     try:
         return _look_at(benchmark, root)
     except Exception as error:  # whatever it is, the other data sets are reported on
-        return Checked(benchmark, None, False, [("error", f"{reason_of(error)} (this may be a bug in newkinds)")])
+        whose = "" if place_outside(error) else " (this may be a bug in newkinds)"
+        return Checked(benchmark, None, False, [("error", f"{reason_of(error)}{whose}")])
 
 
 def _look_at(benchmark: Benchmark, root: str | None) -> Checked:
