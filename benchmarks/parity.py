@@ -82,7 +82,10 @@ SYSTEMS: dict[str, tuple[Part, ...]] = {
         Part("losses", "methods/test_protogcd.py", ("hard_and_soft_targets_published", "separation_published")),
         Part("step", "methods/test_protogcd.py", ("a_step_gives_the_published_numbers",)),
     ),
-    "AMEND": (Part("losses", "methods/test_amend.py", ("neighbourhood_nce_published", "repulsion_published")),),
+    "AMEND": (
+        Part("losses", "methods/test_amend.py", ("neighbourhood_nce_published", "repulsion_published")),
+        Part("learning rate", "methods/test_schedules.py", ("the_cosine_of_amend_begins_again_every_30_epochs",)),
+    ),
     "UNO": (
         Part("targets", "methods/test_uno.py", ("sinkhorn_published", "sinkhorn_of_large_logits_published")),
     ),

@@ -172,6 +172,7 @@ PUBLISHED: dict[str, dict[str, tuple[object, ...]]] = {
         "method.regulariser_weight": (1,) * 7,
         "method.bank": (2048,) * 7,
         "method.as_published": (True,) * 7,  # mended only so that it runs
+        "train.lr_cycle": (30,) * 7,
     },
     "mugcd": {  # assumed, but for the average's momentum
         "train.lr": (0.1,) * 7,

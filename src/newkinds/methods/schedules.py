@@ -8,8 +8,10 @@ def cosine(epoch: float, epochs: int, start: float, end: float) -> float:
     return end + (start - end) * (1 + math.cos(math.pi * epoch / epochs)) / 2
 
 
-def cosine_lr(epoch: int, epochs: int, lr: float, min_ratio: float = 1e-3) -> float:
-    """Learning rate of an epoch, from `lr` down to `min_ratio * lr`."""
+def cosine_lr(epoch: int, epochs: int, lr: float, min_ratio: float = 1e-3, cycle: int = 0) -> float:
+    """Learning rate of an epoch, from `lr` down to `min_ratio * lr`; with a `cycle`, once every so many epochs."""
+    if cycle:
+        epoch, epochs = epoch % cycle, cycle
     return cosine(epoch, epochs, lr, lr * min_ratio)
 
 

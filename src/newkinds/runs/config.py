@@ -58,6 +58,7 @@ class TrainConfig:
     micro_batch: AtLeastOne | None = None
     lr: NonNegative = 0.1
     min_lr_ratio: NonNegative = 1e-3  # the cosine ends at lr · min_lr_ratio
+    lr_cycle: WholeNumber = 0  # epochs of a cosine, after which the next one begins at lr again; 0: one for all epochs
     momentum: NonNegative = 0.9
     weight_decay: NonNegative = 5e-5
     draw: Literal["half_labelled", "by_total"] = "half_labelled"  # weight of an unlabelled image: n_l/n_u or n_l/n

@@ -149,7 +149,7 @@ def _train_epochs(
         for epoch in range(first_epoch, config.epochs):
             started = time.perf_counter()
             torch.manual_seed(seed_for("training", config.seed, epoch))
-            lr = cosine_lr(epoch, config.epochs, config.lr, config.min_lr_ratio)
+            lr = cosine_lr(epoch, config.epochs, config.lr, config.min_lr_ratio, config.lr_cycle)
             optimizer.set_lr(lr)
             model.method.on_epoch_start(epoch, gatherer(model, table, batches, epoch))
             gathering = time.perf_counter() - started  # seconds, once an epoch
