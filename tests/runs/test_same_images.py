@@ -103,8 +103,8 @@ def test_images_without_files_are_compared_by_their_pixels(
         newkinds.train("creatures", tmp_path / "run", settings=drawn)
     original = DATASETS["creatures"]
 
-    def redrawn(categories: int = 16, per_category: int = 36, seed: int = 0) -> Table:
-        table = original(categories, per_category, seed)
+    def redrawn(categories: int = 16, per_category: int = 36, seed: int = 0, tune: bool = False) -> Table:
+        table = original(categories, per_category, seed, tune)
         return replace(table, open=lambda row: table.open(row).transpose(Image.Transpose.FLIP_LEFT_RIGHT))
 
     with monkeypatch.context() as patched:
