@@ -4,6 +4,7 @@ import shlex
 import sys
 from typing import Any
 
+from ..errors import NewkindsError
 from ..text import show
 from .options import DOWNLOAD, LOG, argument, choices, named_watchers, names, switch, verb
 
@@ -30,8 +31,9 @@ def _demo(**chosen: Any) -> None:
 
 
 @verb(
-    argument("table", "TABLE", "fine, coarse, count, cost; for any data: ablation, sensitivity, plugin, all"),
-    argument("--out", "FOLDER", "where the runs are, one folder per run", required=True),
+    argument("table", "TABLE", "fine, coarse, count, cost; any data: ablation, sensitivity, plugin, all", nargs="?"),
+    argument("--out", "FOLDER", "where the runs are, one folder per run"),
+    argument("--config", "FILE", "YAML file that says all of this; what is said here wins"),
     argument("--methods", "NAMES", "separated by commas (default: the table's)", type=names),
     argument("--organizers", "NAMES", "likewise: none, patches, cpf … (see docs/reproducibility.md)", type=names),
     argument("--baselines", "NAMES", "likewise, of frozen features: kmeans, pim-whitened …, all or none", type=names),
@@ -49,7 +51,7 @@ def _demo(**chosen: Any) -> None:
     DOWNLOAD,
     *choices("data_root", "recipe", "device", "settings"),
 )
-def _bench(table: str, out: str, no_wait: bool = False, **chosen: Any) -> int:
+def _bench(config: str | None = None, no_wait: bool = False, **chosen: Any) -> int:
     """Run or resume a grid of methods, organizers and seeds, and print it as a table: one of the paper's
     (all that it reports, ours, gain over the host), or one for your own data; "all" has every system in a small size.
     With two seeds or more each gain has its confidence interval. Second stages start from the runs of their first. The
@@ -62,18 +64,34 @@ def _bench(table: str, out: str, no_wait: bool = False, **chosen: Any) -> int:
     newkinds bench sensitivity --out runs/sizes --data birds/ --set data.known=0.5 --seeds 0 1 2
     newkinds bench plugin --out runs/birds --data birds/ --set data.known=0.5 --organizers none,patches,cpf
     newkinds bench all --out runs/all --data creatures --jobs 2
+    newkinds bench --config sweep.yaml --seeds 0 1 2          all that the file says, with these seeds
     """
     from ..experiments.bench import bench
+    from ..plugins import load_plugin
     from ..settings import tuned_settings
 
     if "tune" in chosen:
         chosen["tune"] = tuned_settings(chosen["tune"])
-    benched = bench(table, out, wait=not no_wait, **named_watchers(chosen))
+    if no_wait:
+        chosen["wait"] = False
+    if config is not None:
+        from ..experiments.sweep_file import over_sweep, read_sweep
+
+        sweep = read_sweep(config)
+        for file in sweep.pop("plugins", []):
+            load_plugin(file)
+        chosen = over_sweep(sweep, chosen)
+    missing = [words for name, words in (("table", "TABLE"), ("out", "--out FOLDER")) if name not in chosen]
+    if missing:
+        raise NewkindsError(f"say {' and '.join(missing)}, or name a file that does: --config FILE.")
+    table, out = chosen.pop("table"), chosen.pop("out")
+    benched = bench(table, out, **named_watchers(chosen))
     show(benched.text)
     if benched.pictures:
         show(f"drawn in {', '.join(map(str, benched.pictures))}", file=sys.stderr)
     if benched.busy:
-        later = f"newkinds bench {table} --out {shlex.quote(out)} --collect"
+        of_what = f"{table} --out {shlex.quote(out)}" if config is None else f"--config {shlex.quote(config)}"
+        later = f"newkinds bench {of_what} --collect"
         others = f"{len(benched.busy)} run(s) are other processes' work: {', '.join(benched.busy)}"
         show(f"{others}. Later, the whole table: {later}", file=sys.stderr)
     if benched.failed:
