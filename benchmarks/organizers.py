@@ -170,36 +170,29 @@ def backbone_of(given: argparse.Namespace) -> Backbone:
 
 
 def embedded(data: str, given: argparse.Namespace, backbone: Backbone, draw: int) -> tuple[Table, torch.Tensor]:
-    """The table of a draw, and its tokens (views, n, T, D); tokens of all images of the folder are kept in `out`."""
+    """The table of a draw, and its tokens (views, n, T, D), which are kept in `out`."""
     name, _, place = data.partition("=")
     folder, classes, known, *images = place.split(":")
-    limit = int(images[0]) if images else None
-    whole, drawn = given.out / f"{name}-all.csv", given.out / f"{name}-draw{draw}.csv"
-    for file, number, of_known in ((whole, None, 0), (drawn, int(classes), int(known))):
-        if not file.is_file():
-            given.out.mkdir(parents=True, exist_ok=True)
-            write_split(file, folder, number, of_known, limit if number else None, draw)
+    drawn = given.out / f"{name}-draw{draw}.csv"
+    if not drawn.is_file():
+        given.out.mkdir(parents=True, exist_ok=True)
+        write_split(drawn, folder, int(classes), int(known), int(images[0]) if images else None, draw)
     table = readable(load_table({"name": "csv", "path": str(drawn)}), contents=True)
-    kept = given.out / f"{name}-{given.size}-blocks{given.blocks}.safetensors"
-    every = table if not given.draws else readable(load_table({"name": "csv", "path": str(whole)}), contents=True)
+    kept = given.out / f"{drawn.stem}-{given.size}-blocks{given.blocks}.safetensors"
     if not kept.is_file():
-        save_file({"tokens": tokens_of(every, backbone, given.views)}, kept)
-    place_of = {path: row for row, path in enumerate(every.paths)}
-    chosen = torch.tensor([place_of[path] for path in table.paths])
-    tokens = load_file(kept)["tokens"][:, chosen]
+        save_file({"tokens": tokens_of(table, backbone, given.views)}, kept)
+    tokens = load_file(kept)["tokens"]
     if given.tune:
         labelled = [row for row, label in enumerate(table.labels) if label is not None]
         table, tokens = for_tuning(table), tokens[:, labelled]
     return table, tokens
 
 
-def write_split(
-    file: Path, folder: str, classes: int | None, known: int, images: int | None = None, seed: int = 0
-) -> None:
+def write_split(file: Path, folder: str, classes: int, known: int, images: int | None = None, seed: int = 0) -> None:
     """A CSV file with path, label and truth: classes drawn (all: in order), the first are known, half labelled."""
     draw, root = random.Random(seed), Path(folder).resolve()
     names = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
-    if classes is not None and classes < len(names):
+    if classes < len(names):
         names = draw.sample(names, classes)
     rows = []
     for place, name in enumerate(names):
