@@ -30,6 +30,7 @@ from sklearn.linear_model import LogisticRegression
 from newkinds.assigners import ASSIGNERS
 from newkinds.assigners.em import EM
 from newkinds.assigners.whitening import apply_whitening, whitening_of
+from newkinds.cluster.count import COUNTERS
 from newkinds.cluster.metrics import Accuracy, clustering_accuracy
 from newkinds.comparison import OverSeeds
 from newkinds.data import load_table
@@ -349,7 +350,8 @@ def _beside(cls: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
 
 @torch.inference_mode()
 def judged(model: Model, table: Table, store: InMemory | SlotStore, seed: int) -> dict[str, float]:
-    """Accuracies of unlabelled images; by the host's own assigner and by `em`, and 1-NN of images of new classes."""
+    """Accuracies of unlabelled images, by the host's own assigner and by `em`; 1-NN of images of new classes; and the
+    number of categories that CMS's way of counting finds."""
     model.eval()
     every = np.arange(len(table))
     chunks = [every[begin : begin + 256] for begin in range(0, len(every), 256)]
@@ -362,11 +364,17 @@ def judged(model: Model, table: Table, store: InMemory | SlotStore, seed: int) -
     nearest = (unit @ unit.T).fill_diagonal_(-math.inf).argmax(1).numpy()
     neighbours = (truth[nearest] == truth)[new].mean()
     torch.manual_seed(seed)
-    em = EM(unit.shape[1], len(table.known), len(set(table.truth or [])), restarts=EM_RESTARTS)
+    categories = len(set(table.truth or []))
+    em = EM(unit.shape[1], len(table.known), categories, restarts=EM_RESTARTS)
     em.fit(unit, torch.from_numpy(table.targets))
     by_em = accuracy(table, em(unit).argmax(1).numpy())
     figures = {**score._asdict(), **{f"em_{name}": value for name, value in by_em._asdict().items()}}
-    return {name: 100 * float(value) for name, value in (*figures.items(), ("neighbours", neighbours))}
+    count = COUNTERS["ward"](unit.numpy(), table.targets).answer
+    return {
+        **{name: 100 * float(value) for name, value in (*figures.items(), ("neighbours", neighbours))},
+        "count": count,
+        "count_error": 100 * abs(count - categories) / categories,
+    }
 
 
 Found = dict[tuple[str, str], dict[str, dict[int, dict[str, float]]]]  # (data, host) → row → seed → figures
