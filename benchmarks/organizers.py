@@ -40,7 +40,7 @@ from newkinds.data.loader import FixedViews, StoredBatches, seed_for
 from newkinds.data.splits import for_tuning
 from newkinds.data.table import Table, readable
 from newkinds.data.views import TWO_CROPS
-from newkinds.encoders.backbones import Backbone, build_backbone
+from newkinds.encoders.backbones import Backbone, build_backbone, width_of
 from newkinds.encoders.organizers.attention_pooling import CPFAttention
 from newkinds.encoders.organizers.cpf_parts import CPFParts
 from newkinds.encoders.organizers.grid_cells import Grid
@@ -268,14 +268,22 @@ def config_of(host: str, row: str, seed: int, given: argparse.Namespace) -> Conf
     narrow = {name: value for name, value in HEADS.items() if name in METHODS[host].Config.__dataclass_fields__}
     if host == "cms":
         del narrow["output_dim"]  # 768, as published
+    organizer = dict(ROWS[row])
+    if organizer["name"] in ("cpf", "cpf-parts"):
+        organizer["heads"] = heads_of(width_of(given.backbone))
     return resolve({
         "data": {"name": "creatures"},  # not read: the tokens are given
         "backbone": {"name": given.backbone, "image_size": given.size, "train_blocks": given.blocks},
-        "method": {"name": host, **narrow}, "organizer": ROWS[row],
+        "method": {"name": host, **narrow}, "organizer": organizer,
         "train": {
             "seed": seed, "lr": lr, "organizer_lr_ratio": ratio, "backbone_lr_ratio": given.backbone_ratio,
         },
     })  # fmt: skip
+
+
+def heads_of(dim: int) -> int:
+    """12, as in the paper, or the next fewer that divide the width of the backbone."""
+    return max(heads for heads in range(1, 13) if dim % heads == 0)
 
 
 @torch.inference_mode()
@@ -285,7 +293,7 @@ def information(kind: str, table: Table, tokens: torch.Tensor, backbone: Backbon
     cls_of_all, patches = torch.cat([part.cls for part in found]), torch.cat([part.patches for part in found])
     sample = Tokens(cls_of_all, patches, found[0].grid)
     torch.manual_seed(0)
-    cpf = CPFParts(backbone.dim)
+    cpf = CPFParts(backbone.dim, heads=heads_of(backbone.dim))
     cpf.start(Tokens(sample.cls[:512], sample.patches[:512], sample.grid))
     cls = centred(sample.cls[:, None])  # (n, 1, D)
     pooling = CPFAttention(backbone.dim)
