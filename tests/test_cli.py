@@ -14,6 +14,8 @@ import pytest
 
 from conftest import save_image
 from layouts import lay_out_cifar10
+from newkinds.cli import VERBS, WORK
+from newkinds.verbs.listing import PARTS, lines_of, read_off, registered
 
 Cli = Callable[..., tuple[int, str, str]]
 TINY = (
@@ -30,7 +32,34 @@ def test_help_does_not_import_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0
-    assert "examples:" in done.stdout
+    assert "newkinds discover photos/" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["list", "list organizers", "cache list", "data check", "log x", "report x", "next x", "studio x"],
+)
+def test_what_needs_no_network_imports_no_torch(command: str) -> None:
+    code = f"import sys; from newkinds.cli import main\nmain({command.split()!r})\nsys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_a_list_without_torch_is_what_is_registered() -> None:
+    for kind, parts in PARTS.items():
+        assert lines_of(kind) == registered(parts), kind
+        if parts.has_torch:
+            assert sorted(read_off(parts)) == registered(parts), kind
+
+
+def test_help_shows_what_people_do_and_each_verb_by_one_example(run_cli: Cli) -> None:
+    _, out, _ = run_cli("--help")
+    works = [line.rstrip(":") for line in out.splitlines() if re.fullmatch(r"[a-z ]+:", line) and line != "options:"]
+    assert works == list(WORK)
+    shown = [line.split() for line in out.splitlines() if line.startswith("  newkinds ")]
+    for name in VERBS:
+        words = ["newkinds", *name.split()]
+        assert [line[: len(words)] for line in shown].count(words) == 1, name
+    assert all(len(line) < 120 for line in out.splitlines())
 
 
 def test_vectors_are_worked_on_without_what_only_networks_need(tmp_path: Path) -> None:

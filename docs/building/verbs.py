@@ -6,7 +6,6 @@ import argparse
 import os
 import re
 from collections.abc import Iterator
-from types import ModuleType
 from unittest import mock
 
 from newkinds import cli
@@ -40,16 +39,12 @@ def _parsers(parser: argparse.ArgumentParser, verb: str = "") -> Iterator[tuple[
 
 def _index(names: list[str]) -> str:
     parts = ["# The command line", "", "`newkinds VERB --help` shows the same in a terminal."]
-    for room in cli.ROOMS:
-        of_room = [name for name in names if cli.VERBS[name].run.__module__ == room.__name__]
-        rows = [f"| [`newkinds {n}`]({page_name(n)}.md) | {_escaped(cli.VERBS[n].summary)} |" for n in of_room]
-        toctree = ["```{toctree}", ":hidden:", "", *(f"newkinds {n} <{page_name(n)}>" for n in of_room), "```"]
-        parts += ["", f"## {_title(room)}", "", "| verb | what it does |", "|---|---|", *rows, "", *toctree]
+    for work, verbs in cli.verbs_by_work().items():
+        of_work = [name for name in verbs if name in names]
+        rows = [f"| [`newkinds {n}`]({page_name(n)}.md) | {_escaped(cli.VERBS[n].summary)} |" for n in of_work]
+        toctree = ["```{toctree}", ":hidden:", "", *(f"newkinds {n} <{page_name(n)}>" for n in of_work), "```"]
+        parts += ["", f"## {work.capitalize()}", "", "| verb | what it does |", "|---|---|", *rows, "", *toctree]
     return "\n".join(parts) + "\n"
-
-
-def _title(room: ModuleType) -> str:
-    return (room.__doc__ or room.__name__).splitlines()[0].removeprefix("The ").rstrip(".").capitalize()
 
 
 def _page(name: str, parser: argparse.ArgumentParser) -> str:

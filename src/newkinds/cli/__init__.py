@@ -10,12 +10,23 @@ from .. import process
 from .._version import __version__
 from ..errors import NewkindsError, RunEnded, is_expected, outside_names, place_outside, reason_of
 from ..text import show
-from . import comparing, correcting, finding, keeping, using
+from . import comparing, correcting, finding, keeping, using  # noqa: F401  (they add verbs)
 from .options import PLUGIN, VERBS, Verb
 
-ROOMS = (finding, correcting, using, comparing, keeping)  # as --help shows them
-
+WORK = {  # what people do, one after the other, and by which verbs: as --help shows them
+    "see it work": ("demo", "list"),
+    "find": ("discover", "check", "count", "tune"),
+    "look": ("studio", "report", "next"),
+    "correct": ("name", "merge", "split", "move", "junk", "accept", "undo", "redo", "log", "refine"),
+    "grow": ("update", "predict"),
+    "take away": ("export",),
+    "research": ("train", "bench", "eval", "assign", "diagnose", "figures", "import", "plugin check"),
+    "keep order": ("data check", "cache list", "cache clear"),
+}
+EXAMPLE_WIDTH = 57  # columns of a command, before what it does
+USAGE = "newkinds [-h] [--version] [--debug] VERB …"
 ABOUT = "Recognise the known kinds in your images, and discover, count and look at the new ones."
+ASK = "newkinds VERB --help tells more about one of them."
 LAYOUT = "photos/ has one folder per known class, and a folder 'unlabeled' (or loose files) for everything else."
 GROUPS = {
     "data": "Manage the benchmark data sets.",
@@ -26,19 +37,19 @@ GROUPS = {
 
 def parser(first: str | None = None) -> argparse.ArgumentParser:
     """The parsers of all verbs; or only of those that begin with a word, which takes a fraction of the time."""
-    first_examples = [example for verb in _in_order().values() for example in verb.examples[:1]]
-    main = argparse.ArgumentParser("newkinds", **_help(ABOUT, first_examples, LAYOUT))
+    below = "\n\n".join([*_work_lines(), LAYOUT, ASK])
+    main = argparse.ArgumentParser("newkinds", USAGE, **_help(ABOUT, below))
     main.add_argument("--version", action="version", version=f"newkinds {__version__}")
     main.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    places = {"": main.add_subparsers(metavar="VERB", title="verbs")}
+    places = {"": main.add_subparsers(metavar="VERB", help=argparse.SUPPRESS)}
     wanted = {name: verb for name, verb in _in_order().items() if first in (None, name.partition(" ")[0])}
     for name, verb in wanted.items():
         group, _, last = name.rpartition(" ")
         if group not in places:
             examples = [e for other in VERBS if other.startswith(group) for e in VERBS[other].examples]
-            added = places[""].add_parser(group, help=GROUPS[group], **_help(GROUPS[group], examples))
+            added = places[""].add_parser(group, help=GROUPS[group], **_help(GROUPS[group], _listed(examples)))
             places[group] = added.add_subparsers(metavar="ACTION", required=True)
-        added = places[group].add_parser(last, help=verb.summary, **_help(verb.summary, verb.examples))
+        added = places[group].add_parser(last, help=verb.summary, **_help(verb.summary, _listed(verb.examples)))
         added.set_defaults(verb=name)
         for flag, how in verb.arguments if group else [*verb.arguments, PLUGIN]:
             added.add_argument(flag, **how)
@@ -83,15 +94,36 @@ def _how_to_go_on(error: Exception, verb: str | None, plugins: Sequence[str]) ->
     return f"This may be a bug in newkinds: {where}"
 
 
+def verbs_by_work() -> dict[str, list[str]]:
+    """What people do → the verbs for it; those that nobody has placed come last."""
+    placed = {work: [name for name in names if name in VERBS] for work, names in WORK.items()}
+    others = [name for name in VERBS if not any(name in names for names in placed.values())]
+    return {**placed, **({"more": others} if others else {})}
+
+
 def _in_order() -> dict[str, Verb]:
-    """The verbs of one module after those of another."""
-    place = {room.__name__: number for number, room in enumerate(ROOMS)}
-    return dict(sorted(VERBS.items(), key=lambda item: place[item[1].run.__module__]))
+    return {name: VERBS[name] for names in verbs_by_work().values() for name in names}
 
 
-def _help(summary: str, examples: Sequence[str], note: str = "") -> dict[str, Any]:
-    epilog = "\n  ".join(["examples:", *examples]) + f"\n\n{note}"
-    return {"description": summary, "epilog": epilog, "formatter_class": argparse.RawDescriptionHelpFormatter}
+def _work_lines() -> list[str]:
+    """For each thing that people do its verbs, each by an example."""
+    blocks = []
+    for work, names in verbs_by_work().items():
+        lines = [f"{work}:"]
+        for name in names:
+            command, _, what = VERBS[name].examples[0].partition("  ")
+            gap = " " * (EXAMPLE_WIDTH - len(command)) if len(command) < EXAMPLE_WIDTH else f"\n{' ' * 4}"
+            lines.append(f"  {command}{gap}{what.strip() or VERBS[name].summary}")
+        blocks.append("\n".join(lines))
+    return blocks
+
+
+def _listed(examples: Sequence[str]) -> str:
+    return "\n  ".join(["examples:", *examples])
+
+
+def _help(summary: str, below: str) -> dict[str, Any]:
+    return {"description": summary, "epilog": below, "formatter_class": argparse.RawDescriptionHelpFormatter}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -57,6 +57,7 @@ def _bench(config: str | None = None, no_wait: bool = False, **chosen: Any) -> i
     With two seeds or more each gain has its confidence interval. Second stages start from the runs of their first. The
     ablation and the sensitivity to primitives and heads are also drawn, beside the runs.
 
+    newkinds bench all --out runs/all --data creatures    every system, with and without CPF, in one table
     newkinds bench fine --out runs/fine --data cub --methods simgcd --seeds 0 1 2 --data-root datasets/
     newkinds bench coarse --out runs/coarse --collect --style latex
     newkinds bench ablation --out runs/ablation --data cub --weights dino_vitbase16_pretrain.pth

@@ -224,7 +224,7 @@ def _undo(run: str) -> None:
 def _redo(run: str) -> None:
     """Make the correction again that was undone last.
 
-    newkinds redo runs/photos
+    newkinds redo runs/photos                         make it again
     """
     show(_read(run).redo())
 

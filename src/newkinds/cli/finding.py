@@ -33,7 +33,7 @@ def _discover(data: str | None = None, **chosen: Any) -> None:
     cross-validation on your labels, within --time; naming a method, an organizer, a recipe or how to train switches
     that off.
 
-    newkinds discover photos/                         find the new kinds in a folder of photos
+    newkinds discover photos/                         find the known and new kinds, write tables and a page
     newkinds discover photos/ --time 10m --k 40 --out runs/photos
     newkinds discover photos/ --download              the backbone is downloaded, if it is not on this machine
     newkinds discover photos/ --weights dinov2_vits14_pretrain.pth
@@ -51,7 +51,7 @@ def _discover(data: str | None = None, **chosen: Any) -> None:
 def _tune(data: str | None = None, **chosen: Any) -> None:
     """Compare ways to find categories on labelled images alone, and write the best as a recipe.
 
-    newkinds tune photos/ --time 20m --out tuned      which way is best for these images
+    newkinds tune photos/ --time 20m --out tuned      which pipeline is best for these images
     newkinds discover photos/ --recipe tuned/recipe.yaml
     """
     from ..search.search import table_of_scores
@@ -68,6 +68,7 @@ def _tune(data: str | None = None, **chosen: Any) -> None:
 def _train(out: str, data: str | None = None, dry_run: bool = False, **chosen: Any) -> None:
     """Train a method on partly labelled images; to resume an interrupted run, rerun the same command.
 
+    newkinds train photos/ --out runs/a --method simgcd    train one method
     newkinds train creatures --out runs/a --organizer cpf --set train.epochs=30
     newkinds train photos/ --out runs/b --k 40 --organizer cpf --backbone vit_small_patch14_dinov2
     newkinds train list.csv --out runs/c --k 12 --recipe mine.yaml --set train.lr=0.05
@@ -90,6 +91,7 @@ def _import(checkpoint: str, out: str, data: str | None = None, **chosen: Any) -
     """Make a run of a model that SimGCD's code has trained: nothing is trained, the images are assigned by its
     prototypes. The known classes must be those that it was trained with, in the same order.
 
+    newkinds import model.pt --recipe simgcd/cub --out runs/b    a run of a checkpoint of SimGCD's code
     newkinds import model_best.pt --recipe simgcd/cub --data-root datasets/ --out runs/published
     """
     from ..discovery.summary import discovery_text
@@ -188,7 +190,7 @@ def _update(run: str, undo: bool = False, history: bool = False, **chosen: Any) 
     """Put images that came since into the categories of a run, which stay as they are: those that its own folder has
     now besides, and MORE. What is like no category waits, or opens a new one if enough images are alike.
 
-    newkinds update runs/photos                       the run's folder has more photos in it
+    newkinds update runs/photos                       more photos: categories, names and corrections stay
     newkinds update runs/photos week-47/ another.jpg
     newkinds update runs/photos --time 10m            and a better model afterwards
     newkinds update runs/photos --history

@@ -29,7 +29,7 @@ def _data_check(names: Sequence[str] = (), data_root: str | None = None) -> int:
 def _cache_list() -> None:
     """What is cached, and how large it is.
 
-    newkinds cache list
+    newkinds cache list                               cached tokens, and how large they are
     """
     from ..training.store import cache_listing, cache_root, list_caches
 
@@ -43,7 +43,7 @@ def _cache_list() -> None:
 def _cache_clear(keys: Sequence[str] = (), everything: bool = False) -> None:
     """Delete caches; they are made again when they are needed.
 
-    newkinds cache clear 3f0c7a2b9d4e1f56
+    newkinds cache clear 3f0c7a2b9d4e1f56             delete one; they are made again when needed
     newkinds cache clear --all
     """
     from ..training.store import cache_listing, cache_root, clear_caches
@@ -58,7 +58,7 @@ def _plugin_check(file: str, settings: Sequence[Mapping[str, Any]] = (), as_json
     """Ask of every part that a file registers what ours promise, on a few drawn creatures: finite losses, gradients for
     all that trains, odd batches, the same bits after a kill … What does not hold is named with its line.
 
-    newkinds plugin check mine.py
+    newkinds plugin check mine.py                     does a method of your own keep its promises?
     newkinds plugin check birds.py --set data.root=birds/
     """
     from ..contracts.plugin import answers_json, answers_text, check_plugin
@@ -78,7 +78,7 @@ KINDS = (
 def _list(kind: str | None) -> None:
     """What there is to choose from.
 
-    newkinds list
+    newkinds list                                     methods, organizers, backbones … to choose from
     newkinds list organizers
     """
     from ..verbs.listing import listing

@@ -169,7 +169,7 @@ def _export(run: str, to: str, out: str, **chosen: Any) -> None:
     """Take what a run found elsewhere, with all corrections by hand: the data in the formats of other tools, or the
     model for onnxruntime or torch.
 
-    newkinds export runs/photos --to folders --out sorted     a folder per category, with copies of its images
+    newkinds export runs/photos --to folders --out sorted    a folder per category; also csv, coco, onnx …
     newkinds export runs/photos --to folders --out sorted --files symlink
     newkinds export runs/photos --to csv --out found.csv
     newkinds export runs/photos --to coco --out photos-coco
