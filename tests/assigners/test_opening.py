@@ -13,7 +13,6 @@ from newkinds.assigners.opening import (
     OpeningRule,
     choose_rule,
     group_silhouettes,
-    nearest_centres,
     unconfirmed_rule,
     usual_distance,
 )
@@ -105,14 +104,6 @@ def test_too_few_labels_confirm_nothing(kinds: Tensor) -> None:
     assert "too few labelled images" in rule.sentence
     [group] = rule.groups_that_stand(draw(kinds, [0] * 6 + [5] * 9, seed=4), centres)
     assert set(group.tolist()) <= set(range(6, 15))
-
-
-def test_nearest_centres_leave_an_image_out_of_its_own(kinds: Tensor) -> None:
-    rows, of = draw(kinds, [0, 1, 2]), torch.tensor([0, 1, 2])
-    own = F.normalize(kinds[[5, 5, 2]], dim=1)
-    cosine = rows @ F.normalize(kinds, dim=1).T
-    cosine[[0, 1, 2], [0, 1, 2]] = (rows * own).sum(dim=1)
-    assert nearest_centres(rows, of, kinds, own).tolist() == cosine.argmax(dim=1).tolist()
 
 
 def test_an_extension_takes_what_is_nearer_to_it(kinds: Tensor) -> None:
