@@ -33,6 +33,7 @@ from .side_by_side import SideBySide
 from .styles import STYLES
 from .tasks import InTurn, Pool, Worked
 from .tuning import Tuning
+from .unloaded import unloaded_rows
 
 
 class Benched(NamedTuple):
@@ -107,9 +108,10 @@ def bench(
         whole, data=tuple(sources) if whole.any_data else whole.data, methods=_each_once(whole.systems, METHODS),
         organizers=_each_once(whole.organizers, ORGANIZERS, VARIANTS),
     )  # fmt: skip
-    found, left_out = collect(widest.cells(), folder, sources, preferred=worked.finished)
+    every = [*widest.cells(), *unloaded_rows(folder, widest.data)]
+    found, left_out = collect(every, folder, sources, preferred=worked.finished)
     wanted = {cell.row for cell in (*cells, *found)}
-    shown = comparisons(widest, found, [row for row in widest.cells() if row in wanted or whole.reports(row)])
+    shown = comparisons(widest, found, [row for row in every if row in wanted or whole.reports(row)])
     busy = [str(cell) for cell in worked.busy]
     failed = [str(cell) for cell in cells if cell not in worked.finished and cell not in worked.busy]
     for each in shown:

@@ -59,7 +59,7 @@ class Cell:
     @property
     def first_stage(self) -> "Cell | None":
         """The run that a second stage starts from: with the same organizer and seed; assigners change no training."""
-        first = METHODS[self.method].starts_from
+        first = None if self.is_quoted else METHODS[self.method].starts_from
         return replace(self, method=first, organizer="none" if self.is_assigned else self.organizer) if first else None
 
     @property

@@ -13,7 +13,7 @@ from ..comparison import Column
 from ..console import warn
 from ..errors import NewkindsError, reason_of
 from ..runs.code import CODE, START, as_settings, code_of, differing_code
-from ..runs.records import Evaluation, Timing, Tuned, read_count
+from ..runs.records import Evaluation, Protocol, Timing, Tuned, read_count
 from ..runs.run import FREE_TO_CHANGE, Run
 from ..settings import flat
 from .cells import Cell
@@ -76,9 +76,9 @@ def _outcome(run: Run, evaluation: Evaluation) -> Outcome:
     record, count = run.protocol(), count_of(run)
     sizes, categories = record.parameters, record.categories
     counted = None if count is None else count.answer
-    config, seconds = run.config(), [row["seconds"] for row in run.metrics()]
-    if len(seconds) != config.train.epochs:
-        raise ValueError(f"metrics.jsonl has {len(seconds)} epochs, not {config.train.epochs}")
+    there, seconds = run.settings_as_written(), [row["seconds"] for row in run.metrics()]
+    if len(seconds) != there["train"]["epochs"]:
+        raise ValueError(f"metrics.jsonl has {len(seconds)} epochs, not {there['train']['epochs']}")
     figures = _accuracies(evaluation.metrics) | {
         "count": counted,
         "count_error": None if categories is None or counted is None else 100 * abs(counted - categories) / categories,
@@ -93,17 +93,22 @@ def _outcome(run: Run, evaluation: Evaluation) -> Outcome:
         raise ValueError("its protocol is missing")
     if count is not None:
         protocol["counting"] = f"{count.method} on the trained features, by {count.score_is}"
-    settings = {"split": record.split, "weights": record.weights, **flat(config.as_dict())}
-    settings |= {CLASSES: f"{record.known_classes} known of {config.k}", **as_settings(record.code, run.folder.name)}
+    settings = {"split": record.split, "weights": record.weights, **flat(there)}
+    settings |= {CLASSES: f"{record.known_classes} known of {there['k']}", **as_settings(record.code, run.folder.name)}
     if settings["train.start"] is not None:  # where all runs lie changes nothing
         settings["train.start"] = Path(settings["train.start"]).name
     settings = {name: value for name, value in settings.items() if name not in FREE_TO_CHANGE}
     if (tuned := Tuned.find(run)) is not None:
         settings |= _settings_of_tuned(tuned, settings)
     return Outcome(
-        figures, protocol, settings, not differing_code(record.code, code_of(config)),
+        figures, protocol, settings, _is_of_present_code(run, record),
         None if evaluation.test is None else _accuracies(evaluation.test.metrics),
     )  # fmt: skip
+
+
+def _is_of_present_code(run: Run, record: Protocol) -> bool:
+    """Whether the code that made a run is as it is now; of parts that are not loaded nobody can tell."""
+    return not (run.missing_parts() or differing_code(record.code, code_of(run.config())))
 
 
 def _settings_of_tuned(tuned: Tuned, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -228,6 +228,10 @@ class OutsidePart:
     origin: str  # a file or a package
     checksum: str | None = None  # of a file
 
+    @property
+    def how_to_load(self) -> str:
+        return f"add --plugin {self.origin}" if self.checksum else "install or import it"
+
 
 @dataclass(frozen=True)
 class RunCode:

@@ -12,7 +12,7 @@ from ..ownership import NotOurs, remove_own_folder
 from ..settings import flat
 from .config import REGISTRIES, Config, resolve
 from .directory import CHECKSUMS, NEXT, RunDirectory
-from .records import Protocol
+from .records import OutsidePart, Protocol
 
 # settings that may change between two parts of one run, for they do not change its result
 # (images that moved are compared with those the run started with; a family only says what the defaults of others are)
@@ -70,12 +70,20 @@ class Run(RunDirectory):
 
     def _require_parts(self) -> None:
         """Say which plugin or package is missing. A run never loads code by itself: it may come from a stranger."""
+        for section, part in self.missing_parts().items():
+            needs = f"this run needs the {REGISTRIES[section].kind} '{part.name}' from {part.origin}"
+            raise NewkindsError(f"{needs}: {part.how_to_load}.") from None
+
+    def missing_parts(self) -> dict[str, OutsidePart]:
+        """Section → part of a plugin or another package that is not there."""
         record = Protocol.find(self)
-        for section, part in ({} if record is None else record.outside).items():
-            if section in REGISTRIES and part.name not in REGISTRIES[section]:
-                how = f"add --plugin {part.origin}" if part.checksum else "install or import it"
-                needs = f"this run needs the {REGISTRIES[section].kind} '{part.name}' from {part.origin}"
-                raise NewkindsError(f"{needs}: {how}.") from None
+        outside = {} if record is None else record.outside
+        known = {section: part for section, part in outside.items() if section in REGISTRIES}
+        return {section: part for section, part in known.items() if part.name not in REGISTRIES[section]}
+
+    def settings_as_written(self) -> dict[str, Any]:
+        """Those of `config()`; if a part of them is not there, as the file has them."""
+        return self.settings() if self.missing_parts() else self.config().as_dict()
 
     def protocol(self) -> Protocol:
         """What was written down when training began, see `protocol.record_protocol`."""
