@@ -20,6 +20,7 @@ from filelock import FileLock
 from PIL import Image
 
 import newkinds
+from newkinds import plugins
 from newkinds.methods import METHODS
 from newkinds.runs.run import Run
 
@@ -83,6 +84,12 @@ def save_image(path: Path, colour: tuple[int, int, int] = (200, 80, 40), size: t
     noise = rng.integers(-30, 30, (size[1], size[0], 3))
     Image.fromarray(np.clip(np.array(colour) + noise, 0, 255).astype(np.uint8)).save(path)
     return path
+
+
+@pytest.fixture(autouse=True)
+def plugins_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plugins of a test are gone with its folder: processes that a later one starts are not to look for them."""
+    monkeypatch.setattr(plugins, "_loaded", plugins._loaded.copy())
 
 
 @pytest.fixture(autouse=True, scope="session")
