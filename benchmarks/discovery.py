@@ -4,24 +4,32 @@ Each data set is a folder with one sub-folder per class, or `creatures`. A seed 
 them are known, which half of the known ones' images is labelled and, of an uneven set, how many images a class has:
 from all of them down to a share of 1/UNEVEN. Cells are JSON files, and finished ones are not run again:
 
-- `frozen`: k-means, Ward, semi-supervised k-means and `em` on the class tokens of one size, and what the rule and the
-  pool of before take there (eight ways, judged by labelled images alone). All know the true number of categories.
+- `frozen`: k-means, Ward, semi-supervised k-means on the class tokens of one size, and what the rule and the pool of
+  before take there (eight ways, judged by labelled images alone). All know the true number of categories.
+- `chosen`: each candidate of today there, and which of them the rule takes; with `--unknown` also with the number of
+  categories that is counted.
 - `discover`: the command itself, within each of `--times`, with the true number of categories; with `--unknown` also
   without it.
+- `table`: what is there, printed; `json`: as a table for RESULTS.md, of what begins with class tokens or of the
+  command.
 
     python benchmarks/discovery.py frozen --data cars=cars_147:49 uneven=cars_147:49:0.5:6 creatures --sizes 112 224 \\
         --weights vit_small_patch14_dinov2.fp16.safetensors --out runs/discovery
     python benchmarks/discovery.py discover --data cars=cars_147:49 --times 5m 20m --unknown \\
         --weights vit_small_patch14_dinov2.fp16.safetensors --out runs/discovery
     python benchmarks/discovery.py table --data cars=cars_147:49 --out runs/discovery
+    python benchmarks/discovery.py json --data cars=cars_147:49 --of chosen --machine "2 cores, busy" \\
+        --out runs/discovery > results/tables/discover-vectors.json
 """
 
 import argparse
 import json
+import re
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +40,7 @@ from torch import Tensor
 import newkinds
 from choosing import BEFORE, accuracies
 from newkinds.assigners.resplit import resplits
+from newkinds.cluster.count import COUNTERS
 from newkinds.data import load_table, source_of
 from newkinds.data.folder import files_below
 from newkinds.data.table import Table, readable
@@ -40,11 +49,15 @@ from newkinds.files import csv_text, write_whole
 from newkinds.runs.config import resolve
 from newkinds.runs.records import PlanRecord
 from newkinds.runs.run import Run
-from newkinds.search.frozen_features import FROZEN_WAYS
-from newkinds.search.ways import Features, Way, score_split
+from newkinds.search.clock import Clock
+from newkinds.search.frozen_features import FROZEN_WAYS, FrozenFeatures
+from newkinds.search.search import Search
+from newkinds.search.ways import Features, Way, judge_of, score_split
 from newkinds.text import text_table
 from newkinds.training.cache import cached_class_tokens
 from newkinds.training.embedding import embed
+from newkinds.verbs.count import COUNT_BY
+from newkinds.verbs.stages import HOUR
 
 BACKBONE = "vit_small_patch14_dinov2"
 BASELINES = {"k-means": Way("kmeans"), "Ward": Way("ward"), "semi-supervised k-means": Way("sskmeans")}
@@ -53,7 +66,7 @@ FIGURES = ("All", "Old", "New", "by name")  # of a row, in percent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["frozen", "discover", "table"])
+    parser.add_argument("what", choices=["frozen", "chosen", "discover", "table", "json"])
     parser.add_argument(
         "--data", nargs="+", required=True, help="NAME=FOLDER[:CLASSES[:KNOWN SHARE[:UNEVEN]]] or creatures"
     )
@@ -61,6 +74,8 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[112], help="frozen: pixels along one side")
     parser.add_argument("--times", nargs="+", default=["5m"], help="discover: how long it may take")
     parser.add_argument("--unknown", action="store_true", help="discover: also without the number of categories")
+    parser.add_argument("--of", choices=["chosen", "discover"], default="chosen", help="json: which cells")
+    parser.add_argument("--machine", default="2 CPU cores", help="json: what it ran on, in words")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
@@ -69,18 +84,24 @@ def main() -> None:
         for data in given.data:
             print(table(data.partition("=")[0], given.out))
         return
+    if given.what == "json":
+        print(as_json(given))
+        return
     for seed in given.seeds:  # all sets with one seed come first: what is interrupted is then complete
         for data in given.data:
             draw = Draw(data, seed, given.out)
-            if given.what == "frozen":
+            if given.what in TOKEN_CELLS:
                 for size in given.sizes if draw.folder else [None]:
-                    cell(draw, f"frozen{size or ''}", lambda draw=draw, size=size: frozen(draw, size, given.weights))
+                    for name, compute in TOKEN_CELLS[given.what].items():
+                        if given.unknown or not name.endswith("unknown"):
+                            how = partial(compute, draw, size, given.weights)
+                            cell(draw, name.format(size or ""), how)
                 continue
             for limit in given.times:
                 cell(draw, limit, lambda draw=draw, limit=limit: discovered(draw, limit, True, given.weights))
                 if given.unknown:
-                    name = f"{limit}-unknown"
-                    cell(draw, name, lambda draw=draw, limit=limit: discovered(draw, limit, False, given.weights))
+                    unknown = f"{limit}-unknown"
+                    cell(draw, unknown, lambda draw=draw, limit=limit: discovered(draw, limit, False, given.weights))
 
 
 def cell(draw: "Draw", what: str, compute: Any) -> None:
@@ -143,19 +164,67 @@ def write_split(
 
 
 def frozen(draw: Draw, size: int | None, weights: str | None) -> dict[str, Any]:
-    """Baselines, `em`, and what was taken before, on the class tokens of one size."""
-    images = readable(draw.table(), contents=True)
-    rows, truth, labels = tokens(draw, images, size, weights), numbers(images), images.targets
-    known, k = len(images.known), int(truth.max()) + 1
-    found = {name: accuracies(way, rows, truth, labels, known, k) for name, way in BASELINES.items()}
-    found["em"] = accuracies(FROZEN_WAYS[0], rows, truth, labels, known, k)
+    """Baselines, and what was taken before, on the class tokens of one size."""
+    task = Task.of(draw, size, weights)
+    found = {name: task.accuracies(way) for name, way in BASELINES.items()}
+    labels = task.labels
     halves = resplits(labels, 3 if int((labels >= 0).sum()) > 1000 else 6, np.random.RandomState(draw.seed))
     scores = {
-        way: np.mean([score_split(way, Features(rows[split.rows]), split).all for split in halves]) for way in BEFORE
+        way: np.mean([score_split(way, Features(task.rows[split.rows]), split).all for split in halves])
+        for way in BEFORE
     }
     before = max(BEFORE, key=lambda way: scores[way])
-    found["before"] = accuracies(before, rows, truth, labels, known, k)
-    return {"rows": found, "before took": str(before), "k": k, "images": len(images)}
+    found["before"] = task.accuracies(before)
+    return {"rows": found, "before took": str(before), "k": task.k, "images": len(labels)}
+
+
+def chosen(draw: Draw, size: int | None, weights: str | None) -> dict[str, Any]:
+    """Each candidate, and the one that the rule takes, if the number of categories is known."""
+    task = Task.of(draw, size, weights)
+    found = {way: task.accuracies(way) for way in FROZEN_WAYS}
+    taken = task.choose(draw.seed, task.k)
+    regret = max(figures[0] for figures in found.values()) - found[taken][0]
+    rows = {str(way): figures for way, figures in found.items()}
+    return {
+        "rows": {**rows, "chosen": found[taken]}, "took": str(taken), "regret": round(regret, 2), "k": task.k,
+        "images": len(task.labels),
+    }  # fmt: skip
+
+
+def counted(draw: Draw, size: int | None, weights: str | None) -> dict[str, Any]:
+    """What the rule takes if the number of categories is counted."""
+    task = Task.of(draw, size, weights)
+    count = COUNTERS[COUNT_BY](task.rows.numpy(), task.labels)
+    taken = task.choose(draw.seed, count.answer)
+    return {
+        "rows": {"chosen": task.accuracies(taken, count.answer)}, "took": str(taken), "k": task.k,
+        "found": count.answer, "low": count.low, "high": count.high,
+    }  # fmt: skip
+
+
+class Task(NamedTuple):
+    """Class tokens of one size, and what is known of them."""
+
+    rows: Tensor  # (n, D) unit rows
+    truth: NDArray[np.int64]  # (n,) the known classes come first
+    labels: NDArray[np.int64]  # (n,), -1: none
+    known: int
+    k: int
+
+    @classmethod
+    def of(cls, draw: Draw, size: int | None, weights: str | None) -> "Task":
+        images = readable(draw.table(), contents=True)
+        truth = numbers(images)
+        return cls(tokens(draw, images, size, weights), truth, images.targets, len(images.known), int(truth.max()) + 1)
+
+    def accuracies(self, way: Way, k: int | None = None) -> tuple[float, float, float, float]:
+        return accuracies(way, self.rows, self.truth, self.labels, self.known, k or self.k)
+
+    def choose(self, seed: int, k: int) -> Way:
+        """What the rule of `discover` takes, if it looks for k categories."""
+        search = Search(judge_of(self.labels, seed, k), Clock(HOUR))
+        search.compare(FrozenFeatures(self.rows), FROZEN_WAYS)
+        return Way.of(search.choose().candidate.settings)
 
 
 def tokens(draw: Draw, images: Table, size: int | None, weights: str | None) -> Tensor:
@@ -174,6 +243,12 @@ def numbers(images: Table) -> NDArray[np.int64]:
     names = [*images.known, *sorted({str(true) for true in images.truth or []} - set(images.known))]
     number = {name: place for place, name in enumerate(names)}
     return np.array([number[str(true)] for true in images.truth or []])
+
+
+TOKEN_CELLS = {
+    "frozen": {"frozen{}": frozen},
+    "chosen": {"chosen{}": chosen, "chosen{}-unknown": counted},
+}
 
 
 # -- the command itself ------------------------------------------------------------------------------------------------
@@ -211,7 +286,8 @@ def table(name: str, out: Path) -> str:
         seed, what = file.stem[len(name) + 1 :].split("-", 1)
         found = json.loads(file.read_text())
         for row, figures in found["rows"].items():
-            of_size = f" at {what.removeprefix('frozen')} px" if what.removeprefix("frozen").isdecimal() else ""
+            sized = re.fullmatch(r"(?:frozen|chosen)(\d+)(?:-unknown)?", what)
+            of_size = f" at {sized[1]} px" if sized else ""
             unknown = ", K unknown" if what.endswith("-unknown") else ""
             rows.setdefault(f"{row}{of_size}{unknown}", {})[int(seed)] = figures
             about.setdefault(f"{row}{of_size}{unknown}", {})[int(seed)] = describe(row, found)
@@ -227,10 +303,94 @@ def table(name: str, out: Path) -> str:
     return f"{name}\n{text_table(['row', 'seeds', ' / '.join(FIGURES), 'about each seed'], lines)}\n"
 
 
+def as_json(given: argparse.Namespace) -> str:
+    """A table for RESULTS.md (scripts/build_results.py): means over the seeds of frozen cells, or one row per run."""
+    sets = [data.partition("=")[0] for data in given.data]
+    rows = [row for name in sets for row in (token_rows if given.of == "chosen" else run_rows)(name, given)]
+    data = [f"{name}={Path(rest).name}" if rest else name for name, _, rest in (d.partition("=") for d in given.data)]
+    options = f"--sizes {' '.join(map(str, given.sizes))}"
+    if given.of == "discover":
+        options = f"--times {' '.join(given.times)}{' --unknown' if given.unknown else ''}"
+    seeds = " ".join(map(str, given.seeds))
+    table = {
+        "command": [
+            f"python benchmarks/discovery.py {given.of} --data {' '.join(data)} {options} --seeds {seeds} "
+            "--weights vit_small_patch14_dinov2.fp16.safetensors --out runs/discovery"
+        ],
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": given.machine,
+        "seeds": seeds,
+        "notebook": "discover.md",
+        "columns": list(TOKEN_COLUMNS if given.of == "chosen" else RUN_COLUMNS),
+        "rows": rows,
+    }
+    lines = [f" {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in table.items()]
+    lines[-1] = ' "rows": [\n' + ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in rows) + "\n ]"
+    return "{\n" + ",\n".join(lines) + "\n}"
+
+
+def cells_of(name: str, what: str, given: argparse.Namespace) -> dict[int, dict[str, Any]]:
+    """The finished cells of a data set, by seed."""
+    files = {seed: given.out / f"{name}-{seed}-{what}.json" for seed in given.seeds}
+    return {seed: json.loads(file.read_text()) for seed, file in files.items() if file.is_file()}
+
+
+TOKEN_COLUMNS = (
+    "data", "K", "seeds", *BASELINES, "before", *(f"`{way}`" for way in FROZEN_WAYS), "chosen", "by name",
+    "largest regret", "K\u0302", "chosen, K unknown", "chosen, K given, of these seeds",
+)  # fmt: skip
+
+
+def token_rows(name: str, given: argparse.Namespace) -> list[list[Any]]:
+    """Of every image size: means over the seeds, All / Old / New."""
+    rows = []
+    for size in ["", *given.sizes]:
+        frozen, chosen, counted = (
+            cells_of(name, what.format(size), given) for what in ("frozen{}", "chosen{}", "chosen{}-unknown")
+        )
+        if not chosen:
+            continue
+        figures = [mean_of(frozen, row) for row in (*BASELINES, "before")]
+        figures += [mean_of(chosen, row) for row in (*map(str, FROZEN_WAYS), "chosen")]
+        by_name = mean_of(chosen, "chosen", slice(3, 4))
+        regret = max(cell["regret"] for cell in chosen.values())
+        counts = ", ".join(str(cell["found"]) for cell in counted.values())
+        about = [f"{name}, {size} px" if size else name, next(iter(chosen.values()))["k"], " ".join(map(str, chosen))]
+        unknown = [counts, mean_of(counted, "chosen"), mean_of(chosen, "chosen", seeds=set(counted))]
+        rows.append([*about, *figures, by_name, regret, *unknown])
+    return rows
+
+
+def mean_of(
+    cells: Mapping[int, Mapping[str, Any]], row: str, part: slice = slice(0, 3), seeds: set[int] | None = None
+) -> list[float] | None:
+    """The mean of a row over the seeds; None if there are none."""
+    found = [cell["rows"][row][part] for seed, cell in cells.items() if seeds is None or seed in seeds]
+    return np.mean(found, axis=0).round(1).tolist() if found else None
+
+
+RUN_COLUMNS = ("data", "time", "seed", "K", "K\u0302", "All / Old / New", "by name", "took", "px", "minutes")
+
+
+def run_rows(name: str, given: argparse.Namespace) -> list[list[Any]]:
+    """One row per run of the command."""
+    rows = []
+    for limit in given.times:
+        for what in (limit, f"{limit}-unknown"):
+            for seed, cell in cells_of(name, what, given).items():
+                [figures] = cell["rows"].values()
+                counted = cell["found"] if what.endswith("unknown") else "given"
+                took = [cell["chosen"], cell["size"], round(cell["minutes"], 1)]
+                rows.append([name, limit, seed, cell["k"], counted, figures[:3], figures[3], *took])
+    return rows
+
+
 def describe(row: str, found: Mapping[str, Any]) -> str:
     """What a row took, in a few words."""
     if row == "before":
         return str(found["before took"])
+    if row == "chosen":
+        return f"{found['took']} (K {found.get('found', found['k'])} of {found['k']})"
     if "chosen" not in found:
         return ""
     return f"{found['chosen']} (K {found['found']} of {found['k']}, {found['minutes']:.1f} min)"
