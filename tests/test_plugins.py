@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.mixture import GaussianMixture
 
 import newkinds
@@ -142,6 +144,34 @@ def test_the_mixture_of_the_page_is_that_of_scikit_learn(tmp_path: Path) -> None
     shares = assigner(rows).softmax(dim=1)
     assert np.allclose(shares, theirs.fit(rows.numpy()).predict_proba(rows.numpy()), atol=1e-3)
     assert (shares.argmax(dim=1) == torch.arange(3).repeat_interleave(20)).all(), "known classes keep their numbers"
+
+
+def test_the_data_set_counter_check_and_export_of_the_page_are_used_as_it_says(
+    run_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_data.py").write_text(of_page("my_data.py"))
+    drawn = DATASETS["creatures"](categories=4, per_category=6)
+    for row, (path, true) in enumerate(zip(drawn.paths, drawn.truth or [], strict=True)):
+        file = tmp_path / "birds" / ("test" if row % 6 == 0 else "train") / str(true) / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        (Image.new("RGB", (64, 64)) if row == 1 else drawn.open(row)).save(file)
+    [block] = re.findall(r"<!-- command: data -->\n```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    tiny = {"train": ["--backbone", "tiny", "--epochs", "1", *SMALL], "check": ["--backbone", "tiny"]}
+    said = {}
+    for line in block.splitlines():
+        _, verb, *arguments = shlex.split(line)
+        status, out, err = run_cli(verb, *arguments, *tiny.get(verb, ()))
+        assert status == (1 if verb == "check" else 0), f"{line}\n{out}\n{err}"  # it found something
+        said[verb] = out
+    assert re.search("all [0-9]+ contracts held", said["plugin"])
+    assert re.search("^dark +1 image is nearly black", said["check"], re.MULTILINE)
+    judged = json.loads((tmp_path / "runs" / "birds" / "evaluation.json").read_text())
+    assert judged["test"]["evaluated"] == 4
+    assert judged["protocol"]["evaluated"].endswith("; 4 test images")
+    assert "(silhouette; " in said["count"]
+    lines = [json.loads(line) for line in (tmp_path / "birds.jsonl").read_text().splitlines()]
+    assert len(lines) == 20
 
 
 def test_broken_and_taken_entry_points_are_reported_and_stop_nothing(

@@ -119,7 +119,7 @@ CASES = {
     "shape": (ORGANIZER.replace("FEATURE", "(self.gain * tokens.cls)[:, :5]"), "it makes features (3, 5)"),
     "numpy's numbers": (ASSIGNER, "random numbers come from torch's generator"),
     "counter": (COUNTER, "the answer 7 is not on its curve"),
-    "data set": (DATASET, "`open` is a function of the module"),
+    "data set": (DATASET, "`open` and `test` are functions of the module"),
     "check": (CHECK, "images are flagged, and no sentence says why"),
     "export": (EXPORT, "beside its target it leaves ['beside.txt']"),
     "no slash": (TUNING.replace(", /", ""), "the setting 'anatomy' has no type: write anatomy: float = …, or put a /"),

@@ -16,7 +16,7 @@ import newkinds
 from layouts import LAYOUTS, lay_out_cars, lay_out_cifar10, lay_out_cub, lay_out_imagenet
 from newkinds import metrics
 from newkinds.data.images import BadImage
-from newkinds.data.published import BENCHMARKS, load_test_images
+from newkinds.data.published import BENCHMARKS, base, load_test_images
 from newkinds.data.table import Table
 from newkinds.errors import NewkindsError
 from newkinds.evaluation import judge as evaluation
@@ -150,17 +150,17 @@ def test_unreadable_test_images_are_passed_over_and_counted(
 
         return read
 
-    monkeypatch.setattr(evaluation, "load_test_images", with_broken({3}))
+    monkeypatch.setattr(base, "load_test_images", with_broken({3}))
     monkeypatch.setattr("newkinds.training.embedding.choose_workers", lambda workers, device: 0)  # closures stay here
     result = newkinds.evaluate(run)
     assert result["test"]["evaluated"] == 9
     assert result["protocol"]["evaluated"].endswith("; 9 test images of 10, the others cannot be read")
     assert "1 test image(s) skipped; the first is cifar10-test-00003.png" in capfd.readouterr().err
-    monkeypatch.setattr(evaluation, "load_test_images", with_broken(set(range(10))))
+    monkeypatch.setattr(base, "load_test_images", with_broken(set(range(10))))
     result = newkinds.evaluate(run)
     assert result["test"] is None
     assert result["protocol"]["evaluated"].endswith("; not on test images: none of 10 can be read")
-    monkeypatch.setattr(evaluation, "load_test_images", load_test_images)
+    monkeypatch.setattr(base, "load_test_images", load_test_images)
     assert newkinds.evaluate(run)["test"]["evaluated"] == 10, "what was repaired is looked at again"
 
 

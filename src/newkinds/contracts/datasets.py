@@ -70,20 +70,20 @@ def test_images_are_judged(part: Part) -> None:
     require(test.truth is not None and None not in test.truth, "some test images have no true class.")
     require(all(label is None for label in test.labels), "test images have labels, which nothing may read.")
     require(test.known == table.known, f"the known classes of test images are {test.known}, not {table.known}.")
-    both = set(test.paths) & set(table.paths)
-    require(not both, f"{sorted(both)[:1]} is among the training images too.")
+    both = set(test.files() or test.paths) & {*table.files(), *table.paths}
+    require(not both, f"{sorted(map(str, both))[0] if both else ''} is among the training images too.")
     require_open(test)
 
 
 def require_open(table: Table) -> None:
     """Open some images, as a process that reads images gets the table."""
     try:
-        sent = pickle.loads(pickle.dumps(replace(table, vectors=None, test=None)))  # our own bytes, just made
+        sent = pickle.loads(pickle.dumps(replace(table, vectors=None)))  # our own bytes, just made
     except Exception as error:
         require(
             False,
-            f"its table cannot be sent to the processes that read images ({error}): `open` is a function of the "
-            "module, or functools.partial of one, no lambda and no function in a function.",
+            f"its table cannot be sent to the processes that read images ({error}): `open` and `test` are functions of "
+            "the module, or functools.partial of one, no lambdas and no functions in functions.",
         )
     if table.vectors is not None:
         return

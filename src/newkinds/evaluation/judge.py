@@ -3,7 +3,7 @@ the best match of categories with classes, and once with names taken at their wo
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from torch import Tensor
 from ..cluster import metrics
 from ..console import warn
 from ..data import load_table, source_of
-from ..data.published import BENCHMARKS, load_test_images
 from ..data.spellings import refuse_two_spellings
 from ..data.splits import split_checksum
 from ..data.table import Table
@@ -47,7 +46,8 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
 
     `truth`: a folder with one sub-folder per class, or a CSV file with path and label (or truth), naming the
     same images; not needed for data sets that have their own. Nothing is trained or chosen by it.
-    The official test images of a benchmark are assigned and scored as well ("test"), if all of them are available.
+    The test images of a data set that has some (`Table.test`) are assigned and scored as well ("test"); those of a
+    benchmark if all of them are available.
     """
     opened = Run(run)
     ensure_assigned(opened)
@@ -68,8 +68,8 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     if truth is not None:
         evaluated += f", judged by {Path(truth).name} (split {split_checksum(given)})"
     test = None
-    if truth is None and opened.config().data["name"] in BENCHMARKS:
-        test, which = _on_test_images(opened)
+    if truth is None and given.test is not None:
+        test, which = _on_test_images(opened, given.test)
         evaluated += f"; {which}"
     evaluation = Evaluation(
         evaluated=judged,
@@ -170,14 +170,13 @@ def known_accuracy(run: Run) -> Figures | None:
     return {part: metrics[f"acc_{part}"] for part in ("all", "old", "new")}
 
 
-def _on_test_images(run: Run) -> tuple[HeldOutEvaluation | None, str]:
-    """Figures on the official test images of a benchmark, and which images these are, or why there are none."""
+def _on_test_images(run: Run, read: Callable[[], Table]) -> tuple[HeldOutEvaluation | None, str]:
+    """Figures on the test images of a data set, and which images these are, or why there are none."""
     config = run.config()
-    data = config.data
-    if data.get("tune"):
+    if config.data.get("tune"):
         return None, "not on test images: settings are being chosen"
     try:
-        table = load_test_images(data["name"], data["root"], complete=True, classes=data.get("classes"))
+        table = read()
     except NewkindsError as error:
         return None, f"not on test images: {str(error).rstrip('.')}"
     of_model, of_images = checksum(run.model_file), split_checksum(replace(table, labels=table.truth or []))

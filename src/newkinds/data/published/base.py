@@ -69,6 +69,7 @@ def register(benchmark: Benchmark) -> None:
             warn(f"{benchmark.title}: {table.caveat}. The split is not the published one, image by image.")
         if classes is not None:
             table = of_some_classes(table, class_list, listing.class_names, classes)
+        table = replace(table, test=partial(load_test_images, benchmark.name, root, complete=True, classes=classes))
         return for_tuning(table) if tune else table
 
     read_and_split.__doc__ = f"{benchmark.title}: {benchmark.about}."
