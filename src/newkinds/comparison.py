@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 MINUS = "\N{MINUS SIGN}"
+COLLAPSED = "†"
 HOST = "the host"
 LEGEND = (
     "Figures: mean ± standard deviation over seeds. Δ: difference from {base}, paired seed by seed: "
@@ -24,6 +25,7 @@ class Column:
     better: Literal["higher", "lower"] | None = None
     decimals: int = 1
     counts: bool = False  # whole numbers, except for their means
+    group: str = ""  # columns of one data set, beside others
 
     @property
     def title(self) -> str:
@@ -143,6 +145,11 @@ class Row:
     runs: int = 1
     protocol: Mapping[str, str] = field(default_factory=dict)
     parts: Mapping[str, str] = field(default_factory=dict)  # in CSV files: "method" → "simgcd", "organizer" → …
+    collapsed: Mapping[int, float] = field(default_factory=dict)  # seeds → share of the images that one category has
+
+    def __getitem__(self, measure: str) -> Entry:
+        """The figure of a measure: `row["new"].ours.mean`."""
+        return next(entry for entry in self.entries if entry.column.measure == measure)
 
     @property
     def compared(self) -> bool:
@@ -156,6 +163,17 @@ class Row:
         return f"{self.name} against {base}: {', '.join(sure) or 'no difference is significant'}."
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """A run that is there and does not belong in the table."""
+
+    name: str
+    reason: str
+    seed: int
+    parts: Mapping[str, str]
+    figures: Mapping[str, float | None] = field(default_factory=dict)  # none if it cannot be read
+
+
 @dataclass
 class Comparison:
     """A table of runs. Without rows only the protocol is shown."""
@@ -166,7 +184,8 @@ class Comparison:
     title: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)  # in CSV files: "table", "data", "evaluated"
     base: str = HOST  # what rows are compared with
-    left_out: list[str] = field(default_factory=list)  # runs that do not belong in the table, and why
+    left_out: list[LeftOut] = field(default_factory=list)
+    averages: list[Row] = field(default_factory=list)  # of gains, over hosts
 
     @property
     def columns(self) -> list[Column]:
@@ -181,8 +200,17 @@ class Comparison:
     @property
     def said_below(self) -> list[str]:
         """What stands beneath the table."""
-        left_out = f"Left out of the table: {' '.join(self.left_out)}" if self.left_out else ""
-        return [said for said in (self.legend, self.note, left_out) if said]
+        fallen = []
+        for row in self.rows:
+            shares = [f"seed {seed} ({100 * share:.0f} %)" for seed, share in sorted(row.collapsed.items())]
+            fallen += [f"{row.name}: {', '.join(shares)}"] if shares else []
+        collapsed = f"{COLLAPSED} Collapsed, with nearly all images in one category: {'; '.join(fallen)}."
+        left_out = "Left out of the table: " + " ".join(f"{run.name}: {run.reason}." for run in self.left_out)
+        return [
+            said
+            for said in (self.legend, collapsed if fallen else "", self.note, left_out if self.left_out else "")
+            if said
+        ]
 
 
 def merge_protocols(protocols: Iterable[Mapping[str, str]]) -> dict[str, str]:

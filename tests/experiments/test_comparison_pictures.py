@@ -105,7 +105,7 @@ def test_an_ablation_of_creatures_is_printed_and_drawn(run_cli: Cli, tmp_path: P
     chosen = ("--organizers", "none,adapter", "--baselines", "kmeans", "--seeds", "0", "1", "--epochs", "1")
     status, text, err = run_cli(*command, *options, *chosen)
     assert status == 0
-    names = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
+    names = [line.split("|")[1].strip(" †") for line in text.splitlines() if line.startswith("| ")]
     assert [name for name in names if name != "95 %"] == ["", "frozen + kmeans", "SimGCD", "SimGCD + ADAPTER", "Δ"]
     assert "## cub" not in text
     assert "reported" not in text

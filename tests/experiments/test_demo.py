@@ -47,7 +47,7 @@ def test_demo_shows_the_main_job_first_and_then_cpf_beside_its_controls(
     assert "newkinds discover" in page
     assert "k-means, told that there are 4" in page
     assert "://" not in page
-    names = [line.split("|")[1].strip() for line in research.splitlines() if line.startswith("| ")][1:]
+    names = [line.split("|")[1].strip(" †") for line in research.splitlines() if line.startswith("| ")][1:]
     assert names == [
         "frozen + kmeans",
         "SimGCD",
@@ -74,7 +74,7 @@ def test_what_is_drawn_and_found_already_stays(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small_creatures")
 def test_the_research_part_alone_has_all_figures(tmp_path: Path) -> None:
     (text,) = demo(tmp_path / "demo", research=True, seeds=[0], epochs=1)
-    names = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
+    names = [line.split("|")[1].strip(" †") for line in text.splitlines() if line.startswith("| ")]
     plugged = ["SimGCD + ADAPTER", "SimGCD + ATTENTION-POOLING", "SimGCD + CPF parts"]
     assert names == ["", "frozen + kmeans", "SimGCD", *(name for row in plugged for name in (row, "Δ"))]
     assert re.search(r"^\| Δ +\| +[+−]", text, re.MULTILINE)
@@ -107,14 +107,14 @@ def test_demo_of_several_hosts_is_the_plug_in_table(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(module, "run_all", with_these_gains)
     (text,) = demo(tmp_path / "demo", research=True, hosts=["simgcd", "cms"], epochs=1)
     for name in ("SimGCD", "SimGCD + ADAPTER", "SimGCD + CPF parts", "CMS", "CMS + CPF parts"):
-        assert re.search(rf"^\| {re.escape(name)} +\| +[\d.]+ ± [\d.]+ \|", text, re.MULTILINE), name
+        assert re.search(rf"^\| {re.escape(name)}[ †]+\| +[\d.]+ ± [\d.]+ \|", text, re.MULTILINE), name
     assert len(re.findall(r"^\| Δ", text, re.MULTILINE)) == 4
     assert re.search(r"^seed +0; 1$", text, re.MULTILINE)
     page = (tmp_path / "demo" / "research.html").read_text(encoding="utf-8")
     assert "CMS + CPF" in page
     assert page.count(">Difference<") == 4
     assert page.count('class="interval"') == 2, "of the adapter, of both hosts: CPF's gain is the same for all seeds"
-    assert len(re.findall(r"^\| 95 % +\| \[−10.7, \+14.7\]", text, re.MULTILINE)) == 2
+    assert len(re.findall(r"^\| 95 % +\| \[−10.7, \+14.7\]", text, re.MULTILINE)) == 3, "of two hosts, and their mean"
     for host in ("SimGCD", "CMS"):
         assert f"{host} + ADAPTER against the host: no difference is significant." in text
         assert f"{host} + CPF parts against the host:" not in text

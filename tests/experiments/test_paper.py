@@ -43,6 +43,7 @@ def test_hosts_stand_above_what_is_compared_with_them() -> None:
         TABLES["plugin"], data=("birds",), methods=("gcd", "cms"), organizers=("none", "patches", "cpf"), baselines=()
     )
     value = {cell: 50.0 + 4 * (cell.organizer == "cpf") + 2 * cell.seed for cell in table.cells([0, 1])}
+    value |= {cell: 50.0 + 3 * cell.seed for cell in value if cell.organizer == "patches"}
     del value[Cell("birds", "cms", "cpf", 1)]
     outcomes = {
         cell: Outcome({**dict.fromkeys(COLUMNS, 1.0), "all": all_}, {"split": "ab", "seed": str(cell.seed)})
@@ -62,7 +63,9 @@ def test_hosts_stand_above_what_is_compared_with_them() -> None:
     printed = text(comparison)
     assert lines_of(printed)["GCD + CPF"][0] == "55.0 ± 1.4"
     assert printed.count("| Δ ") == 4
-    assert printed.count("| 95 % ") == 3, "one row has one seed"
+    assert printed.count("| 95 % ") == 3, "of PATCHES and of its average; where all seeds differ alike there is none"
+    assert lines_of(printed)["Avg. Δ PATCHES"][0] == "+0.5 ± 0.5"
+    assert lines_of(printed)["Avg. Δ CPF"][0] == "+4.0", "the seed that all have"
 
 
 def test_gains_of_the_paper_are_those_it_states() -> None:
@@ -159,7 +162,15 @@ def test_ours_stand_beside_reported_with_spread_seeds_and_gain() -> None:
     assert printed.count("no run yet") == 2
     assert printed.count("standard error") == 1, "explained where there are several seeds"
 
-    rows = list(csv.DictReader(io.StringIO(tidy_csv(tables))))
+    lines = list(csv.DictReader(io.StringIO(tidy_csv(tables))))
+    singles = [line for line in lines if line["seed"]]
+    assert len(singles) == 7 * 3, "a line for each run and measure"
+    of_cpf = [line for line in singles if (line["row"], line["measure"]) == ("SimGCD + CPF", "new")]
+    of_seeds = [(line["seed"], line["value"], line["difference"]) for line in of_cpf]
+    assert of_seeds == [("0", "64.5", "4.5"), ("1", "65.5", "3.5")]
+    averages = [line for line in lines if line["method"] == "average"]
+    assert [(line["row"], line["measure"], line["gain"]) for line in averages][:1] == [("Avg. Δ CPF", "all", "1.75")]
+    rows = [line for line in lines if not line["seed"] and line["method"] != "average"]
     assert len(rows) == 3 * (8 + 10 * 2 + 2) * 3, "baselines, hosts, and what is only quoted"
     wanted = {"table": "fine", "data": "cub", "method": "simgcd", "organizer": "cpf", "measure": "new"}
     (row,) = [row for row in rows if wanted.items() <= row.items()]
@@ -209,6 +220,7 @@ def test_figures_on_test_images_stand_apart_and_beside_nothing_reported() -> Non
     assert rows["CMS"] == [""] * 4
 
     lines = list(csv.DictReader(io.StringIO(tidy_csv(tables))))
+    lines = [line for line in lines if not line["seed"] and line["data"] != "average"]
     assert len(lines) == ((3 + 1) * (8 + 10 * 2) + 3 * 2) * 3, "what is only quoted has no figures on test images"
     of_cpf = {"data": "cub", "method": "simgcd", "organizer": "cpf", "measure": "all"}
     figures = {
@@ -220,9 +232,9 @@ def test_figures_on_test_images_stand_apart_and_beside_nothing_reported() -> Non
     assert all(line["reported"] == "" for line in lines if line["evaluated"] == "test")
 
     tex = latex(tables)
-    assert tex.count(r"\begin{tabular}") == 4
+    assert tex.count(r"\begin{tabular}") == 5, "the last has both data sets of which there are runs, and their average"
     on_test = tex.split("% Fine-grained data sets: cub, on the test images")[1]
-    assert r"SimGCD + CPF & 73.5 & 74.5 & -- & 1 \\" in on_test
+    assert r"SimGCD + CPF & \textbf{73.5} & \textbf{74.5} & -- & 1 \\" in on_test
 
     for name in ("count", "cost"):
         lines = list(csv.DictReader(io.StringIO(tidy_csv(comparisons(TABLES[name], outcomes)))))

@@ -39,7 +39,7 @@ def _demo(**chosen: Any) -> None:
     argument("--baselines", "NAMES", "likewise, of frozen features: kmeans, pim-whitened …, all or none", type=names),
     argument("--data", "NAMES", "likewise data sets; for any data also folders and CSV files", type=names),
     argument("--seeds", "N", "one run each (default: 0)", type=int, nargs="+"),
-    argument("--against", "NAME", "organizer that rows are compared with (default: none, the host alone)"),
+    argument("--against", "NAME", "an organizer, a method or METHOD+ORGANIZER (default: none, the host alone)"),
     switch("--collect", "only_collect", "run nothing: print what is finished"),
     switch("--again", "again", "run again what other code made; what is there is kept in OUT/earlier-code"),
     argument("--style", "STYLE", "markdown (default), latex or csv", choices=("markdown", "latex", "csv")),

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from typing_extensions import Unpack
 
@@ -27,6 +27,7 @@ from .comparison_pictures import draw_comparisons
 from .earlier_code import set_aside, set_aside_trials
 from .outcomes import collect
 from .paper import TABLES, PaperTable, comparisons
+from .results import Benched
 from .row_settings import RowSettings
 from .run_grid import run_all
 from .side_by_side import SideBySide
@@ -34,16 +35,6 @@ from .styles import STYLES
 from .tasks import InTurn, Pool, Worked
 from .tuning import Tuning
 from .unloaded import unloaded_rows
-
-
-class Benched(NamedTuple):
-    """A table, which parts of it could not be run, the pictures of it, and runs that do not belong in it."""
-
-    text: str
-    failed: list[str]
-    pictures: list[Path]
-    busy: Sequence[str] = ()  # what other processes are at, and what needs that
-    left_out: Sequence[str] = ()  # runs that are there and do not belong in the table
 
 
 def bench(
@@ -54,13 +45,16 @@ def bench(
     per_method: Mapping[str, Mapping[str, Any]] | None = None, watchers: Sequence[Watcher] = (), jobs: int = 1,
     wait: bool = True, tune: Mapping[str, Sequence[Any]] | None = None, **choices: Unpack[Choices],
 ) -> Benched:  # fmt: skip
-    """Run (or resume) the requested part of a table; returns the table with all that has been run in `out`.
+    """Run (or resume) the requested part of a table; returns the table with all that has been run in `out`, as text and
+    as numbers.
 
     `table`: "fine", "coarse", "count" or "cost" of the paper; for any `data`, also folders and CSV files, "ablation"
     and "sensitivity", which are also drawn, "plugin", or "all": every system in a small size. `methods`, `organizers`,
     `data`, `baselines`: all of the table's by default; `baselines=["none"]` leaves out those rows of frozen features,
-    which need no training. Rows are compared with the organizer `against`, by default with the host alone. Each cell
-    follows its recipe, if there is one, over which `choices` (backbone, weights, data_root, settings …) win, and over
+    which need no training; rows stand in the order in which they are named. They are compared with what is `against`
+    them: that organizer in the same host (by default none: the host alone), that method with the same organizer
+    ("simgcd"), or one row ("simgcd+cpf"). Each cell follows its recipe, if there is one, over which `choices`
+    (backbone, weights, data_root, settings …) win, and over
     these what `per_method` has for the rows of one method: {"simgcd": {"train": {"lr": 0.3}}}; a second
     stage starts from the cell of its first, which is run too. Cells not run stay empty; one that fails is reported and
     does not stop the others. `watchers` (`newkinds.Watcher`) look on in every training, one after the other.
@@ -71,9 +65,12 @@ def bench(
     trainings on labelled images alone.
 
     >>> from newkinds.experiments.bench import bench
-    >>> print(bench("fine", "runs/fine", methods=["simgcd"], data=["cub"], seeds=[0, 1, 2]).text)
+    >>> found = bench("fine", "runs/fine", methods=["simgcd"], data=["cub"], seeds=[0, 1, 2])
+    >>> print(found.text)
+    >>> found.row("simgcd", "cpf")["new"].gain.interval
     """
-    (table,), (against,) = _chosen("table", [table], TABLES), _chosen("organizer", [against], [*ORGANIZERS, *VARIANTS])
+    (table,) = _chosen("table", [table], TABLES)
+    _require_comparable(against)
     whole, folder = replace(TABLES[table], against=against), Path(out)
     sources = _sources(whole, data)
     asked = replace(
@@ -105,19 +102,25 @@ def bench(
         with _pool(jobs, make_folder(folder), spread=choices.get("device") is None) as pool:
             worked = run_all(runnable, folder, settings, whole.counted_by, watchers, pool, wait, tuning)
     widest = replace(
-        whole, data=tuple(sources) if whole.any_data else whole.data, methods=_each_once(whole.systems, METHODS),
-        organizers=_each_once(whole.organizers, ORGANIZERS, VARIANTS),
+        whole, data=tuple(sources) if whole.any_data else whole.data,
+        methods=_each_once(_ordered(_after_first_stages(methods or ())), whole.systems, METHODS),
+        organizers=_each_once(_ordered(organizers or ()), whole.organizers, ORGANIZERS, VARIANTS),
+        baselines=_each_once(_ordered((baselines and asked.baselines) or ()), whole.baselines),
     )  # fmt: skip
     every = [*widest.cells(), *unloaded_rows(folder, widest.data)]
     found, left_out = collect(every, folder, sources, preferred=worked.finished)
     wanted = {cell.row for cell in (*cells, *found)}
-    shown = comparisons(widest, found, [row for row in every if row in wanted or whole.reports(row)])
+    rows = [row for row in every if row in wanted or whole.reports(row)]
+    shown = comparisons(widest, found, rows, left_out)
+    if against != "none" and found and not any(row.compared for each in shown for row in each.rows):
+        warn(f"nothing is compared with {against}: no run of it is in {folder}, with the same seeds as the others.")
     busy = [str(cell) for cell in worked.busy]
     failed = [str(cell) for cell in cells if cell not in worked.finished and cell not in worked.busy]
-    for each in shown:
-        each.left_out = [f"{cell}: {why}." for cell, why in left_out.items() if cell.data == each.parts["data"]]
-    pictures = draw_comparisons(shown, folder, whole.picture) if whole.picture else []
-    return Benched(STYLES[style](shown), failed, pictures, busy, [str(cell) for cell in left_out])
+    pictures: list[Path] = []
+    if whole.picture:  # of differences inside each host
+        drawn = shown if whole.compares_inside_hosts else comparisons(replace(widest, against="none"), found, rows)
+        pictures = draw_comparisons(drawn, folder, whole.picture)
+    return Benched(STYLES[style](shown), failed, pictures, busy, [str(cell) for cell in left_out], shown)
 
 
 def _pool(jobs: int, out: Path, spread: bool) -> AbstractContextManager[Pool]:
@@ -129,6 +132,16 @@ def _each_once(*names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain(*names)))
 
 
+def _ordered(names: Sequence[str]) -> Sequence[str]:
+    """Names that stand in an order: one alone stays where its table has it."""
+    return names if len(names) > 1 else ()
+
+
+def _after_first_stages(methods: Sequence[str]) -> list[str]:
+    """The methods, and before each that of its first stage, which is run too."""
+    return [cell.method for cell in with_what_comes_before([Cell("", method, "none") for method in methods])]
+
+
 def _chosen(kind: str, names: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
     """The names, each once; a wrong one is an error before anything is run."""
     for name in names:
@@ -136,6 +149,16 @@ def _chosen(kind: str, names: Sequence[str], known: Iterable[str]) -> tuple[str,
             said = f"there is no {kind} '{name}'.{nearest(name, known)}" if name else f"no {kind} is named."
             raise NewkindsError(said if said.endswith("?") else f"{said} There are: {', '.join(known)}.")
     return _each_once(names)
+
+
+def _require_comparable(against: str) -> None:
+    """Refuse what no row can be compared with."""
+    method, plus, organizer = against.partition("+")
+    if plus:
+        _chosen("method", [method], METHODS)
+        _chosen("organizer", [organizer], [*ORGANIZERS, *VARIANTS])
+    else:
+        _chosen("organizer or method", [against], [*ORGANIZERS, *VARIANTS, *METHODS])
 
 
 def _chosen_baselines(names: Sequence[str] | None, table: PaperTable) -> tuple[str, ...]:

@@ -69,15 +69,27 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """`SimGCD`, `SimGCD + CPF`, `SimGCD + CPF parts`, `SimGCD + CPF without prior`, `frozen + kmeans whitened`."""
+        """`SimGCD`, `SimGCD + CPF`, `SimGCD + CPF parts`, `SimGCD + CPF without prior`, `frozen + kmeans whitened`; of
+        a class that says `title = "My Method"`, that."""
+        plugged = self._plugged_title
+        return f"{self._method_title} + {plugged}" if plugged else self._method_title
+
+    @property
+    def _method_title(self) -> str:
+        method = None if self.is_quoted else METHODS[self.method]
+        return own_title(method) or (method.__name__ if method and method.trains else self.method)
+
+    @property
+    def _plugged_title(self) -> str:
+        """Of what is plugged into the method; empty if nothing is."""
+        if self.organizer in ORGANIZERS and (own := own_title(ORGANIZERS[self.organizer])):
+            return own
         name, *variant = self.organizer.split("-")
         if name not in ORGANIZERS and self.organizer not in VARIANTS:  # an organizer of others whose name has a dash
-            name = self.organizer
-            variant = []
-        plugged = " ".join([name if "assigner" in self.variant else name.upper(), *variant])
-        method = None if self.is_quoted else METHODS[self.method]
-        host = method.__name__ if method and method.trains else self.method
-        return host if name == "none" else f"{host} + {plugged}"
+            name, variant = self.organizer, []
+        if name == "none":
+            return ""
+        return " ".join([name if "assigner" in self.variant else name.upper(), *variant])
 
     def folder(self, out: Path) -> Path:
         return out / f"{self.data}-{self.method}-{self.organizer}-seed{self.seed}"
@@ -95,6 +107,11 @@ class Cell:
 
     def __str__(self) -> str:
         return f"{self.title} on {self.data}, seed {self.seed}"
+
+
+def own_title(part: type | None) -> str:
+    """The title that a class itself says, not one that it is built on; empty if it says none."""
+    return " ".join(str(vars(part).get("title", "")).split()) if part is not None else ""
 
 
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {  # organizers with settings that have their own rows

@@ -1,6 +1,7 @@
 """What finished runs found, from their files alone, and which of them may stand in one table."""
 
 import glob
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +35,7 @@ COLUMNS = {column.measure: column for column in (
 )}  # fmt: skip
 ACCURACY = ("all", "old", "new")
 CLASSES = "classes"
+COLLAPSED = 0.9  # of the unlabelled images in one category
 OF_TASK = ("split", CLASSES, f"{CODE}newkinds", f"{CODE}data")  # what all runs of a data set have in common
 OF_SEED = ("train.seed", "train.start")  # settings in which the runs of a row differ
 # settings that no host has
@@ -45,6 +47,11 @@ NAMED = ("by_name_old", "by_name_precision")  # without a match of known names, 
 COMPARED = (*ACCURACY, *NAMED, "count", "count_error", "parameters", "seconds")
 
 
+def describe_classes(known: int, categories: object) -> str:
+    """`100 known of 200`"""
+    return f"{known} known of {categories}"
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The result of one run."""
@@ -54,6 +61,12 @@ class Outcome:
     settings: dict[str, Any] = field(default_factory=dict)  # "train.lr" → 0.1, except those that change no result
     is_of_present_code: bool = True
     test: dict[str, float | None] | None = None  # ACCURACY on the official test images, if they were evaluated
+    largest_share: float | None = None  # of the unlabelled images, in the category that has most of them
+
+    @property
+    def has_collapsed(self) -> bool:
+        """Whether nearly all images are in one category."""
+        return self.largest_share is not None and self.largest_share >= COLLAPSED
 
 
 def read_outcome(folder: Path) -> Outcome | None:
@@ -94,7 +107,8 @@ def _outcome(run: Run, evaluation: Evaluation) -> Outcome:
     if count is not None:
         protocol["counting"] = f"{count.method} on the trained features, by {count.score_is}"
     settings = {"split": record.split, "weights": record.weights, **flat(there)}
-    settings |= {CLASSES: f"{record.known_classes} known of {there['k']}", **as_settings(record.code, run.folder.name)}
+    settings[CLASSES] = describe_classes(record.known_classes, there["k"])
+    settings |= as_settings(record.code, run.folder.name)
     if settings["train.start"] is not None:  # where all runs lie changes nothing
         settings["train.start"] = Path(settings["train.start"]).name
     settings = {name: value for name, value in settings.items() if name not in FREE_TO_CHANGE}
@@ -102,7 +116,7 @@ def _outcome(run: Run, evaluation: Evaluation) -> Outcome:
         settings |= _settings_of_tuned(tuned, settings)
     return Outcome(
         figures, protocol, settings, _is_of_present_code(run, record),
-        None if evaluation.test is None else _accuracies(evaluation.test.metrics),
+        None if evaluation.test is None else _accuracies(evaluation.test.metrics), _largest_share(run),
     )  # fmt: skip
 
 
@@ -122,6 +136,15 @@ def _settings_of_tuned(tuned: Tuned, settings: Mapping[str, Any]) -> dict[str, A
         of_rule[f"tuned.{name}"] = settings.get(name)
         of_rule[name] = f"one of {', '.join(values)}, chosen on labelled images"
     return of_rule
+
+
+def _largest_share(run: Run) -> float | None:
+    """How many of the unlabelled images the largest category has; None if that is not known."""
+    if not run.path("assignments.csv").is_file():
+        return None
+    rows = run.read_table("assignments.csv", ("given_label", "category_id"))
+    sizes = Counter(row["category_id"] for row in rows if not row["given_label"])
+    return max(sizes.values()) / sizes.total() if sizes else None
 
 
 def count_of(run: Run) -> Count | None:
@@ -151,7 +174,7 @@ def collect(
     """The finished runs of some rows, of all seeds found; runs that do not belong in the table are named.
     `sources`: where each data set is. If runs have different settings, those like the `preferred` ones stay."""
     outcomes: dict[Cell, Outcome] = {}
-    refused: dict[Cell, str] = {}
+    refused: dict[Cell, Refused] = {}
     for row in rows:
         beginning = row.folder(out).name.removesuffix("0")
         for folder in sorted(out.glob(f"{glob.escape(beginning)}*")):
@@ -164,18 +187,25 @@ def collect(
                     require_run_of(cell, outcome, (sources or {}).get(cell.data, {"name": cell.data}))
                     outcomes[cell] = outcome
             except NewkindsError as error:
-                refused[cell] = f"{folder} cannot be read: {error}".removesuffix(".")
+                refused[cell] = Refused(f"in {folder}, {error}".removesuffix("."))
     found, left_out = comparable(outcomes, preferred)
-    for cell, reason in {**refused, **left_out}.items():
-        warn(f"{cell} is left out of the table: {reason}.")
+    for cell, run in {**refused, **left_out}.items():
+        warn(f"{cell} is left out of the table: {run.reason}.")
     return Sorted(found, {**refused, **left_out})
 
 
+class Refused(NamedTuple):
+    """Why a run may not stand in a table, and what it found, if that can be read."""
+
+    reason: str
+    outcome: Outcome | None = None
+
+
 class Sorted(NamedTuple):
-    """Runs that may stand in one table, and why others may not."""
+    """Runs that may stand in one table, and others."""
 
     found: dict[Cell, Outcome]
-    left_out: dict[Cell, str]
+    left_out: dict[Cell, Refused]
 
 
 def comparable(outcomes: Mapping[Cell, Outcome], preferred: Collection[Cell] = ()) -> Sorted:
@@ -204,8 +234,8 @@ def comparable(outcomes: Mapping[Cell, Outcome], preferred: Collection[Cell] = (
             model = max(candidates, key=lambda cell: list(settings.values()).count(settings[cell]))
             for cell, own in settings.items():
                 if own != settings[model]:
-                    left_out[cell] = f"it has {_what_differs(own, settings[model])} than {model}"
-                    del kept[cell]
+                    reason = f"it has {_what_differs(own, settings[model])} than {model}"
+                    left_out[cell] = Refused(reason, kept.pop(cell))
     return Sorted(kept, left_out)
 
 

@@ -3,17 +3,20 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import resources
 from itertools import product
 from typing import Any, Literal
 
-from ..comparison import HOST, Comparison, Entry, OverSeeds, Row, merge_protocols, shared_protocol
+from ..comparison import HOST, Comparison, Entry, LeftOut, OverSeeds, Row, merge_protocols, shared_protocol
+from ..data.published.classes import read_class_list
 from ..encoders.families import PUBLISHED
 from ..methods import METHODS
 from ..runs.config import DRAWN
 from ..settings import settings_of
+from .averages import average_gains, average_over_data
 from .cells import READOUTS, SIZES, Cell, Settings
-from .outcomes import ACCURACY, COLUMNS, COMPARED, Outcome
+from .outcomes import ACCURACY, CLASSES, COLUMNS, COMPARED, Outcome, Refused, describe_classes
 from .run_grid import COUNTED_BY
 
 HOSTS = ("simgcd", "legogcd", "cms", "selex")
@@ -78,7 +81,7 @@ class PaperTable:
     baselines: tuple[str, ...] = BASELINES  # assigners of frozen features
     on_test_images: bool = False  # the paper: on the unlabelled training images
     any_data: bool = False  # folders and CSV files too
-    against: str = "none"  # the organizer that the others are compared with
+    against: str = "none"  # what rows are compared with: an organizer, a method, or METHOD+ORGANIZER
     note: str = ""
     picture: Literal["differences", "map"] | None = None  # differences from the host, or primitives × heads
     quick: bool = False  # sizes and epochs for a small machine
@@ -93,6 +96,45 @@ class PaperTable:
     def reported(self) -> dict[str, Any]:
         """The paper's figures: data set → method → organizer → measure; empty if it has no such table."""
         return {} if self.on_test_images else REPORTED.get(self.name, {})
+
+    def base_of(self, row: Cell) -> Cell | None:
+        """The row that a row is compared with: of the same method with the organizer `against`, of that method with the
+        same organizer, or one for all; None for that row itself, and for baselines unless one is for all."""
+        method, plus, organizer = self.against.partition("+")
+        if plus:
+            base = replace(row, method=method, organizer=organizer)
+        elif row.is_baseline:
+            return None
+        elif self.is_against_method:
+            base = replace(row, method=method)
+        else:
+            base = replace(row, organizer=self.against)
+        return None if base == row else base
+
+    @property
+    def is_against_method(self) -> bool:
+        return self.against in METHODS
+
+    @property
+    def compares_inside_hosts(self) -> bool:
+        return "+" not in self.against and not self.is_against_method
+
+    @property
+    def base_name(self) -> str:
+        """What `base_of` gives, in words."""
+        method, plus, organizer = self.against.partition("+")
+        if plus:
+            return Cell("", method, organizer).title
+        if self.is_against_method:
+            return f"{Cell('', method, 'none').title} with the same organizer"
+        return HOST if self.against == "none" else f"{HOST} with {self.against}"
+
+    def published_classes(self, data: str) -> str | None:
+        """How many classes the reported figures are for, of data of which some are reported."""
+        if data not in self.reported:
+            return None
+        classes = read_class_list(data)
+        return describe_classes(len(classes.known), len(classes.known) + len(classes.new))
 
     def reports(self, row: Cell) -> bool:
         """Whether the paper has figures of such a row."""
@@ -161,19 +203,25 @@ TABLES = {table.name: table for table in (
 
 
 def comparisons(
-    table: PaperTable, outcomes: Mapping[Cell, Outcome], rows: Sequence[Cell] | None = None
-) -> list[Comparison]:
-    """The table of each data set, and one more if runs were evaluated on test images too.
-    `rows`: those that are shown, whether they were run or not; the table's by default."""
+    table: PaperTable, outcomes: Mapping[Cell, Outcome], rows: Sequence[Cell] | None = None,
+    left_out: Mapping[Cell, Refused] | None = None,
+) -> list[Comparison]:  # fmt: skip
+    """The table of each data set, one more if runs were evaluated on test images too, and the average of data sets.
+    `rows`: those that are shown, whether they were run or not; the table's by default. `left_out`: runs that are not.
+    """
     tested = {cell: replace(run, figures=run.test) for cell, run in outcomes.items() if run.test is not None}
     found = []
     for data in table.data:
         of_data = [row for row in (table.cells() if rows is None else rows) if row.data == data]
         found.append(_comparison(table, data, of_data, outcomes))
+        found[-1].left_out = [
+            _left_out(table, cell, run) for cell, run in (left_out or {}).items() if cell.data == data
+        ]
         if table.evaluated and any(cell.data == data for cell in tested):
             on_test = replace(table, on_test_images=True, measures=ACCURACY)
             found.append(_comparison(on_test, data, [row for row in of_data if not row.is_quoted], tested))
-    return found
+    average = average_over_data([each for each in found if each.parts["evaluated"] != "test"])
+    return found if average is None else [*found, average]
 
 
 def title_of(row: Cell, runs: Sequence[Outcome]) -> str:
@@ -192,20 +240,45 @@ def _comparison(table: PaperTable, data: str, cells: Sequence[Cell], outcomes: M
     silent |= set() if "count" in table.measures else {"counting"}
     rows = []
     for cell in cells:
-        base = cell.row if cell.is_baseline else replace(cell.row, organizer=table.against)
+        base = table.base_of(cell)
         paper = table.reported.get(data, {}).get(cell.method, {}).get(cell.organizer, {})
-        runs = [run for each, run in outcomes.items() if each.row == cell]
-        protocols = [run.protocol for run in runs]
+        runs = {each.seed: run for each, run in outcomes.items() if each.row == cell}
+        name, parts = title_of(cell, [*runs.values()]), parts_of(cell)
+        others = {str(run.settings[CLASSES]) for run in runs.values() if CLASSES in run.settings}
+        if paper and (others := others - {table.published_classes(data)}):  # what is reported is about another task
+            quoted = [Entry(COLUMNS[measure], None, reported=paper.get(measure)) for measure in table.measures]
+            rows.append(Row(name, quoted, 0, parts=parts))
+            name, paper = f"{name}, {', '.join(sorted(others))}", {}
         entries = []
-        for name in table.measures:
-            compared = None if cell == base else figure(base, name)
-            entries.append(Entry(COLUMNS[name], figure(cell, name), compared, reported=paper.get(name)))
-        protocol = {name: value for name, value in merge_protocols(protocols).items() if name not in silent}
-        named = ("none", cell.organizer) if "assigner" in cell.variant else (cell.organizer, "own")
-        parts = {"method": cell.method, "organizer": named[0], "assigner": named[1]}
-        rows.append(Row(title_of(cell, runs), entries, len(protocols), protocol, parts))
+        for measure in table.measures:
+            compared = None if base is None else figure(base, measure)
+            entries.append(Entry(COLUMNS[measure], figure(cell, measure), compared, reported=paper.get(measure)))
+        merged = merge_protocols(run.protocol for run in runs.values())
+        protocol = {field: value for field, value in merged.items() if field not in silent}
+        collapsed = {seed: run.largest_share or 0.0 for seed, run in runs.items() if run.has_collapsed}
+        rows.append(Row(name, entries, len(runs), protocol, parts, collapsed))
     parts = {"table": table.name, "data": data, "evaluated": table.evaluated}
-    with_what = HOST
     if table.against != "none":
-        parts["against"], with_what = table.against, f"{HOST} with {table.against}"
-    return Comparison(rows, shared_protocol(rows), table.note, table.title, parts, with_what)
+        parts["against"] = table.against
+    averages = [] if "+" in table.against else average_gains(rows, partial(_what_is_compared, table))
+    return Comparison(
+        rows, shared_protocol(rows), table.note, table.title, parts, table.base_name, averages=averages
+    )
+
+
+def _left_out(table: PaperTable, cell: Cell, run: Refused) -> LeftOut:
+    parts = {"table": table.name, "data": cell.data, "evaluated": table.evaluated, **parts_of(cell)}
+    figures = {measure: run.outcome.figures[measure] for measure in table.measures} if run.outcome else {}
+    return LeftOut(str(cell), run.reason, cell.seed, parts, figures)
+
+
+def parts_of(cell: Cell) -> dict[str, str]:
+    """What a row is, for CSV files."""
+    named = ("none", cell.organizer) if "assigner" in cell.variant else (cell.organizer, "own")
+    return {"method": cell.method, "organizer": named[0], "assigner": named[1]}
+
+
+def _what_is_compared(table: PaperTable, row: Row) -> str:
+    """What several rows of a table are compared for: an organizer in several hosts, or a method with several."""
+    method, _, plugged = row.name.partition(" + ")
+    return method if table.is_against_method else plugged

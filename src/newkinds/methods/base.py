@@ -72,6 +72,7 @@ class Method(nn.Module, ABC):
             given = {field.name: getattr(self, field.name) for field in fields(self) if field.init}
             vars(self).update(section_of("method", type(self), given))
 
+    title: ClassVar[str]  # what tables call it; by default the name of the class
     trains: ClassVar[bool] = True  # False: there is no loss, and train.epochs is always 0
     # What the method's authors train with, if it differs from TrainConfig's defaults.
     train_defaults: ClassVar[dict[str, Any]] = {}

@@ -11,6 +11,7 @@ from ..tokens import Encoded, Tokens
 class Organizer(nn.Module, ABC):
     """Built as `Organizer(dim, **settings)`; every keyword argument is a setting (`--set organizer.name=value`)."""
 
+    title: str  # what tables call it; by default the name by which it is registered
     reads_patches = True  # without details; False spares the backbone all that only the patch tokens need
     starts_from_tokens = False  # whether `start` is to be called; it needs tokens of some training images
 
