@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import made_once
+from newkinds import plugins
 from newkinds.experiments.cells import Cell
 from newkinds.experiments.outcomes import collect
 from newkinds.methods import METHODS
@@ -41,7 +42,8 @@ def forget() -> None:
 
 
 @pytest.fixture
-def plugin(tmp_path: Path) -> Iterator[Path]:
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(plugins, "_loaded", {})
     file = tmp_path / "my_weights.py"
     file.write_text(PLUGIN)
     yield file

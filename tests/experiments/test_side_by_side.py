@@ -68,6 +68,7 @@ def test_tasks_side_by_side(
 ) -> None:
     """What they say is in their logs; one that fails, and a process that dies, stop no other."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(plugins, "_loaded", {})  # of other tests, whose files are gone
     calls: dict[str, Any] = {kind: partial(fail, kind) for kind in ("error", "die", "busy")}
     calls |= {f"tell {number}": partial(tell, f"word {number}") for number in range(3)}
     tasks = [Task(name, partial(lambda call: call, call), log=name.replace(" ", "-")) for name, call in calls.items()]

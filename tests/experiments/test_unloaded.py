@@ -66,7 +66,7 @@ def test_rows_of_a_plugin_are_read_from_their_files(
     assert "vanishing" not in METHODS
     collected = bench("ablation", folder / "runs", data=["creatures"], only_collect=True, style="csv").text
     assert figures(collected) == figures(text)
-    assert {method for method, *_ in figures(text)} == {"simgcd", "vanishing"}
+    assert {method for method, *_ in figures(text)} == {"simgcd", "vanishing", "average"}
     said = capsys.readouterr().err
     plugin = folder / "vanishing_parts.py"
     assert f"2 run(s) in {folder / 'runs'} (creatures-vanishing-none-seed0, creatures-vanishing-not-there-s" in said
