@@ -106,7 +106,7 @@ def test_the_papers_table_asks_for_pim_where_the_paper_has_it_and_for_nothing_qu
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[Cell] = []
-    monkeypatch.setattr("newkinds.experiments.bench._runnable", lambda cells, _: cells)
+    monkeypatch.setattr("newkinds.experiments.bench._runnable", lambda cells, *_: cells)
     monkeypatch.setattr("newkinds.experiments.bench.run_all", lambda cells, *_: begun.extend(cells) or Worked())
     bench("coarse", tmp_path, data=["cifar10"], baselines=["none"])
     hosts = ["gcd", "promptcal", "dccl", "protogcd", "infosieve", "simgcd", "legogcd", "cms", "selex"]
@@ -181,7 +181,8 @@ def test_any_error_of_a_cell_is_told_and_the_others_run(
         raise MemoryError("CUDA out of memory")
 
     monkeypatch.setattr("newkinds.experiments.run_grid.discover", exhausted)
-    benched = bench("fine", tmp_path, data=["cub"], methods=["simgcd"], baselines=["none"], data_root=birds)
+    grid = {"data": ["cub"], "methods": ["simgcd"], "baselines": ["none"], "backbone": "tiny"}
+    benched = bench("fine", tmp_path, **grid, data_root=birds)  # type: ignore[arg-type]
     assert len(tried) == len(benched.failed) == 2
     assert "there is not enough memory" in capsys.readouterr().err
     assert "no run yet" in benched.text
@@ -222,7 +223,7 @@ def test_settings_of_one_organizer_wait_for_it_and_wrong_ones_stop_their_cell_al
     monkeypatch.setattr("newkinds.experiments.run_grid.discover", refuse)
     command = (
         "bench", "fine", "--out", tmp_path, "--data", "cub", "--data-root", birds, "--seeds", "0", "0", "--baselines",
-        "none",
+        "none", "--backbone", "tiny",
     )  # fmt: skip
     run_cli(*command, "--methods", "simgcd", "--set", "organizer.cpf={primitives: 8, heads: 8}")
     assert begun == ["cub-simgcd-none-seed0", "cub-simgcd-cpf-seed0"], "each once, although a seed was named twice"
@@ -247,7 +248,7 @@ def test_a_data_set_that_cannot_be_read_stops_no_other(
     monkeypatch.setattr("newkinds.experiments.bench.load_table", load)
     monkeypatch.setattr("newkinds.experiments.run_grid.discover", lambda data, folder, **_: begun.append(folder.name))
     asked = {"data": ["cars", "cub"], "methods": ["simgcd"], "organizers": ["none"], "baselines": ["none"]}
-    bench("fine", tmp_path, data_root=birds, **asked)  # type: ignore[arg-type]
+    bench("fine", tmp_path, data_root=birds, backbone="tiny", **asked)  # type: ignore[arg-type]
     assert begun == ["cub-simgcd-none-seed0"]
     assert "cars is left out: PermissionError: no entry" in capsys.readouterr().err
 
@@ -256,3 +257,13 @@ def test_nothing_to_collect_is_an_error(tmp_path: Path, run_cli: Cli) -> None:
     status, _, err = run_cli("bench", "fine", "--out", tmp_path / "mistyped", "--collect")
     assert status == 1
     assert "mistyped" in err
+
+
+def test_missing_weights_are_said_once_and_before_any_run(run_cli: Cli, tmp_path: Path) -> None:
+    """Rows of frozen features, hosts and seeds all need the same file."""
+    words = ("--methods", "simgcd,gcd", "--seeds", "0", "1", "--weights", str(tmp_path / "gone.pth"))
+    status, _, said = run_cli("bench", "plugin", "--data", "creatures", "--out", tmp_path / "runs", *words)
+    assert status == 1
+    assert said.count("gone.pth") == 1
+    assert "all with the backbone tiny is left out: there is no weight file" in said
+    assert list((tmp_path / "runs").iterdir()) == []

@@ -6,14 +6,21 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import newkinds
 from conftest import SMALL_HEAD, TINY_TRAINING
+from newkinds.data import load_table
+from newkinds.data.batch import Batch, Pixels
+from newkinds.data.loader import TrainingBatches
 from newkinds.errors import NewkindsError
+from newkinds.runs.config import resolve
 from newkinds.training.device import choose_device, choose_workers
+from newkinds.training.loop import batches_of
+from newkinds.training.model import build_model
 
 
 def test_a_device_that_is_not_there_is_said() -> None:
@@ -54,6 +61,31 @@ print(min(faults_of_a_step() for _ in range(20)))
 def test_processes_of_a_machine_share_its_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert [choose_workers(workers, torch.device("cpu")) for workers in (0, 3, 8, 9)] == [0, 1, 2, 2]
+
+
+class NotesCopies:
+    """In the place of a tensor: notes how it is copied."""
+
+    def __init__(self) -> None:
+        self.waits: list[bool] = []
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> NotesCopies:
+        self.waits.append(not non_blocking)
+        return self
+
+
+@pytest.mark.parametrize("name", ["cuda", "cpu"])
+def test_a_gpu_has_pinned_views_and_is_not_waited_for(name: str) -> None:
+    """As far as that can be seen without one."""
+    device = torch.device(name)
+    config = resolve({"data": {"name": "creatures", "categories": 4, "per_category": 8}})
+    table = load_table(config.data)
+    batches = batches_of(build_model(config, table.known, 4), table, config.train, device, None)
+    assert isinstance(batches, TrainingBatches)
+    assert batches._steps.pin_memory is (name == "cuda")
+    values: Any = NotesCopies()
+    Batch(Pixels(values), values, values, Pixels(values)).to(device)
+    assert values.waits == [name == "cpu"] * 4
 
 
 def test_deterministic_algorithms_hold_while_it_trains_and_no_longer(tmp_path: Path) -> None:

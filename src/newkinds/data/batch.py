@@ -41,8 +41,11 @@ class Batch:
     whole: int | None = None  # if this is one process's share of a batch: how many images all processes have
 
     def to(self, device: torch.device) -> "Batch":
+        """The batch on a device. A GPU is not waited for: what a loader has pinned is copied while it computes."""
+        at_once = device.type == "cuda"
         inputs, for_teacher = _to(self.inputs, device), self.for_teacher and _to(self.for_teacher, device)
-        return Batch(inputs, self.labels.to(device), self.index.to(device), for_teacher, self.whole)
+        labels, index = (rows.to(device, non_blocking=at_once) for rows in (self.labels, self.index))
+        return Batch(inputs, labels, index, for_teacher, self.whole)
 
 
 def split_views(inputs: Inputs, views: int, others: int) -> tuple[Inputs, Inputs | None]:
@@ -54,5 +57,4 @@ def split_views(inputs: Inputs, views: int, others: int) -> tuple[Inputs, Inputs
 
 
 def _to(inputs: Inputs, device: torch.device) -> Inputs:
-    # without waiting: what a loader has pinned is copied while the GPU computes
     return type(inputs)(inputs.values.to(device, non_blocking=device.type == "cuda"))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -13,12 +14,12 @@ from ..console import say, warn
 from ..data import load_table, source_of
 from ..data.published import BENCHMARKS
 from ..data.table import require_judgeable
-from ..encoders.backbones import width_of
+from ..encoders.backbones import require_weights, width_of
 from ..encoders.organizers import ORGANIZERS
 from ..errors import NewkindsError, nearest, reason_of
 from ..files import make_folder
 from ..methods import METHODS
-from ..runs.config import resolve
+from ..runs.config import Config, resolve
 from ..training.watching import Watcher
 from ..verbs.choices import Choices
 from ..verbs.layers import resolve_layers
@@ -93,7 +94,7 @@ def bench(
         _announce(settings, cells)
         if jobs < 1:
             raise NewkindsError(f"--jobs is a number of processes, at least 1, not {jobs}.")
-        runnable = _runnable(cells, settings)
+        runnable = _runnable(cells, settings, folder)
         tuning = Tuning(tune or {}, folder, settings)
         tuning.require_sound([cell.row for cell in runnable])
         if again:
@@ -223,20 +224,43 @@ def _possible(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> li
     return [cell for cell in cells if cell.row not in left_out]
 
 
-def _runnable(cells: Sequence[Cell], settings: Callable[[Cell], Settings]) -> list[Cell]:
-    """The cells whose settings are right and whose data can be read; what is wrong is reported once, before any run."""
-    wrong: dict[Cell | str, str] = {}  # a row or a data set → what is wrong with it, "" for nothing
+def _runnable(cells: Sequence[Cell], settings: Callable[[Cell], Settings], out: Path) -> list[Cell]:
+    """The cells whose settings are right, whose data can be read and whose weights are there; what is wrong is reported
+    once, before any run."""
+    wrong: dict[object, str] = {}  # a row, a data set or a backbone → what is wrong with it, "" for nothing
+    blocked = set()
+    untrained = {cell.row for cell in cells if not (cell.folder(out) / "model.safetensors").is_file()}
     for row in dict.fromkeys(cell.row for cell in cells):
-        checked: Cell | str = row
+        layers = [*settings(row), *row.layers()]
+        if _note_wrong(wrong, row, f"{row.title} on {row.data} is left out", partial(resolve, *layers)):
+            blocked.add(row)
+            continue
+        config = resolve(*layers)
+        backbone = (config.backbone["name"], config.backbone["weights"])
+        with_it = f"all with the backbone {backbone[0]} is left out"
+        if _note_wrong(wrong, row.data, f"{row.data} is left out", partial(_require_data, config)) or (
+            row in untrained and _note_wrong(wrong, backbone, with_it, partial(_require_weights, layers))
+        ):
+            blocked.add(row)
+    return [cell for cell in cells if cell.row not in blocked]
+
+
+def _note_wrong(wrong: dict[object, str], what: object, about: str, check: Callable[[], object]) -> str:
+    """What a check finds wrong with something, which is checked and reported once."""
+    if what not in wrong:
+        wrong[what] = ""
         try:
-            config = resolve(*settings(row), *row.layers())
-            checked = row.data
-            if row.data not in wrong:
-                require_judgeable(load_table(config.data))
-                wrong[row.data] = ""
+            check()
         except Exception as error:  # also a folder one may not enter, a bug: the others may still be run
-            about = row.data if checked == row.data else f"{row.title} on {row.data}"
-            wrong[checked] = f"{about} is left out: {reason_of(error)}"
-    for reason in filter(None, wrong.values()):
-        warn(reason)
-    return [cell for cell in cells if not wrong.get(cell.row) and not wrong.get(cell.data)]
+            wrong[what] = f"{about}: {reason_of(error)}"
+            warn(wrong[what])
+    return wrong[what]
+
+
+def _require_data(config: Config) -> None:
+    require_judgeable(load_table(config.data))
+
+
+def _require_weights(layers: Settings) -> None:
+    backbone = resolve_layers(layers).backbone
+    require_weights(backbone["name"], backbone["weights"])
