@@ -91,6 +91,13 @@ def test_tasks_side_by_side(
     assert "word 2" not in log
 
 
+def test_a_plugin_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "_loaded", {str(tmp_path / "gone.py"): None})
+    with SideBySide(1, tmp_path) as pool:
+        pool.begin(Task("a", lambda: bool, log="a"), bool)
+        assert "gone.py does not exist" in str(pool.take().error)
+
+
 def test_a_grid_side_by_side_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of a method that a plugin brings, which every process loads."""
     (tmp_path / "mine_beside.py").write_text(PLUGIN)

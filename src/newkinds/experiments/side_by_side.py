@@ -179,21 +179,22 @@ def _work(connection: Connection, plugins: list[str], download: bool) -> None:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         process.prepare(download=download)
         process.end_with(multiprocessing.parent_process())
-        for file in plugins:
-            load_plugin(file)
         while True:
-            connection.send(_answer(*connection.recv()))
+            log, sent = connection.recv()
+            connection.send(_answer(log, sent, plugins))
     except (EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         interrupts.ignore()
 
 
-def _answer(log: Path, sent: bytes) -> Answer:
+def _answer(log: Path, sent: bytes, plugins: list[str]) -> Answer:
     """What a call returns or raises; whatever it says goes to a file. It comes from the command, by no file."""
     with open(log, "ab", buffering=0) as file:
         file.write(f"--- {datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC\n".encode())
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
         try:
+            for plugin in plugins:  # each once
+                load_plugin(plugin)
             return "done", pickle.loads(sent)()
         except Busy as error:
             return "busy", str(error)
