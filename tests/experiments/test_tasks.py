@@ -74,7 +74,7 @@ def test_what_another_process_is_at_comes_last_and_is_waited_for(
     assert worked.failed == []
     assert slept == [2.0, 3.0], "the second time it is left alone for longer"
     said = capsys.readouterr().err
-    assert said.count("a is passed over: another process is at it") == 1
+    assert said.count("a is passed over: another process is working on it") == 1
     assert said.count("waiting for 1 that other processes are at: a") == 1
 
     left["tries"] = 3

@@ -60,8 +60,8 @@ def test_without_labels_categories_are_found_and_the_page_says_what_that_is_wort
     assert (record.finished, record.splits, record.chosen) == (True, 0, record.candidates[0].name)  # the default
     said = dict(promises_of(found))
     assert said["labels"].startswith("No image has a label: categories are groups of images that look alike")
-    assert said["way"].startswith("Not judged. The default: fewer than 4 classes")
-    assert said["way"].endswith("these may be split and small ones joined.")
+    assert said["pipeline"].startswith("Not judged. The default: fewer than 4 classes")
+    assert said["pipeline"].endswith("these may be split and small ones joined.")
     assert said["confidence"].startswith("Not calibrated")
     assert said["number"].startswith("A guess from the shape of the data alone: between ")
     page = (unlabelled / "report.html").read_text()
@@ -128,7 +128,7 @@ def test_what_trains_needs_labels_and_says_so(vectors: Path, tmp_path: Path) -> 
             verb(vectors / "vectors.npy", tmp_path / "run", method="simgcd", k=KINDS)
     found = newkinds.discover(vectors / "vectors.npy", tmp_path / "run", method="frozen")  # nothing trains
     assert right(found) == KINDS * EACH
-    assert "way" not in dict(promises_of(found))  # it was named
+    assert "pipeline" not in dict(promises_of(found))  # it was named
 
 
 def test_a_folder_of_loose_photos(tmp_path: Path, run_cli: Cli) -> None:
@@ -162,7 +162,7 @@ def test_labels_by_which_nothing_can_be_judged(vectors: Path, tmp_path: Path, pe
     classes = f"{len(per_kind)} known class{'' if len(per_kind) == 1 else 'es'}"
     assert said["labels"].startswith(f"{sum(per_kind)} labelled images of {classes}")
     assert said["labels"].endswith("How images of one class differ is not known.") == (max(per_kind) == 1)
-    assert said["way"].startswith("Not judged.")
+    assert said["pipeline"].startswith("Not judged.")
     assert said["confidence"].startswith("Not calibrated")
 
 
@@ -175,7 +175,7 @@ def test_two_labels_of_each_class_are_judged(vectors: Path, tmp_path: Path) -> N
     assert right(found) == KINDS * EACH
     said = dict(promises_of(found))
     assert said["labels"] == "8 labelled images of 4 known classes, 2 of each."
-    assert said["way"].startswith("Chosen by the labelled images, of which a part was hidden 4 times: ")
+    assert said["pipeline"].startswith("Chosen by cross-validation on your labels (4 splits): ")
     assert "of which there are only 8" in said["confidence"]
 
 
@@ -186,7 +186,7 @@ def test_another_assigner_was_not_chosen_by_the_plan(unlabelled: Path, tmp_path:
     for file in unlabelled.iterdir():
         if file.is_file():
             (copy / file.name).write_bytes(file.read_bytes())
-    assert "way" in dict(promises_of(Discovery.read(copy)))
+    assert "pipeline" in dict(promises_of(Discovery.read(copy)))
     found = newkinds.assign(copy, "kmeans")
     assert (copy / "plan.json").read_bytes() == (unlabelled / "plan.json").read_bytes()
-    assert "way" not in dict(promises_of(found))
+    assert "pipeline" not in dict(promises_of(found))

@@ -1,4 +1,4 @@
-"""The verbs that correct what was found. They need neither torch nor numpy (but for `name --suggest`, `next` and
+"""The verbs that correct what was found. They need neither torch nor numpy (except for `name --suggest`, `next` and
 `split`), so that they answer at once."""
 
 import shlex

@@ -116,7 +116,7 @@ def _moves(
     outside: csr_array, community: NDArray, visits: NDArray, leaves: NDArray
 ) -> tuple[NDArray, NDArray, NDArray, float]:
     """Every point beside every other community that it has links to, the bits that moving there alone would save,
-    and the length of the description as it is, but for the part that no community changes.
+    and the length of the description as it is, except for the part that no community changes.
 
     A walk visits a community and exits it so often; its description has the length
     plogp(sum of exits) - 2 sum plogp(exits) + sum plogp(exits + visits).

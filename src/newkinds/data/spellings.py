@@ -1,6 +1,6 @@
 """What people write as a label: words that mean "none", and two spellings of one class.
 
-Neither is guessed in silence: what is taken as no label is said, and labels that hardly differ are refused."""
+Neither is guessed silently: what is taken as no label is said, and labels that hardly differ are refused."""
 
 import re
 import unicodedata

@@ -15,17 +15,17 @@ Promises = list[tuple[str, str]]  # what it is about, and a sentence or two
 
 
 def promises_of(discovery: Discovery) -> Promises:
-    """About labels, the way in which categories were found, confidence, and the number of categories.
+    """About labels, the pipeline that found the categories, confidence, and the number of categories.
 
     >>> promises_of(Discovery.read("runs/photos"))
-    [('labels', '12 labelled images of 3 known classes, 4 of each.'), ('way', 'Not judged. The default: …'), …]
+    [('labels', '12 labelled images of 3 known classes, 4 of each.'), ('pipeline', 'Not judged. The default: …'), …]
     """
     run = RunDirectory(discovery.run)
     labels = Counter(member.given_label for member in discovery.found_members if member.given_label is not None)
     estimate = read_count(run, K_AUTO) if run.path(f"{K_AUTO}.json").is_file() else None
     said = [
         ("labels", _about_labels(labels)),
-        ("way", _about_way(run)),
+        ("pipeline", _about_pipeline(run)),
         ("confidence", _about_confidence(Reliability.find(run), sum(labels.values()))),
         ("number", "" if estimate is None else _about_number(estimate)),
     ]
@@ -52,7 +52,7 @@ def _about_labels(labels: Counter[str]) -> str:
     return f"{said}.{' How images of one class differ is not known.' if most == 1 else ''}"
 
 
-def _about_way(run: RunDirectory) -> str:
+def _about_pipeline(run: RunDirectory) -> str:
     """How the way to find categories was chosen; empty if it was named."""
     plan = PlanRecord.find(run)
     chosen = None if plan is None else next((one for one in plan.candidates if one.name == plan.chosen), None)
@@ -63,8 +63,8 @@ def _about_way(run: RunDirectory) -> str:
         uneven = "If some kinds are many times larger than others, these may be split and small ones joined."
         return f"Not judged. {plan.why[:1].upper()}{plan.why[1:]}. {uneven}"
     error = "" if chosen.error is None else f" ± {percent(chosen.error)}"
-    right = f"{percent(chosen.score)}{error} % of those came out right"
-    return f"Chosen by the labelled images, of which a part was hidden {plan.splits} times: {right}."
+    right = f"{percent(chosen.score)}{error} % of the hidden ones were found again"
+    return f"Chosen by cross-validation on your labels ({plan.splits} splits): {right}."
 
 
 def _is_of(candidate: CandidateScore, run: RunDirectory) -> bool:
@@ -78,7 +78,7 @@ def _is_of(candidate: CandidateScore, run: RunDirectory) -> bool:
 
 def _about_confidence(reliability: Reliability | None, labelled: int) -> str:
     if reliability is None or not reliability.images:
-        return "Not calibrated: it tells surer images from less sure ones, but 90 % does not mean 9 of 10."
+        return "Not calibrated: it orders images from more to less certain, but 90 % does not mean 9 of 10."
     few = f", of which there are only {labelled}" if labelled < FEW else ""
     error = "" if reliability.error is None else f". There it is off by {percent(reliability.error)} points on average"
     return f"Calibrated on labelled images that were hidden in turn{few}{error}."

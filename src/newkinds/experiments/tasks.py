@@ -142,7 +142,7 @@ class Queue:
         name, error = ended.name, ended.error
         if isinstance(error, Busy):
             if name not in self._pauses:
-                say(f"{name} is passed over: another process is at it")
+                say(f"{name} is passed over: another process is working on it")
             pause = min(LONGEST_PAUSE, 1.5 * self._pauses.get(name, FIRST_PAUSE / 1.5))
             self._pauses[name] = pause
             self._again_at[name] = time.monotonic() + pause

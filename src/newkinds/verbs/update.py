@@ -151,7 +151,7 @@ class _Update:
 
 
 def without_unembedded(arrivals: Arrivals, skipped: Sequence[Skipped]) -> Arrivals:
-    """What came, but for images that have vanished while they were embedded."""
+    """What came, except for images that have vanished while they were embedded."""
     if not skipped:
         return arrivals
     bad = {one.path for one in skipped}

@@ -212,7 +212,7 @@ def _majority_truths(members: Sequence[Member], truth_of: Mapping[str, str | Non
 
 
 def _field_pictures(described: Described, discovery: Discovery) -> FieldPictures | None:
-    """The primitive fields that were kept, but for images that are junk since then."""
+    """The primitive fields that were kept, except for images that are junk since then."""
     if (fields := described.fields) is None:
         return None
     junk = {member.path for member in discovery.members if member.status == "junk"}
