@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .errors import NewkindsError
+
 MINUS = "\N{MINUS SIGN}"
 COLLAPSED = "†"
 HOST = "the host"
@@ -149,7 +151,10 @@ class Row:
 
     def __getitem__(self, measure: str) -> Entry:
         """The figure of a measure: `row["new"].ours.mean`."""
-        return next(entry for entry in self.entries if entry.column.measure == measure)
+        found = {entry.column.measure: entry for entry in self.entries}
+        if measure not in found:
+            raise NewkindsError(f"{self.name} has no measure '{measure}'. There are: {', '.join(found)}.")
+        return found[measure]
 
     @property
     def compared(self) -> bool:
@@ -205,7 +210,10 @@ class Comparison:
             shares = [f"seed {seed} ({100 * share:.0f} %)" for seed, share in sorted(row.collapsed.items())]
             fallen += [f"{row.name}: {', '.join(shares)}"] if shares else []
         collapsed = f"{COLLAPSED} Collapsed, with nearly all images in one category: {'; '.join(fallen)}."
-        left_out = "Left out of the table: " + " ".join(f"{run.name}: {run.reason}." for run in self.left_out)
+        names_of: dict[str, list[str]] = {}
+        for run in self.left_out:
+            names_of.setdefault(run.reason, []).append(run.name)
+        left_out = "Left out of the table: " + " ".join(f"{'; '.join(names_of[why])}: {why}." for why in names_of)
         return [
             said
             for said in (self.legend, collapsed if fallen else "", self.note, left_out if self.left_out else "")

@@ -198,6 +198,8 @@ def test_numbers_can_be_had_in_python(collected: Path, monkeypatch: pytest.Monke
     assert new.ours.interval == pytest.approx((49.5 - 6.353, 49.5 + 6.353), abs=1e-3)
     assert new.gain is not None
     assert new.gain.of_seed == {0: 4.0, 1: 4.0}
+    with pytest.raises(NewkindsError, match=r"has no measure 'nwe'. There are: all, old, new"):
+        found.row("cms")["nwe"]
     with pytest.raises(NewkindsError, match="no run of gcd with none"):
         found.row("gcd")
     with pytest.raises(NewkindsError, match="on cub"):

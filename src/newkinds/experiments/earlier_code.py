@@ -20,8 +20,8 @@ def require_present_code(run: Run) -> None:
     if differing := _differing(run):
         raise NewkindsError(
             f"{run.folder} was made by other code ({differing}). Its figures are not mixed with those of the code as "
-            f"it is now: newkinds bench … --again runs it again, and keeps what is there in {EARLIER_CODE}; or choose "
-            "another --out."
+            f"it is now: newkinds bench … --again (in Python again=True) runs it again, and keeps what is there in "
+            f"{EARLIER_CODE}; or choose another --out."
         )
 
 
