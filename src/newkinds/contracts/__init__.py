@@ -9,12 +9,14 @@ from . import (  # noqa: F401
     counters,
     datasets,
     exports,
-    hosted,
     methods,
     organizers,
     tunings,
     watchers,
 )
+
+# isort: split
+from . import hosted  # noqa: F401
 from .base import CONTRACTS, Answer, Broken, Contract, Part, ask_all
 from .plugin import answers_text, check_plugin
 
