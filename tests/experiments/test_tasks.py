@@ -77,6 +77,12 @@ def test_what_another_process_is_at_comes_last_and_is_waited_for(
     assert said.count("a is passed over: another process is working on it") == 1
     assert said.count("waiting for 1 that other processes are at: a") == 1
 
+    left["tries"] = 30
+    assert list(Queue(queue, InTurn()).work_off().finished) == ["b", "c", "a", "after a"]
+    assert max(slept) == 60.0
+    told = capsys.readouterr().err.count("waiting for 1 that other processes are at: a")
+    assert told == 1 + int(sum(slept[2:]) // 300), "every five minutes"
+
     left["tries"] = 3
     order.clear()
     worked = Queue(queue, InTurn(), wait=False).work_off()

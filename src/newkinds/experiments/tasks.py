@@ -11,6 +11,7 @@ from ..errors import Busy, NewkindsError, reason_of
 
 Call = Callable[[], Any]
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0  # seconds until a task is looked at again that another process is at
+SAY_AGAIN = 300.0  # seconds until people are told again that a command waits
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class Queue:
         self._waiting = list(self._tasks)
         self._pauses: dict[Hashable, float] = {}  # tasks that were busy → how long they are left alone now
         self._again_at: dict[Hashable, float] = {}  # … and until when
+        self._said_at = 0.0  # when people were last told that we wait
         self._worked = Worked()
 
     def work_off(self) -> Worked:
@@ -161,7 +163,9 @@ class Queue:
         busy = [name for name in self._waiting if name in self._pauses]
         if not self._wait or not busy:
             return False
-        if any(self._pauses[name] <= FIRST_PAUSE for name in busy):  # not each time
+        is_new = any(self._pauses[name] <= FIRST_PAUSE for name in busy)
+        if is_new or time.monotonic() - self._said_at >= SAY_AGAIN:
+            self._said_at = time.monotonic()
             say(f"waiting for {len(busy)} that other processes are at: {', '.join(map(str, busy))}")
         time.sleep(max(0.0, min(self._again_at[name] for name in busy) - time.monotonic()))
         return True
