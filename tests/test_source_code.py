@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -62,7 +64,10 @@ def test_a_file_that_is_no_python_has_a_checksum_too(tmp_path: Path) -> None:
 
 
 NOTEBOOK = """
+import users_losses
+
 SCALE = 2.0
+SIZES = {"small", "large"}
 UNUSED = 1
 
 def weigh(x):
@@ -71,13 +76,25 @@ def weigh(x):
 class Part:
     rate = 0.1
 
-    def loss(self, x):
-        return weigh(x)
+    weights = (1, [2])
+
+    def loss(self, x, kind="small"):
+        return users_losses.total(weigh(x)) if kind in SIZES and kind in {"one", "two", "three"} else 0
 
     @staticmethod
     def shape():
         return 3
 """
+
+
+@pytest.fixture
+def users_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file beside the notebook."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "users_losses", raising=False)
+    file = tmp_path / "users_losses.py"
+    file.write_text("def total(x):\n    return x\n")
+    return file
 
 
 def in_notebook(text: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -88,10 +105,37 @@ def in_notebook(text: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return checksum_of_code(module.Part)
 
 
-def test_a_part_of_a_notebook_is_known_by_its_code_and_what_that_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_of_a_notebook_is_known_by_its_code_and_what_that_uses(
+    users_losses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = in_notebook(NOTEBOOK, monkeypatch)
     assert in_notebook(NOTEBOOK.replace("UNUSED = 1", "UNUSED = 2"), monkeypatch) == first
     assert in_notebook("# another cell\n" + NOTEBOOK, monkeypatch) == first
-    changes = {"SCALE = 2": "SCALE = 3", "SCALE * x": "SCALE + x", "rate = 0.1": "rate = 0.2", "return 3": "return 4"}
+    changes = {
+        "SCALE = 2": "SCALE = 3", "SCALE * x": "SCALE + x", "rate = 0.1": "rate = 0.2", "return 3": "return 4",
+        "[2]": "[3]", 'large"': 'huge"', 'kind="small"': 'kind="large"', '"three"': '"four"',
+    }  # fmt: skip
     for before, after in changes.items():
         assert in_notebook(NOTEBOOK.replace(before, after), monkeypatch) != first, after
+    users_losses.write_text("def total(x):\n    return 2 * x\n")
+    assert in_notebook(NOTEBOOK, monkeypatch) != first, "a file beside the notebook"
+
+
+def test_a_notebook_gives_the_same_checksum_in_every_process(users_losses: Path) -> None:
+    """Whatever order sets have in it."""
+    program = f"exec(compile({NOTEBOOK!r}, '<typed in>', 'exec'))\n"
+    program += "from newkinds.source_code import checksum_of_code\nprint(checksum_of_code(Part))"
+    found = set()
+    path = os.pathsep.join([str(users_losses.parent), *sys.path])
+    for seed in ("1", "2", "3"):
+        variables = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path}
+        command = [sys.executable, "-c", program]
+        found.add(subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout)
+    assert len(found) == 1
+
+
+def test_long_expressions_are_no_matter(tmp_path: Path) -> None:
+    (tmp_path / "long.py").write_text("x = " + " + ".join(["1"] * 3000) + "\n")
+    first = checksum_of_files([tmp_path / "long.py"])
+    (tmp_path / "long.py").write_text("x = " + " + ".join(["1"] * 2999 + ["2"]) + "\n")
+    assert checksum_of_files([tmp_path / "long.py"]) != first

@@ -4,10 +4,11 @@ import ast
 import hashlib
 import inspect
 import sys
+import sysconfig
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 INSTALLED = ("site-packages", "dist-packages")
@@ -68,7 +69,7 @@ def _whose(file: Path) -> tuple[Path, Callable[[Path], bool]]:
 def _imports(file: Path, root: Path) -> Iterator[Path]:
     """The files below `root` that a file imports, wherever in it."""
     package = file.parent.relative_to(root).parts if file.is_relative_to(root) else ()
-    for node in ast.walk(_parsed(file.read_bytes()) or ast.Module([], [])):
+    for node in ast.walk(_parsed(_content(file)) or ast.Module([], [])):
         if isinstance(node, ast.Import):
             wanted = [tuple(name.name.split(".")) for name in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -88,56 +89,99 @@ def _file_of(module: str) -> Path | None:
 
 
 def _of_file(file: Path) -> str:
-    content = file.read_bytes()
+    content = _content(file)
     tree = _parsed(content)
     return _short(content if tree is None else "\n".join(_spelled(tree)))
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:  # beside the part, and not for us to read: it was not imported either
+        return b""
 
 
 def _parsed(source: bytes | str) -> ast.Module | None:
     try:
         return ast.parse(source)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
-def _spelled(node: Any) -> Iterator[str]:
+def _spelled(tree: ast.AST) -> Iterator[str]:
     """A syntax tree in words that are the same in all versions of Python."""
-    if isinstance(node, ast.AST):
-        yield f"({type(node).__name__}"
-        for name, value in ast.iter_fields(node):
-            if name == "body" and isinstance(node, WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:
-                value = value[1:]
-            if value not in (None, []) and name not in UNSAID:
-                yield name
-                yield from _spelled(value)
-        yield ")"
-    elif isinstance(node, list):
-        for item in node:
-            yield from _spelled(item)
-    else:
-        yield repr(node)
+    waiting: list[Any] = [tree]  # a stack, for expressions may be deeper than Python can call itself
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.AST):
+            yield f"({type(node).__name__}"
+            waiting.append(_Word(")"))
+            for name, value in reversed([*ast.iter_fields(node)]):
+                if name == "body" and isinstance(node, WITH_DOCSTRING) and ast.get_docstring(node, False) is not None:
+                    value = value[1:]
+                if value not in (None, []) and name not in UNSAID:
+                    waiting += [value, _Word(name)]
+        elif isinstance(node, list):
+            waiting += reversed(node)
+        else:
+            yield node if isinstance(node, _Word) else repr(node)
+
+
+class _Word(str):
+    """A word of ours, not a value of the code."""
 
 
 def _in_memory(part: Any) -> set[str]:
-    """The code of a part that is in no file, and of what else it uses of the same notebook or script."""
+    """The code of a part that is in no file, and of what else it uses of the same notebook or script, or of files of
+    the user's that this imports."""
     said: set[str] = set()
     seen: set[int] = set()
     waiting = [part]
     while waiting:
         thing = waiting.pop()
-        if id(thing) in seen or getattr(thing, "__module__", None) != part.__module__:
+        if id(thing) in seen:
             continue
         seen.add(id(thing))
+        module = thing.__name__ if isinstance(thing, ModuleType) else getattr(thing, "__module__", None)
+        if module != part.__module__:
+            file = _file_of(str(module))
+            if file is not None and _is_users(file):
+                said.add(checksum_of_files(files_with_imports([file], *_whose(file))))
+            continue
         said.add(_said_of(thing))
         if inspect.isclass(thing):
             waiting += [*thing.__bases__, *map(_bare, vars(thing).values())]
-            plain = {name: value for name, value in vars(thing).items() if isinstance(value, PLAIN)}
-            said |= {f"{name} = {plain[name]!r}" for name in plain if not name.startswith("__")}
+            said |= _constants(vars(thing))
         elif isinstance(thing, FunctionType):
             used = {name: thing.__globals__[name] for name in _names(thing.__code__) if name in thing.__globals__}
-            said |= {f"{name} = {value!r}" for name, value in used.items() if isinstance(value, PLAIN)}
+            said |= _constants(used)
             waiting += used.values()
     return said
+
+
+def _is_users(file: Path) -> bool:
+    """Whether a file is neither of Python, nor of an installed package, nor ours."""
+    places = [Path(sysconfig.get_path("stdlib")), Path(__file__).parent]
+    return not {*INSTALLED} & {*file.parts} and not any(file.is_relative_to(place) for place in places)
+
+
+def _constants(values: Mapping[str, Any]) -> set[str]:
+    told = {name: _plain(value) for name, value in values.items() if not name.startswith("__")}
+    return {f"{name} = {value}" for name, value in told.items() if value is not None}
+
+
+def _plain(value: Any) -> str | None:
+    """A number, a text or a collection of these in words that are the same in every process; None: anything else."""
+    if isinstance(value, PLAIN):
+        return repr(value)
+    items = [*value.items()] if isinstance(value, dict) else value
+    if not isinstance(items, (tuple, list, set, frozenset)):
+        return None
+    told = [_plain(item) for item in items]
+    if None in told:
+        return None
+    in_order = sorted(map(str, told)) if isinstance(value, (set, frozenset)) else map(str, told)
+    return f"{type(value).__name__}({', '.join(in_order)})"
 
 
 def _said_of(thing: Any) -> str:
@@ -148,11 +192,13 @@ def _said_of(thing: Any) -> str:
             return "\n".join(_spelled(tree))
     except (OSError, TypeError):
         pass
-    return repr(_compiled(thing.__code__)) if isinstance(thing, FunctionType) else str(thing.__qualname__)
+    if not isinstance(thing, FunctionType):
+        return str(getattr(thing, "__qualname__", ""))
+    return repr((_compiled(thing.__code__), _plain(thing.__defaults__), _plain(thing.__kwdefaults__)))
 
 
 def _compiled(code: CodeType) -> tuple[Any, ...]:
-    constants = [_compiled(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts]
+    constants = [_compiled(value) if isinstance(value, CodeType) else _plain(value) for value in code.co_consts]
     return code.co_code, code.co_names, code.co_varnames, constants
 
 
