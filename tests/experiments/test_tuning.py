@@ -164,6 +164,20 @@ def test_what_cannot_be_tuned_is_refused_before_anything_is_run(tune: Any, said:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("data", "said"), [
+    ({"tune": True}, "the table judges by the same"),
+    ({"categories": 2}, "cannot split the labelled images of creatures again: data.tune splits the labelled classes"),
+])  # fmt: skip
+def test_labels_that_cannot_choose_are_refused_before_anything_is_run(
+    data: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    grid: dict[str, Any] = {"methods": ["simgcd"], "organizers": ["none"], "baselines": ["none"]}
+    with pytest.raises(NewkindsError) as error:
+        bench("plugin", tmp_path / "runs", data=["creatures"], **grid, tune=RATES, settings={"data": data})
+    assert said in str(error.value)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_values_on_the_command_line() -> None:
     wanted = {"train.lr": [0.1, "1e-3", 1], "method.simgcd.memax_weight": [1, 2]}
     assert tuned_settings(["train.lr=0.1,1e-3, 1", "method.simgcd.memax_weight=1,2"]) == wanted

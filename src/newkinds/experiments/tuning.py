@@ -12,6 +12,7 @@ from typing import Any
 
 from ..console import say
 from ..data import load_table
+from ..data.table import require_judgeable
 from ..errors import NewkindsError
 from ..evaluation.judge import evaluate
 from ..files import checksum
@@ -30,6 +31,7 @@ from .tasks import Call, Task
 
 FOLDER = "tuning"  # where the trials are, among the runs
 DIVERGED = "diverged.json"  # in a trial that did
+ON_LABELLED: dict[str, Any] = {"data": {"tune": True}, "k": None}  # how many categories these have is known
 Values = tuple[tuple[str, Any], ...]  # settings and what is tried for them
 
 
@@ -112,14 +114,14 @@ class Tuning:
         row = trial.row
         layers = [*self._settings(row), *row.layers()]
         config = resolve(*layers)
-        on_labelled: dict[str, Any] = {"data": {"tune": True}, "k": None, "train": {}}
+        train: dict[str, Any] = {}
         if config.train.epoch_size is None:
-            on_labelled["train"]["epoch_size"] = self._count_images(row, config)
+            train["epoch_size"] = self._count_images(row, config)
         if row.first_stage is not None:
             tuned = self.chosen(row.first_stage)
             values = () if tuned is None else tuple(tuned.chosen.values.items())
-            on_labelled["train"]["start"] = str(Trial(row.first_stage, values).folder(self._out))
-        return [*layers, on_labelled, *layers_of_values(dict(trial.values))]
+            train["start"] = str(Trial(row.first_stage, values).folder(self._out))
+        return [*layers, ON_LABELLED, {"train": train}, *layers_of_values(dict(trial.values))]
 
     def chosen(self, cell: Cell) -> Tuned | None:
         """What was chosen for the row of a cell; None if there was nothing to choose."""
@@ -136,11 +138,26 @@ class Tuning:
         """Refuse, before anything is trained, values that a row cannot have; say what is going to be tried."""
         trials = list(dict.fromkeys(trial for row in rows for trial in self.trials(row)))
         tuned = len({trial.row for trial in trials})
-        if self._grid and not trials:
+        if self._grid and rows and not trials:
             raise NewkindsError(f"--tune {', '.join(self._grid)}: no row has such a setting, or trains.")
+        for row in {row.data: row for row in (trial.row for trial in trials)}.values():
+            self._require_labelled(row)
         if trials:
             each = len(trials) // tuned
             say(f"--tune: for {tuned} row(s) {each} trainings each, on labelled images alone, choose {self.names}")
+
+    def _require_labelled(self, row: Cell) -> None:
+        """Refuse data whose labelled images cannot be split again, or are what the table judges by."""
+        layers = [*self._settings(row), *row.layers()]
+        if resolve(*layers).data.get("tune"):
+            raise NewkindsError(
+                "--tune chooses on the labelled images, split again, and with data.tune=true the table judges by the "
+                "same: leave out one of the two."
+            )
+        try:
+            require_judgeable(load_table(resolve(*layers, ON_LABELLED).data))
+        except NewkindsError as error:
+            raise NewkindsError(f"--tune cannot split the labelled images of {row.data} again: {error}") from None
 
     @property
     def names(self) -> str:
