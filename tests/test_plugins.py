@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -252,6 +253,42 @@ def test_a_cell_that_is_run_again_replaces_its_part(capfd: pytest.CaptureFixture
     assert METHODS["mine"] is again
     with pytest.raises(ValueError, match="two methods are called 'mine'"):
         run_cell("reloaded", name="Another")
+
+
+def test_an_edited_file_is_loaded_again(tmp_path: Path) -> None:
+    (file := tmp_path / "edited.py").write_text(REGISTERED)
+    plugins.load_plugin(file)
+    first = METHODS["tilted"]
+    plugins.load_plugin(file)
+    assert METHODS["tilted"] is first, "it is as it was"
+    file.write_text(REGISTERED.replace("-0.5", "-0.75"))
+    plugins.load_plugin(file)
+    assert METHODS["tilted"].Config().tilt == -0.75  # type: ignore[attr-defined]
+    assert METHODS.origin("tilted") == str(file)
+
+
+def test_a_notebook_trains_with_the_cell_that_was_run_last(tmp_path: Path) -> None:
+    """As a user does: one session, in which the same class is defined twice."""
+    cell = (
+        "from newkinds.methods import METHODS\n"
+        "@METHODS.register('mine')\n"
+        "class Mine(METHODS['simgcd']):\n"
+        "    'Mine.'\n"
+        "    def loss(self, step):\n"
+        "        terms = super().loss(step)\n"
+        "        return {'loss': FACTOR * terms['loss']}\n"
+    )
+    session = (
+        "import json, newkinds\n"
+        f"exec({cell.replace('FACTOR', '1.0')!r})\n"
+        f"exec({cell.replace('FACTOR', '0.0')!r})\n"
+        f"settings = {{'data': {{'categories': 4, 'per_category': 8}}, 'train': {{'batch_size': 16}}}}\n"
+        f"newkinds.train('creatures', {str(tmp_path / 'run')!r}, method='mine', epochs=1, settings=settings)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", session], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "the method 'mine' is replaced: __main__.Mine was defined again" in done.stderr
+    assert json.loads((tmp_path / "run" / "metrics.jsonl").read_text())["loss"] == 0, "the second one was trained"
 
 
 def test_plugins_that_are_none(tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ import sys
 from pathlib import Path
 
 from .errors import NewkindsError, note_outside, reason_of
-from .files import user_path
+from .files import checksum, user_path
 from .registry import registering_from
 
-_loaded: dict[str, None] = {}  # the files, in their order
+_loaded: dict[str, str] = {}  # the files, in their order → checksum of what was imported
 
 
 def load_plugin(file: str | Path) -> None:
-    """Import a Python file, once; what it registers can be named from then on.
+    """Import a Python file, once, and again if it was edited; what it registers can be named from then on.
 
     >>> newkinds.plugins.load_plugin("mine.py")
     >>> newkinds.train("photos/", "runs/mine", method="mine", k=40)
@@ -26,13 +26,16 @@ def load_plugin(file: str | Path) -> None:
         sys.path.append(str(path.parent))
     note_outside(path.stem)
     try:
+        content = checksum(path)
         with registering_from(str(path)):
             module = importlib.import_module(path.stem)
+            if _loaded.get(str(path), content) != content:
+                module = importlib.reload(module)
     except (Exception, SystemExit) as error:
         raise NewkindsError(f"the plugin {file} cannot be loaded: {reason_of(error)}") from error
     if Path(module.__file__ or "").resolve() != path:
         raise NewkindsError(f"the plugin {path} has the name of another module ({module.__file__}): rename it.")
-    _loaded[str(path)] = None
+    _loaded[str(path)] = content
 
 
 def loaded_plugins() -> list[str]:

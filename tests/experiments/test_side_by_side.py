@@ -92,7 +92,7 @@ def test_tasks_side_by_side(
 
 
 def test_a_plugin_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugins, "_loaded", {str(tmp_path / "gone.py"): None})
+    monkeypatch.setattr(plugins, "_loaded", {str(tmp_path / "gone.py"): "its checksum"})
     with SideBySide(1, tmp_path) as pool:
         pool.begin(Task("a", lambda: bool, log="a"), bool)
         assert "gone.py does not exist" in str(pool.take().error)
