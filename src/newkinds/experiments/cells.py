@@ -71,16 +71,16 @@ class Cell:
     def title(self) -> str:
         """`SimGCD`, `SimGCD + CPF`, `SimGCD + CPF parts`, `SimGCD + CPF without prior`, `frozen + kmeans whitened`; of
         a class that says `title = "My Method"`, that."""
-        plugged = self._plugged_title
-        return f"{self._method_title} + {plugged}" if plugged else self._method_title
+        plugged = self.plugged_title
+        return f"{self.method_title} + {plugged}" if plugged else self.method_title
 
     @property
-    def _method_title(self) -> str:
+    def method_title(self) -> str:
         method = None if self.is_quoted else METHODS[self.method]
         return own_title(method) or (method.__name__ if method and method.trains else self.method)
 
     @property
-    def _plugged_title(self) -> str:
+    def plugged_title(self) -> str:
         """Of what is plugged into the method; empty if nothing is."""
         if self.organizer in ORGANIZERS and (own := own_title(ORGANIZERS[self.organizer])):
             return own

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib import resources
 from itertools import product
 from typing import Any, Literal
@@ -239,6 +238,7 @@ def _comparison(table: PaperTable, data: str, cells: Sequence[Cell], outcomes: M
     silent = set() if table.evaluated else {"evaluated", "metric"}  # of the protocol: what the table does not show
     silent |= set() if "count" in table.measures else {"counting"}
     rows = []
+    compared_for = {}  # row → the organizer, or the method, that it is compared for, as it is called
     for cell in cells:
         base = table.base_of(cell)
         paper = table.reported.get(data, {}).get(cell.method, {}).get(cell.organizer, {})
@@ -257,10 +257,12 @@ def _comparison(table: PaperTable, data: str, cells: Sequence[Cell], outcomes: M
         protocol = {field: value for field, value in merged.items() if field not in silent}
         collapsed = {seed: run.largest_share or 0.0 for seed, run in runs.items() if run.has_collapsed}
         rows.append(Row(name, entries, len(runs), protocol, parts, collapsed))
+        plugged = name.removeprefix(f"{cell.method_title} + ") if cell.plugged_title else ""
+        compared_for[name] = cell.method_title if table.is_against_method else plugged
     parts = {"table": table.name, "data": data, "evaluated": table.evaluated}
     if table.against != "none":
         parts["against"] = table.against
-    averages = [] if "+" in table.against else average_gains(rows, partial(_what_is_compared, table))
+    averages = [] if "+" in table.against else average_gains(rows, lambda row: compared_for.get(row.name, ""))
     return Comparison(
         rows, shared_protocol(rows), table.note, table.title, parts, table.base_name, averages=averages
     )
@@ -276,9 +278,3 @@ def parts_of(cell: Cell) -> dict[str, str]:
     """What a row is, for CSV files."""
     named = ("none", cell.organizer) if "assigner" in cell.variant else (cell.organizer, "own")
     return {"method": cell.method, "organizer": named[0], "assigner": named[1]}
-
-
-def _what_is_compared(table: PaperTable, row: Row) -> str:
-    """What several rows of a table are compared for: an organizer in several hosts, or a method with several."""
-    method, _, plugged = row.name.partition(" + ")
-    return method if table.is_against_method else plugged

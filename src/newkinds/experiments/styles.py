@@ -141,7 +141,7 @@ def _tabular(table: Comparison) -> str:
     lines.append(r"\midrule")
     for line in _lines(table):
         lines += [r"\midrule"] if line.begins_averages else []
-        bold = best.get(line.row.name, set()) if line.is_figures else set()
+        bold = best.get(id(line.row), set()) if line.is_figures else set()
         lines.append(_tex_line(line.cells, bold))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
@@ -166,15 +166,15 @@ def _groups(table: Comparison) -> list[str]:
     return [" & ".join([*cells, ""]) + r" \\", "".join(rules)]
 
 
-def _best(table: Comparison) -> dict[str, set[int]]:
-    """Row → the places of its cells that no other row surpasses, as they are printed."""
-    best: dict[str, set[int]] = {}
+def _best(table: Comparison) -> dict[int, set[int]]:
+    """Row, by its id, → the places of its cells that no other row surpasses, as they are printed."""
+    best: dict[int, set[int]] = {}
     step = 2 if _reports(table) else 1
     for place, column in enumerate(table.columns):
-        ours = {row.name: row.entries[place].ours for row in table.rows if row.runs}
-        values = {name: round(figure.mean, column.decimals) for name, figure in ours.items() if figure}
+        ours = {id(row): row.entries[place].ours for row in table.rows if row.runs}
+        values = {row: round(figure.mean, column.decimals) for row, figure in ours.items() if figure}
         if len(values) > 1 and column.better is not None:
             most = (max if column.better == "higher" else min)(values.values())
-            for name in [name for name, value in values.items() if value == most]:
-                best.setdefault(name, set()).add(step * (place + 1))
+            for row in [row for row, value in values.items() if value == most]:
+                best.setdefault(row, set()).add(step * (place + 1))
     return best
