@@ -41,7 +41,7 @@ def parser(first: str | None = None) -> argparse.ArgumentParser:
     main = argparse.ArgumentParser("newkinds", USAGE, **_help(ABOUT, below))
     main.add_argument("--version", action="version", version=f"newkinds {__version__}")
     main.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    places = {"": main.add_subparsers(metavar="VERB", help=argparse.SUPPRESS)}
+    places = {"": main.add_subparsers(prog="newkinds", metavar="VERB", help=argparse.SUPPRESS)}
     wanted = {name: verb for name, verb in _in_order().items() if first in (None, name.partition(" ")[0])}
     for name, verb in wanted.items():
         group, _, last = name.rpartition(" ")

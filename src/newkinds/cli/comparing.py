@@ -45,7 +45,7 @@ def _demo(**chosen: Any) -> None:
     argument("--style", "STYLE", "markdown (default), latex or csv", choices=("markdown", "latex", "csv")),
     argument("--tune", "A.B=C,D", "choose for each row on labelled images alone: train.lr=0.1,0.3,1", action="append"),
     argument("--jobs", "N", "runs side by side, each in a process of its own (default: 1)", type=int),
-    switch("--no-wait", "no_wait", "leave runs that other processes are at to these, instead of waiting in the end"),
+    switch("--no-wait", "no_wait", "skip runs that other processes are working on, instead of waiting for them"),
     LOG,
     *choices("epochs", "precision", "deterministic", "cache_views", "backbone", "weights"),
     DOWNLOAD,

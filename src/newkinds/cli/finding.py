@@ -49,7 +49,7 @@ def _discover(data: str | None = None, **chosen: Any) -> None:
 
 @verb(DATA, argument("--out", "FOLDER", "where to write (default: newkinds-tune-NAME)"), TIME, *PLANNED)
 def _tune(data: str | None = None, **chosen: Any) -> None:
-    """Compare ways to find categories on labelled images alone, and write the best as a recipe.
+    """Compare pipelines by cross-validation on your labels, and write the best as a recipe.
 
     newkinds tune photos/ --time 20m --out tuned      which pipeline is best for these images
     newkinds discover photos/ --recipe tuned/recipe.yaml
@@ -181,14 +181,14 @@ def _refine(run: str, **chosen: Any) -> None:
 @verb(
     RUN,
     argument("more", "MORE", "photos, folders or lists (.csv) that came; .npy files, for a run of vectors", nargs="*"),
-    argument("--time", "TIME", "afterwards, look for a better model so long: 90s, 10m, 2h (default: not at all)"),
+    argument("--time", "TIME", "look for a better model afterwards, for 90s, 10m, 2h … (default: not at all)"),
     switch("--undo", "undo", "take the last update back whole"),
     switch("--history", "history", "show what came when, and where it went; nothing is changed"),
     *choices("device"),
 )
 def _update(run: str, undo: bool = False, history: bool = False, **chosen: Any) -> None:
-    """Put images that came since into the categories of a run, which stay as they are: those that its own folder has
-    now besides, and MORE. What is like no category waits, or opens a new one if enough images are alike.
+    """Put later images into the categories of a run, which stay as they are: images that were added to its folder, and
+    MORE. An image like no category waits, or opens a new category if enough of them are alike.
 
     newkinds update runs/photos                       more photos: categories, names and corrections stay
     newkinds update runs/photos week-47/ another.jpg

@@ -82,9 +82,7 @@ PLUGIN = argument("--plugin", "FILE.py", PLUGIN_HELP, dest="plugins", action="ap
 SOURCE = "folder, CSV file (path,label), JSON of MegaDetector or COCO, .npy file with vectors, or name of a data set"
 DATA = argument("data", "DATA", SOURCE, nargs="?")
 DOWNLOAD = switch("--download", "may_download", "allow weights that are not on this machine to be downloaded, once")
-LOG = argument(
-    "--log", "NAMES", "who looks on while it trains, separated by commas: tensorboard", type=names, dest="log"
-)
+LOG = argument("--log", "NAMES", "log the training to tensorboard, or to watchers of your own", type=names, dest="log")
 TIME = argument("--time", "TIME", "how long it may take: 90s, 10m, 2h (default: 1h)")
 PLANNED = (
     *choices("k", "labels", "group_by_time", "assigner", "whiten", "seed", "backbone", "weights"), DOWNLOAD,

@@ -13,13 +13,13 @@ CACHE_VIEWS = (
 )
 WHITEN = "whiten the embedding within classes, if that helps on labelled images (embedding.whiten=auto)"
 
-PRECISION = "float32, bfloat16, float16 or auto (bfloat16 on a GPU), also in the place of a recipe's"
-DETERMINISTIC = "train by algorithms alone that give the same bits each time"
+PRECISION = "float32, bfloat16, float16 or auto (bfloat16 on a GPU), which overrides a recipe's"
+DETERMINISTIC = "train only by algorithms that give the same bits each time"
 
 DATA_ROOT = "where the data sets are (default: $NEWKINDS_DATA), or the files that a JSON list names (beside it)"
 RECIPE = "YAML file with settings, or a bundled recipe: simgcd/cub; may be repeated, later ones win"
 LABELS = "CSV file with labels of vectors in an .npy file, or of the photos in a JSON list of MegaDetector"
-GROUP_BY_TIME = "photos that a camera took within so short a time, such as 10s, are one group (default: no grouping)"
+GROUP_BY_TIME = "photos taken within this time of each other, such as 10s, are one group (default: no grouping)"
 BACKBONE = "auto (default: the best that is available), tiny (bundled, for creatures) or any timm model"
 
 
