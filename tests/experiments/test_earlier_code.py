@@ -15,6 +15,7 @@ from newkinds import plugins
 from newkinds.experiments.cells import Cell
 from newkinds.experiments.outcomes import collect
 from newkinds.methods import METHODS
+from newkinds.runs.protocol import describe_protocol
 from newkinds.runs.run import Run
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -104,6 +105,25 @@ def test_a_run_that_was_interrupted_does_not_go_on_with_other_code(
     assert "epoch 2/2" not in err
     assert run_cli(*command, "--again")[0] == 0
     assert seeds_of(OURS, tmp_path / "runs") == [0]
+
+
+def test_a_training_that_goes_on_with_other_code_says_so_for_good(
+    plugin: Path, tmp_path: Path, run_cli: Cli, killed_after_an_epoch: Callable[..., object]
+) -> None:
+    small = ("--set", "data.categories=4", "--set", "data.per_category=6", "--set", "method.projection_hidden=32")
+    command = ("train", "creatures", "--method", "weighted", "--out", tmp_path / "run", "--plugin", plugin, *small)
+    with killed_after_an_epoch():  # type: ignore[attr-defined]
+        run_cli(*command, "--epochs", "2")
+    edit(plugin)
+    status, _, err = run_cli(*command, "--epochs", "2")
+    assert status == 0
+    assert "was started with other code (the code of the method 'weighted'" in err
+    run = Run(tmp_path / "run")
+    code = run.protocol().code
+    assert code is not None
+    assert code.changed
+    described = dict(describe_protocol(run))["code"]
+    assert described.endswith("training went on with other code than it began with")
 
 
 @pytest.fixture(scope="module")
