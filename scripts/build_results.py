@@ -46,7 +46,15 @@ def main() -> None:
         print(f"{page.name} is {'stale: run python scripts/build_results.py' if given.check else 'written'}")
         if not given.check:
             page.write_text(built(page), encoding="utf-8")
+    if not given.check and (unshown := sorted({file.stem for file in TABLES.glob("*.json")} - shown_tables())):
+        print(f"shown on no page: {', '.join(unshown)}")
     sys.exit(bool(stale) and given.check)
+
+
+def shown_tables() -> set[str]:
+    """Names of the tables that some page shows."""
+    pages = [(ROOT / name).read_text(encoding="utf-8") for name in PAGES]
+    return {read_wanted(found["wanted"]).name for page in pages for found in BLOCK.finditer(page)}
 
 
 def built(page: Path) -> str:
