@@ -33,7 +33,7 @@ RATES = {"train.lr": [0.001, 0.5]}
 
 def test_each_row_has_the_best_of_its_own_trials_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     grid: dict[str, Any] = {"methods": ["simgcd"], "organizers": ["none", "adapter", "kmeans"], **SMALL}
-    benched = bench("ablation", tmp_path, **grid, tune=RATES, seeds=[0, 1])
+    benched = bench("ablation", tmp_path, **grid, tune=RATES, seeds=[1])
     assert benched.failed == []
     trials = sorted(folder.name for folder in (tmp_path / "tuning").iterdir())
     rows = ("creatures-simgcd-adapter", "creatures-simgcd-none")  # kmeans has what its host has learnt
@@ -51,13 +51,12 @@ def test_each_row_has_the_best_of_its_own_trials_and_says_so(tmp_path: Path, mon
             assert outcome is not None
             scores[rate] = outcome.figures["all"]
         best = max(scores, key=lambda rate: scores[rate] or 0)
-        for seed in (0, 1):
-            run = Run(Cell("creatures", "simgcd", organizer, seed).folder(tmp_path))
-            assert run.config().train.lr == best
-            tuned = Tuned.read(run)
-            assert tuned.chosen == Tried({"train.lr": best}, scores[best])
-            assert [one.score for one in tuned.tried] == list(scores.values())
-            assert run.read_json("evaluation.json")["protocol"]["tuned"] == tuned.sentence()
+        run = Run(Cell("creatures", "simgcd", organizer, 1).folder(tmp_path))
+        assert run.config().train.lr == best
+        tuned = Tuned.read(run)
+        assert tuned.chosen == Tried({"train.lr": best}, scores[best])
+        assert [one.score for one in tuned.tried] == list(scores.values())
+        assert run.read_json("evaluation.json")["protocol"]["tuned"] == tuned.sentence()
     assert "by All on the labelled images alone, split again (train.lr=0.001: " in benched.text
 
     def refuse(*_: object, **__: object) -> None:
@@ -65,7 +64,7 @@ def test_each_row_has_the_best_of_its_own_trials_and_says_so(tmp_path: Path, mon
 
     for name in ("tuning.discover", "run_grid.discover", "run_grid.assign", "run_grid.evaluate", "tuning.evaluate"):
         monkeypatch.setattr(f"newkinds.experiments.{name}", refuse)
-    again = bench("ablation", tmp_path, **grid, tune=RATES, seeds=[0, 1])
+    again = bench("ablation", tmp_path, **grid, tune=RATES, seeds=[1])
     assert (again.failed, again.text) == ([], benched.text)
     assert bench("ablation", tmp_path, data=["creatures"], only_collect=True).text == benched.text
 
