@@ -26,7 +26,10 @@ found = newkinds.CategoryDiscovery({categories})
 CASES = {
     "import torch": "import torch",
     "import timm": "import timm",
-    "newkinds --help": "import sys; sys.argv[1:] = ['--help']; from newkinds.__main__ import main; main()",
+    **{
+        f"newkinds {verb}": f"import sys; sys.argv[1:] = {verb.split()!r}; from newkinds.__main__ import main; main()"
+        for verb in ("--help", "list", "cache list")
+    },
     **{
         f"newkinds.{name}": f"import newkinds; newkinds.{name}"
         for name in ("discover", "train", "evaluate", "predict", "count_categories", "check", "report", "figures")
