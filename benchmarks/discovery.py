@@ -50,7 +50,7 @@ from newkinds.runs.config import resolve
 from newkinds.runs.records import PlanRecord
 from newkinds.runs.run import Run
 from newkinds.search.clock import Clock
-from newkinds.search.frozen_features import FROZEN_WAYS, FrozenFeatures
+from newkinds.search.frozen_features import FROZEN_WAYS, FrozenFeatures, way_that_stays
 from newkinds.search.search import Search
 from newkinds.search.ways import Features, Way, judge_of, score_split
 from newkinds.text import text_table
@@ -223,6 +223,7 @@ class Task(NamedTuple):
     def choose(self, seed: int, k: int) -> Way:
         """What the rule of `discover` takes, if it looks for k categories."""
         search = Search(judge_of(self.labels, seed, k), Clock(HOUR))
+        search.stays = way_that_stays(FROZEN_WAYS, self.rows, self.labels, k, seed)
         search.compare(FrozenFeatures(self.rows), FROZEN_WAYS)
         return Way.of(search.choose().candidate.settings)
 

@@ -18,6 +18,7 @@ from .whitening import apply_whitening
 
 FEW_RESTARTS = 3
 MOST_COMPARED = 200_000  # rows, among which copies are looked for
+ENOUGH = 10  # rows for each dimension tell how to whiten them, whatever they are
 
 
 @ASSIGNERS.register("em")
@@ -108,6 +109,15 @@ class EM(Assigner):
         with full_precision(embedding) as x:
             rows = apply_whitening(x, *self.own_space())
             return rows @ self.directions.to(x).T + self.temperature * self.offsets.to(x)
+
+
+def can_learn_whitening(embedding: Tensor, labels: Tensor, categories: int) -> bool:
+    """Whether unit rows (n, P) with labels (n,; -1: none) are enough to tell how `em` should whiten them: by the
+    clusters that it begins with. If not, it compares rows as they are."""
+    if len(embedding) >= ENOUGH * embedding.shape[1]:
+        return True
+    start = find_start(embedding, labels, categories)
+    return SharedCovarianceEM(categories, start, rounds=1, max_iter=1).fit(embedding, labels).shrinkage_ < 1.0
 
 
 def first_copies(embedding: Tensor, labels: Tensor) -> Tensor:

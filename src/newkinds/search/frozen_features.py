@@ -1,6 +1,6 @@
 """Candidates that train nothing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -9,19 +9,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..assigners.em import can_learn_whitening
+from ..data.loader import seed_for
 from .evidence import TrialEvidence
+from .search import FAILURES
 from .ways import USUAL_SHRINKAGE, Features, Way
 
 FROZEN = "frozen features"
 NOTHING_TRAINS = {"method": {"name": "frozen"}}
 WHITENINGS: tuple[float | str, ...] = ("none", USUAL_SHRINKAGE)
-# The first is the default: it is taken if nothing can be judged, or if others may be better by chance alone.
+# The first is the default: it is taken if nothing can be judged, or if others may be better by chance alone (but see
+# `way_that_stays`).
 # Semi-supervised k-means, Ward, mean-shift, `balanced` alone, `em` with a fixed shrinkage and PIM with other entropies
 # are left out: where they looked better on splits that was mostly chance (results/choosing.md).
-FROZEN_WAYS: tuple[Way, ...] = (
-    Way("em"),
-    Way("pim"),  # in features as they are
-)
+AS_THEY_ARE = Way("pim")  # in features as they are
+FROZEN_WAYS: tuple[Way, ...] = (Way("em"), AS_THEY_ARE)
 
 
 class SomeRows(Protocol):
@@ -92,3 +94,21 @@ def frozen_ways(assigner: str | None = None, whiten: float | str | None = None) 
     if whiten is not None:
         ways = tuple(replace(way, whiten=whiten) for way in ways)
     return list(dict.fromkeys(ways))
+
+
+def way_that_stays(ways: Sequence[Way], rows: Tensor, labels: NDArray[np.int64], categories: int, seed: int) -> Way:
+    """The one of some ways that stays unless another is better by more than chance, in unit rows (n, P).
+
+    That is the first, `em`; but `pim` where there are too few images to tell how to whiten them, the strength of `em`:
+    then the splits are small and tell little, and `pim` was better with sizes that are even. With uneven ones it is so
+    much worse that the splits show it (results/choosing.md).
+    """
+    if AS_THEY_ARE not in ways or not rows.isfinite().all():
+        return ways[0]
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.default_generator.manual_seed(seed_for("categories", seed))
+            whitens = can_learn_whitening(rows, torch.from_numpy(labels), categories)
+    except FAILURES:  # so will the candidates, which say why
+        return ways[0]
+    return ways[0] if whitens else AS_THEY_ARE

@@ -19,7 +19,7 @@ from ..runs.run import Run
 from ..search import trainings
 from ..search.clock import LACK, Clock
 from ..search.evidence import TrialEvidence
-from ..search.frozen_features import FROZEN, NOTHING_TRAINS, CloserFeatures, FrozenFeatures, frozen_ways
+from ..search.frozen_features import FROZEN, NOTHING_TRAINS, CloserFeatures, FrozenFeatures, frozen_ways, way_that_stays
 from ..search.search import JUDGED, Choice, Search
 from ..search.trainings import Material, TrainedFeatures, Trainer, Training
 from ..search.ways import Way, judge_of
@@ -126,6 +126,9 @@ class PlannedSearch:
     def compare_frozen(self) -> Choice:
         """Ways to find categories in frozen features."""
         source = FrozenFeatures(self.images.rows, **_about_size(self.looked.size), evidence=self.evidence)
+        if self.search.judge.splits:
+            targets, seed = self.looked.table.targets, self.looked.config.train.seed
+            self.search.stays = way_that_stays(self._ways(), self.images.rows, targets, self.categories, seed)
         self.search.compare(source, self._ways())
         return self._choose_frozen()
 
@@ -145,8 +148,7 @@ class PlannedSearch:
 
     def _choose_frozen(self) -> Choice:
         """The best without a training. The images are embedded at its size."""
-        frozen = [score for score in self.search.scores if not score.trains]
-        self._choice = Search(self.search.judge, self.clock, frozen).choose()
+        self._choice = self.search.choose_frozen()
         pixels = self._choice.candidate.settings["backbone"]["image_size"]
         wanted = next(size for size in self.looked.sizes if size.pixels == pixels)
         if wanted != self.looked.size:
