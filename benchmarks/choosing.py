@@ -27,7 +27,7 @@ from newkinds.assigners.known_clusters import name_categories
 from newkinds.assigners.resplit import resplits
 from newkinds.cluster.metrics import accuracy_by_name, clustering_accuracy
 from newkinds.runs.records import CandidateScore
-from newkinds.search.frozen_features import FROZEN_WAYS, way_that_stays
+from newkinds.search.frozen_features import FROZEN_WAYS, is_first_favoured
 from newkinds.search.search import best_frozen, judged
 from newkinds.search.ways import Features, Way, judge_of, score_split
 from newkinds.text import text_table
@@ -90,7 +90,7 @@ def compare(
         for way in (*ways, *others):
             started = time.process_time()
             accuracies_of = [score_split(way, Features(rows[split.rows]), split) for split in splits]
-            scores.append(judged(CandidateScore(str(way), settings=way.settings), accuracies_of, 0.0))
+            scores.append(judged(CandidateScore(str(way)), accuracies_of, 0.0))
             found[way] = accuracies(way, rows, truth, labels, known, k)
             seconds = time.process_time() - started
             figures = " ".join(f"{value:.1f}" for value in (100 * (scores[-1].score or 0), *found[way]))
@@ -99,8 +99,8 @@ def compare(
                 flush=True,
             )
         pool = scores[: len(ways)]
-        stays = way_that_stays(FROZEN_WAYS, rows, labels, k, seed)
-        best = best_frozen(pool, stays) if rule == "task" else max(pool, key=lambda score: score.score or 0)
+        favoured = is_first_favoured(FROZEN_WAYS, rows, labels, k, seed)
+        best = best_frozen(pool, favoured) if rule == "task" else max(pool, key=lambda score: score.score or 0)
         taken[rule] = next(way for way in ways if best is not None and str(way) == best.name)
         order = spearmanr([score.score for score in scores], [found[way][-1] for way in (*ways, *others)])[0]
         print(f"{name} {seed} {rule}: takes {taken[rule]}, rank correlation {order:.2f}", flush=True)

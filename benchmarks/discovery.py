@@ -50,7 +50,7 @@ from newkinds.runs.config import resolve
 from newkinds.runs.records import PlanRecord
 from newkinds.runs.run import Run
 from newkinds.search.clock import Clock
-from newkinds.search.frozen_features import FROZEN_WAYS, FrozenFeatures, way_that_stays
+from newkinds.search.frozen_features import FROZEN_WAYS, FrozenFeatures, is_first_favoured
 from newkinds.search.search import Search
 from newkinds.search.ways import Features, Way, judge_of, score_split
 from newkinds.text import text_table
@@ -223,7 +223,7 @@ class Task(NamedTuple):
     def choose(self, seed: int, k: int) -> Way:
         """What the rule of `discover` takes, if it looks for k categories."""
         search = Search(judge_of(self.labels, seed, k), Clock(HOUR))
-        search.stays = way_that_stays(FROZEN_WAYS, self.rows, self.labels, k, seed)
+        search.favours_first = is_first_favoured(FROZEN_WAYS, self.rows, self.labels, k, seed)
         search.compare(FrozenFeatures(self.rows), FROZEN_WAYS)
         return Way.of(search.choose().candidate.settings)
 
@@ -311,7 +311,9 @@ def as_json(given: argparse.Namespace) -> str:
     data = [f"{name}={Path(rest).name}" if rest else name for name, _, rest in (d.partition("=") for d in given.data)]
     options = f"--sizes {' '.join(map(str, given.sizes))}"
     if given.of == "discover":
-        options = f"--times {' '.join(given.times)}{' --unknown' if given.unknown else ''}"
+        options = f"--times {' '.join(given.times)}"
+    if given.unknown:
+        options += " --unknown"
     seeds = " ".join(map(str, given.seeds))
     table = {
         "command": [
@@ -353,7 +355,7 @@ def token_rows(name: str, given: argparse.Namespace) -> list[list[Any]]:
             continue
         figures = [mean_of(frozen, row) for row in (*BASELINES, "before")]
         figures += [mean_of(chosen, row) for row in (*map(str, FROZEN_WAYS), "chosen")]
-        by_name = mean_of(chosen, "chosen", slice(3, 4))
+        by_name = (mean_of(chosen, "chosen", slice(3, 4)) or [None])[0]
         regret = max(cell["regret"] for cell in chosen.values())
         counts = ", ".join(str(cell["found"]) for cell in counted.values())
         about = [f"{name}, {size} px" if size else name, next(iter(chosen.values()))["k"], " ".join(map(str, chosen))]

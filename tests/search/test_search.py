@@ -20,7 +20,7 @@ from newkinds.errors import NewkindsError
 from newkinds.runs.records import CandidateScore
 from newkinds.search import ways
 from newkinds.search.clock import Clock, seconds_of
-from newkinds.search.frozen_features import FrozenFeatures, frozen_ways, way_that_stays
+from newkinds.search.frozen_features import FrozenFeatures, frozen_ways, is_first_favoured
 from newkinds.search.search import JUDGED, Search, choose, judged, table_of_scores
 from newkinds.search.trainings import TRAININGS, table_of_split, training_called
 from newkinds.search.ways import Features, Judge, Way, judge_of, score_split
@@ -74,39 +74,35 @@ def test_candidates_are_judged_on_every_split_and_named_by_source_and_way() -> N
     assert search.choose().candidate.score == 1.0
 
 
-def test_pim_stays_where_too_few_images_tell_how_to_whiten_them() -> None:
+def test_em_is_not_favoured_where_too_few_images_tell_how_to_whiten_them() -> None:
     """Noise in all directions and few images; then noise along one of them, which many show."""
     torch.manual_seed(0)
-    em, pim = frozen_ways()
     targets = np.repeat(np.arange(6), 8)
     few = torch.nn.functional.normalize(torch.eye(60)[targets] + 0.1 * torch.randn(len(targets), 60), dim=1)
-    assert way_that_stays([em, pim], few, targets, 6, seed=0) == pim
-    assert way_that_stays([em], few, targets, 6, seed=0) == em
+    before = torch.get_rng_state()
+    assert not is_first_favoured(frozen_ways(), few, targets, 6, seed=0)
+    assert is_first_favoured([Way("balanced"), Way("pim")], few, targets, 6, seed=0), "somebody named it"
+    assert is_first_favoured(frozen_ways(), few.where(few < 0.5, torch.nan), targets, 6, seed=0)
+    assert torch.equal(before, torch.get_rng_state())
     targets = np.repeat(np.arange(6), 60)
     noise = 0.05 * torch.randn(len(targets), 60)
     noise[:, 7] *= 10
     many = torch.nn.functional.normalize(torch.eye(60)[targets] + noise, dim=1)
-    assert way_that_stays([em, pim], many, targets, 6, seed=0) == em
-    before = torch.get_rng_state()
-    way_that_stays([em, pim], few.where(few < 0.5, torch.nan), targets[:48], 6, seed=0)
-    assert torch.equal(before, torch.get_rng_state())
+    assert is_first_favoured(frozen_ways(), many, targets, 6, seed=0)
 
 
-def test_what_stays_is_left_for_what_is_better_by_more_than_chance() -> None:
-    em, pim = frozen_ways()
+def test_what_is_favoured_is_left_only_for_what_is_better_by_more_than_chance() -> None:
+    def chosen(first: list[float], second: list[float], favours_first: bool = True) -> str:
+        scores = {"first": first, "second": second}
+        return choose(
+            [CandidateScore(name, scores=of, state=JUDGED) for name, of in scores.items()], favours_first
+        ).candidate.name
 
-    def chosen(of_em: list[float], of_pim: list[float], stays: Way | None = None) -> str:
-        judged_ways = [
-            CandidateScore(str(way), settings=way.settings, scores=scores, state=JUDGED)
-            for way, scores in ((em, of_em), (pim, of_pim))
-        ]
-        return choose(judged_ways, stays).candidate.name
-
-    better_by_chance = [0.8, 0.5], [0.6, 0.6]
-    assert chosen(*better_by_chance) == "em"
-    assert chosen(*better_by_chance, stays=pim) == "pim"
-    assert chosen([0.8, 0.8], [0.6, 0.6], stays=pim) == "em"
-    assert chosen([1.0, 1.0], [1.0, 1.0], stays=pim) == "em", "of equals the usual way"
+    better_by_chance = [0.8, 0.5], [0.9, 0.5]
+    assert chosen(*better_by_chance) == "first"
+    assert chosen(*better_by_chance, favours_first=False) == "second"
+    assert chosen([0.6, 0.6], [0.8, 0.8]) == "second"
+    assert chosen([1.0, 1.0], [1.0, 1.0], favours_first=False) == "first"
 
 
 def test_what_is_judged_is_the_assigner_as_it_gives_answers() -> None:

@@ -19,11 +19,14 @@ FROZEN = "frozen features"
 NOTHING_TRAINS = {"method": {"name": "frozen"}}
 WHITENINGS: tuple[float | str, ...] = ("none", USUAL_SHRINKAGE)
 # The first is the default: it is taken if nothing can be judged, or if others may be better by chance alone (but see
-# `way_that_stays`).
+# `is_first_favoured`).
 # Semi-supervised k-means, Ward, mean-shift, `balanced` alone, `em` with a fixed shrinkage and PIM with other entropies
 # are left out: where they looked better on splits that was mostly chance (results/choosing.md).
-AS_THEY_ARE = Way("pim")  # in features as they are
-FROZEN_WAYS: tuple[Way, ...] = (Way("em"), AS_THEY_ARE)
+USUAL = Way("em")
+FROZEN_WAYS: tuple[Way, ...] = (
+    USUAL,
+    Way("pim"),  # in features as they are
+)
 
 
 class SomeRows(Protocol):
@@ -96,19 +99,17 @@ def frozen_ways(assigner: str | None = None, whiten: float | str | None = None) 
     return list(dict.fromkeys(ways))
 
 
-def way_that_stays(ways: Sequence[Way], rows: Tensor, labels: NDArray[np.int64], categories: int, seed: int) -> Way:
-    """The one of some ways that stays unless another is better by more than chance, in unit rows (n, P).
+def is_first_favoured(ways: Sequence[Way], rows: Tensor, labels: NDArray[np.int64], categories: int, seed: int) -> bool:
+    """Whether the first of some ways, `em`, stays unless another is better by more than chance, in unit rows (n, P).
 
-    That is the first, `em`; but `pim` where there are too few images to tell how to whiten them, the strength of `em`:
-    then the splits are small and tell little, and `pim` was better with sizes that are even. With uneven ones it is so
-    much worse that the splits show it (results/choosing.md).
+    It does not where there are too few images to tell how to whiten them, the strength of `em`: there the best mean on
+    the splits wins, which lost less (results/choosing.md).
     """
-    if AS_THEY_ARE not in ways or not rows.isfinite().all():
-        return ways[0]
+    if len(ways) < 2 or ways[0] != USUAL or not rows.isfinite().all():
+        return True
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.default_generator.manual_seed(seed_for("categories", seed))
-            whitens = can_learn_whitening(rows, torch.from_numpy(labels), categories)
+            return can_learn_whitening(rows, torch.from_numpy(labels), categories)
     except FAILURES:  # so will the candidates, which say why
-        return ways[0]
-    return ways[0] if whitens else AS_THEY_ARE
+        return True

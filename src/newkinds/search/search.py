@@ -68,7 +68,7 @@ class Search(Generic[S]):
     ) -> None:  # fmt: skip
         self.judge, self.clock = judge, clock
         self.scores = list({score.name: score for score in scores}.values())
-        self.stays: Way | None = None  # in the place of the first, unless another is better by more than chance
+        self.favours_first = True  # of ways in the same frozen features, unless another is better by more than chance
         self._keep = keep
 
     def keep_by(self, keep: Callable[[], None]) -> None:
@@ -191,16 +191,16 @@ class Search(Generic[S]):
     def best(self, trains: bool) -> CandidateScore | None:
         """The best that was judged, of those that train or, by the rule, of those that do not."""
         if not trains:
-            return best_frozen(self.scores, self.stays)
+            return best_frozen(self.scores, self.favours_first)
         return max((score for score in self.scores if score.state == JUDGED and score.trains), key=_mean, default=None)
 
     def choose(self) -> Choice:
         """The best by the rule, or the first if nothing could be judged."""
-        return choose(self.scores, self.stays)
+        return choose(self.scores, self.favours_first)
 
     def choose_frozen(self) -> Choice:
         """The best of those that train nothing."""
-        return choose([score for score in self.scores if not score.trains], self.stays)
+        return choose([score for score in self.scores if not score.trains], self.favours_first)
 
     def record(
         self, choice: Choice | None, images: str, finished: bool, asked: Mapping[str, str] | None = None
@@ -241,11 +241,11 @@ def judged(candidate: CandidateScore, accuracies: Sequence[Accuracy], seconds: f
     )
 
 
-def choose(scores: Sequence[CandidateScore], stays: Way | None = None) -> Choice:
+def choose(scores: Sequence[CandidateScore], favours_first: bool = True) -> Choice:
     """The best by the rule: what trains must win by more than the standard error of its gain, and so must a way in
-    frozen features over the one that `stays`, and over those that are named before it."""
+    frozen features over those that are named before it, if these are favoured."""
     done = [score for score in scores if score.state == JUDGED]
-    frozen = best_frozen(done, stays)
+    frozen = best_frozen(done, favours_first)
     if frozen is None:
         untried = (score for score in scores if not score.trains and score.state.startswith("not tried"))
         first = next(untried, None)
@@ -270,21 +270,15 @@ def choose(scores: Sequence[CandidateScore], stays: Way | None = None) -> Choice
     return Choice(frozen, f"training did not pay: {shown.name} has {figures}")
 
 
-def best_frozen(scores: Sequence[CandidateScore], stays: Way | None = None) -> CandidateScore | None:
+def best_frozen(scores: Sequence[CandidateScore], favours_first: bool = True) -> CandidateScore | None:
     """Of those that train nothing the first way that is no more than a standard error behind the best one, in the
-    same features. The way that `stays` comes first, unless it is equal to the one that would."""
+    same features; or the best one, if the first is not favoured."""
     judged = [score for score in scores if not score.trains and score.state == JUDGED]
     best = max(judged, key=_mean, default=None)
-    if best is None:
-        return None
-    rivals = [score for score in judged if _features_of(score) == _features_of(best)]
-    if stays is not None:
-        rivals = sorted(rivals, key=lambda score: not _is(score, stays) or score.scores == rivals[0].scores)
+    if best is None or not favours_first:
+        return best
+    rivals = (score for score in judged if _features_of(score) == _features_of(best))
     return next(score for score in rivals if not wins(best.scores, score))  # the best does not win against itself
-
-
-def _is(score: CandidateScore, way: Way) -> bool:
-    return Way.of(score.settings) == way
 
 
 def _features_of(score: CandidateScore) -> dict[str, Any]:

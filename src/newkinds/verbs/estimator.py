@@ -27,7 +27,7 @@ from ..errors import InvalidValue
 from ..methods import METHODS
 from ..search.clock import Clock
 from ..search.evidence import TrialEvidence
-from ..search.frozen_features import FrozenFeatures, frozen_ways, way_that_stays
+from ..search.frozen_features import FrozenFeatures, frozen_ways, is_first_favoured
 from ..search.search import Search
 from ..search.ways import Way, judge_of
 from ..threads import threads_for
@@ -120,7 +120,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         search = Search(judge_of(targets, seed, k), Clock(float("inf")))
         evidence = TrialEvidence()
         if search.judge.splits:
-            search.stays = way_that_stays(ways, rows, targets, k, seed)
+            search.favours_first = is_first_favoured(ways, rows, targets, k, seed)
         search.compare(FrozenFeatures(rows, evidence=evidence), ways)
         choice = search.choose()
         way = Way.of(choice.candidate.settings)

@@ -19,7 +19,14 @@ from ..runs.run import Run
 from ..search import trainings
 from ..search.clock import LACK, Clock
 from ..search.evidence import TrialEvidence
-from ..search.frozen_features import FROZEN, NOTHING_TRAINS, CloserFeatures, FrozenFeatures, frozen_ways, way_that_stays
+from ..search.frozen_features import (
+    FROZEN,
+    NOTHING_TRAINS,
+    CloserFeatures,
+    FrozenFeatures,
+    frozen_ways,
+    is_first_favoured,
+)
 from ..search.search import JUDGED, Choice, Search
 from ..search.trainings import Material, TrainedFeatures, Trainer, Training
 from ..search.ways import Way, judge_of
@@ -128,7 +135,8 @@ class PlannedSearch:
         source = FrozenFeatures(self.images.rows, **_about_size(self.looked.size), evidence=self.evidence)
         if self.search.judge.splits:
             targets, seed = self.looked.table.targets, self.looked.config.train.seed
-            self.search.stays = way_that_stays(self._ways(), self.images.rows, targets, self.categories, seed)
+            rows, ways = self.images.rows, self._ways()
+            self.search.favours_first = is_first_favoured(ways, rows, targets, self.categories, seed)
         self.search.compare(source, self._ways())
         return self._choose_frozen()
 
