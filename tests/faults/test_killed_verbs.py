@@ -100,7 +100,7 @@ def test_benching(tmp_path: Path, forgotten: Callable[[], None], count_cases: Co
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan of one training, short, that wins."""
 
-    def the_trained_one(tried: list[CandidateScore]) -> Choice:
+    def the_trained_one(tried: list[CandidateScore], favours_first: bool = True) -> Choice:
         return Choice(next((c for c in tried if c.trains and c.state == JUDGED), tried[0]), "for this test")
 
     shorten(monkeypatch, ADAPTER, steps=12)

@@ -30,10 +30,10 @@ from planning import ADAPTER, shorten
 DATA = {"data": {"categories": 10, "per_category": 12}}
 
 
-def chooser(ending: str) -> Callable[[Sequence[CandidateScore]], Choice]:
+def chooser(ending: str) -> Callable[..., Choice]:
     """Chooses the trained candidate whose name ends so; before there is one, the first."""
 
-    def choose(scores: Sequence[CandidateScore]) -> Choice:
+    def choose(scores: Sequence[CandidateScore], favours_first: bool = True) -> Choice:
         trained = [s for s in scores if s.trains and s.state == JUDGED and s.name.endswith(ending)]
         return Choice((trained or list(scores))[0], "for this test")
 

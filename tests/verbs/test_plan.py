@@ -43,7 +43,7 @@ def planned(out: Path, **choices: Any) -> PlanRecord:
     return PlanRecord.read(Run(out))
 
 
-def any_trained(scores: Sequence[CandidateScore]) -> Choice:
+def any_trained(scores: Sequence[CandidateScore], favours_first: bool = True) -> Choice:
     return Choice(next((s for s in scores if s.trains and s.state == JUDGED), scores[0]), "for this test")
 
 

@@ -76,7 +76,7 @@ def test_prototypes_begin_with_the_categories_that_people_made(run: Path) -> Non
     assert agree > 0.7  # nearest means, in a space that is not whitened
 
 
-def the_trained_one(scores: list[CandidateScore]) -> Choice:
+def the_trained_one(scores: list[CandidateScore], favours_first: bool = True) -> Choice:
     return Choice(next((score for score in scores if score.trains), scores[0]), "training: so it is said")
 
 
