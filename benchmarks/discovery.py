@@ -355,7 +355,7 @@ def token_rows(name: str, given: argparse.Namespace) -> list[list[Any]]:
             continue
         figures = [mean_of(frozen, row) for row in (*BASELINES, "before")]
         figures += [mean_of(chosen, row) for row in (*map(str, FROZEN_WAYS), "chosen")]
-        by_name = (mean_of(chosen, "chosen", slice(3, 4)) or [None])[0]
+        by_name = round(float(np.mean([cell["rows"]["chosen"][3] for cell in chosen.values()])), 1)
         regret = max(cell["regret"] for cell in chosen.values())
         counts = ", ".join(str(cell["found"]) for cell in counted.values())
         about = [f"{name}, {size} px" if size else name, next(iter(chosen.values()))["k"], " ".join(map(str, chosen))]
