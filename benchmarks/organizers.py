@@ -453,7 +453,7 @@ def write_table(file: Path, given: argparse.Namespace) -> None:
         "command": [
             f"python benchmarks/organizers.py --data {' '.join(data)} --size {given.size} --backbone {given.backbone} "
             f"--weights {Path(given.weights).name} --hosts {' '.join(given.hosts)} --rows {' '.join(given.rows)} "
-            f"--seeds {' '.join(map(str, given.seeds))} --out runs/organizers"
+            f"--seeds {' '.join(map(str, given.seeds))}{' --draws' if given.draws else ''} --out runs/organizers"
         ],
         "date": time.strftime("%Y-%m-%d"),
         "machine": given.machine,
