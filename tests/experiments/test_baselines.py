@@ -79,8 +79,8 @@ def test_every_table_but_the_costs_has_baselines() -> None:
     of_table = {name: table.baselines for name, table in TABLES.items()}
     assert of_table.pop("cost") == ()
     assert of_table.pop("count") == ("kmeans", "kmeans-whitened"), "what else finds the categories does not matter"
-    assert {len(names) for names in of_table.values()} == {8}
-    first = TABLES["fine"].cells()[:8]
+    assert {len(names) for names in of_table.values()} == {11}
+    first = TABLES["fine"].cells()[:11]
     assert [row.title for row in first[:3]] == ["frozen + kmeans", "frozen + kmeans whitened", "frozen + sskmeans"]
     assert all(row.is_baseline and row.host == row for row in first)
 
@@ -99,7 +99,7 @@ def test_no_baselines_leaves_the_hosts(tmp_path: Path, monkeypatch: pytest.Monke
     begun: list[str] = []
     run_nothing = lambda cells, *_: begun.extend(map(str, cells)) or Worked()  # noqa: E731
     monkeypatch.setattr("newkinds.experiments.bench.run_all", run_nothing)
-    for baselines, count in ((["none"], 1), (None, 9), (["all"], 9), (["pim"], 2)):
+    for baselines, count in ((["none"], 1), (None, 12), (["all"], 12), (["pim"], 2)):
         begun.clear()
         bench("plugin", tmp_path, data=["creatures"], methods=["cms"], organizers=["none"], baselines=baselines)
         assert len(begun) == count

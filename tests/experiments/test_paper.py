@@ -12,7 +12,7 @@ import pytest
 from newkinds.comparison import Comparison, OverSeeds
 from newkinds.experiments.cells import Cell
 from newkinds.experiments.outcomes import COLUMNS, Outcome
-from newkinds.experiments.paper import NARROW, REPORTED, TABLES, comparisons, narrow_settings
+from newkinds.experiments.paper import CONTROLS, NARROW, REPORTED, TABLES, comparisons, narrow_settings
 from newkinds.experiments.styles import latex, markdown, text, tidy_csv
 from newkinds.methods import METHODS
 from newkinds.runs.config import resolve
@@ -112,7 +112,7 @@ def test_every_system_is_in_one_table_in_a_size_for_a_small_machine() -> None:
     trained = {name for name in METHODS if METHODS[name].trains}
     assert set(table.systems) == trained >= set(REPORTED["fine"]["cub"]) - {"APL", "ConGCD"}
     rows = [(cell.method, cell.organizer) for cell in table.cells() if cell.method != "frozen"]
-    assert set(rows) == {(m, o) for m in trained for o in ("none", "adapter", "cpf")} | {("gcd", "pim")}
+    assert set(rows) == {(m, o) for m in trained for o in ("none", *CONTROLS, "cpf")} | {("gcd", "pim")}
     for cell in table.cells():
         config = resolve({"data": {"name": "creatures"}}, *table.settings(cell), *cell.layers())
         assert config.train.epochs == (20 if METHODS[cell.method].trains else 0)
@@ -171,7 +171,7 @@ def test_ours_stand_beside_reported_with_spread_seeds_and_gain() -> None:
     averages = [line for line in lines if line["method"] == "average"]
     assert [(line["row"], line["measure"], line["gain"]) for line in averages][:1] == [("Avg. Δ CPF", "all", "1.75")]
     rows = [line for line in lines if not line["seed"] and line["method"] != "average"]
-    assert len(rows) == 3 * (8 + 10 * 2 + 2) * 3, "baselines, hosts, and what is only quoted"
+    assert len(rows) == 3 * (11 + 10 * 5 + 2) * 3, "baselines, hosts, and what is only quoted"
     wanted = {"table": "fine", "data": "cub", "method": "simgcd", "organizer": "cpf", "measure": "new"}
     (row,) = [row for row in rows if wanted.items() <= row.items()]
     names = ("reported", "mean", "seeds", "gain", "gain_se", "gain_seeds")
@@ -221,7 +221,7 @@ def test_figures_on_test_images_stand_apart_and_beside_nothing_reported() -> Non
 
     lines = list(csv.DictReader(io.StringIO(tidy_csv(tables))))
     lines = [line for line in lines if not line["seed"] and line["data"] != "average"]
-    assert len(lines) == ((3 + 1) * (8 + 10 * 2) + 3 * 2) * 3, "what is only quoted has no figures on test images"
+    assert len(lines) == ((3 + 1) * (11 + 10 * 5) + 3 * 2) * 3, "what is only quoted has no figures on test images"
     of_cpf = {"data": "cub", "method": "simgcd", "organizer": "cpf", "measure": "all"}
     figures = {
         line["evaluated"]: [line[name] for name in ("reported", "mean", "seeds", "gain")]
