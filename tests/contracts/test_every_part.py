@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from newkinds.contracts import CONTRACTS, Contract, Part, hosted
+from newkinds.contracts import CONTRACTS, AskedPart, Contract, hosted
 from newkinds.contracts.base import ASKED, NotAsked
 from newkinds.contracts.counters import separated_groups_are_counted
 from newkinds.contracts.organizers import starts_near_the_class_token
@@ -37,7 +37,7 @@ def marks_of(kind: str, name: str, contract: Contract) -> list[pytest.MarkDecora
 HOSTED = (("tuning", "prompts"), ("assigner", "em"))
 CASES = [
     pytest.param(
-        Part(kind, name, Path(), SETTINGS.get(name, {})), contract, id=f"{kind}-{name}-{contract.ask.__name__}",
+        AskedPart(kind, name, Path(), SETTINGS.get(name, {})), contract, id=f"{kind}-{name}-{contract.ask.__name__}",
         marks=marks_of(kind, name, contract),
     )
     for kind in ASKED
@@ -53,12 +53,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("part", "contract"), CASES)
-def test_it_holds(part: Part, contract: Contract, shared: Path) -> None:
+def test_it_holds(part: AskedPart, contract: Contract, shared: Path) -> None:
     # exports share the run that they export, and each writes beside the others
     folder = shared / (part.kind if part.kind == "export" else f"{part.kind}-{part.name}")
     folder.mkdir(exist_ok=True)
     try:
-        remark = contract.ask(Part(part.kind, part.name, folder, part.settings))
+        remark = contract.ask(AskedPart(part.kind, part.name, folder, part.settings))
     except NotAsked as why:
         pytest.skip(str(why))
     assert (remark is not None) == ((contract.ask, part.name) in OTHERWISE), remark

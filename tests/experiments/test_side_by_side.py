@@ -21,7 +21,7 @@ from newkinds.experiments.bench import bench
 from newkinds.experiments.cells import Cell
 from newkinds.experiments.outcomes import read_outcome
 from newkinds.experiments.side_by_side import SideBySide, share_of_machine
-from newkinds.experiments.tasks import Queue, Task
+from newkinds.experiments.tasks import Task, TaskQueue
 from newkinds.methods import METHODS
 
 SMALL = {
@@ -43,12 +43,12 @@ from functools import partial
 from pathlib import Path
 from side_by_side_tasks import work_for_ever
 from newkinds.experiments.side_by_side import SideBySide
-from newkinds.experiments.tasks import Queue, Task
+from newkinds.experiments.tasks import TaskQueue, Task
 
 if __name__ == "__main__":
     out = Path(sys.argv[1])
     with SideBySide(2, out) as pool:
-        Queue([Task(name, lambda: partial(work_for_ever, out), log=name) for name in "ab"], pool).work_off()
+        TaskQueue([Task(name, lambda: partial(work_for_ever, out), log=name) for name in "ab"], pool).work_off()
 """
 
 
@@ -73,7 +73,7 @@ def test_tasks_side_by_side(
     calls |= {f"tell {number}": partial(tell, f"word {number}") for number in range(3)}
     tasks = [Task(name, partial(lambda call: call, call), log=name.replace(" ", "-")) for name, call in calls.items()]
     with SideBySide(2, tmp_path) as pool:
-        worked = Queue(tasks, pool, wait=False).work_off()
+        worked = TaskQueue(tasks, pool, wait=False).work_off()
         with pytest.raises(NewkindsError, match="cannot be sent to another process"):
             pool.begin(Task("unsent", lambda: bool), lambda: None)
     assert worked.finished == {

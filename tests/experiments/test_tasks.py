@@ -15,7 +15,7 @@ from newkinds.experiments import tasks as module
 from newkinds.experiments.bench import bench
 from newkinds.experiments.cells import Cell
 from newkinds.experiments.run_grid import run_all
-from newkinds.experiments.tasks import InTurn, Queue, Task
+from newkinds.experiments.tasks import InTurn, Task, TaskQueue
 from newkinds.ownership import CELL_LOCK
 from newkinds.runs.run import Run
 
@@ -39,7 +39,7 @@ def test_each_task_comes_after_what_it_needs_and_a_failure_stops_nothing_else(
 
     order: list[str] = []
     queue = [task("b", order, ("a",)), task("a", order), task("d", order, ("c",)), task("c", order, (), fail)]
-    worked = Queue(queue, InTurn()).work_off()
+    worked = TaskQueue(queue, InTurn()).work_off()
     assert order == ["a", "b", "c"]
     assert worked.finished == {"a": "A", "b": "B"}
     assert worked.failed == ["c", "d"]
@@ -68,7 +68,7 @@ def test_what_another_process_is_at_comes_last_and_is_waited_for(
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     order: list[str] = []
     queue = [task("a", order, (), busy), task("after a", order, ("a",)), task("b", order), task("c", order)]
-    worked = Queue(queue, InTurn()).work_off()
+    worked = TaskQueue(queue, InTurn()).work_off()
     assert order == ["a", "b", "c", "a", "a", "after a"]
     assert list(worked.finished) == ["b", "c", "a", "after a"]
     assert worked.failed == []
@@ -78,14 +78,14 @@ def test_what_another_process_is_at_comes_last_and_is_waited_for(
     assert said.count("waiting for 1 that other processes are at: a") == 1
 
     left["tries"] = 30
-    assert list(Queue(queue, InTurn()).work_off().finished) == ["b", "c", "a", "after a"]
+    assert list(TaskQueue(queue, InTurn()).work_off().finished) == ["b", "c", "a", "after a"]
     assert max(slept) == 60.0
     told = capsys.readouterr().err.count("waiting for 1 that other processes are at: a")
     assert told == 1 + int(sum(slept[2:]) // 300), "every five minutes"
 
     left["tries"] = 3
     order.clear()
-    worked = Queue(queue, InTurn(), wait=False).work_off()
+    worked = TaskQueue(queue, InTurn(), wait=False).work_off()
     assert order == ["a", "b", "c"]
     assert (list(worked.finished), worked.failed, worked.busy) == (["b", "c"], [], ["after a", "a"])
 

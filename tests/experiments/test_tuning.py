@@ -14,7 +14,7 @@ from newkinds.errors import NewkindsError
 from newkinds.experiments.bench import bench
 from newkinds.experiments.cells import Cell
 from newkinds.experiments.outcomes import Outcome, comparable, read_outcome
-from newkinds.experiments.tuning import Tuning, run_trial
+from newkinds.experiments.tuning import RowTuning, run_trial
 from newkinds.runs.records import Tried, Tuned
 from newkinds.runs.run import Run
 from newkinds.settings import tuned_settings
@@ -100,7 +100,7 @@ def test_a_second_stage_is_tried_from_the_best_trial_of_its_first(tmp_path: Path
         return [{"data": {"name": "creatures"}, "train": {"epochs": 3}}]
 
     mugcd, gcd = Cell("creatures", "mugcd", "none", 1), Cell("creatures", "gcd", "none")
-    tuning = Tuning(RATES, tmp_path, settings)
+    tuning = RowTuning(RATES, tmp_path, settings)
     tasks = tuning.tasks(mugcd)
     assert [(task.name.row.method, len(task.needs)) for task in tasks] == [  # type: ignore[attr-defined]
         ("gcd", 0), ("gcd", 0), ("mugcd", 2), ("mugcd", 2),
@@ -125,7 +125,7 @@ def test_a_second_stage_is_tried_from_the_best_trial_of_its_first(tmp_path: Path
     assert [one.score for one in chosen.tried] == [None, 60.0]
     starts = [layer["train"]["start"] for layer in layers if "start" in layer.get("train", {})]
     assert starts == [str(best.folder(tmp_path))]
-    untuned = Tuning({"method.mugcd.memax_weight": [1, 2]}, tmp_path, settings)
+    untuned = RowTuning({"method.mugcd.memax_weight": [1, 2]}, tmp_path, settings)
     assert next(task.log for task in untuned.tasks(mugcd)) == "creatures-gcd-none-untuned"
     assert untuned.tasks(gcd) == []
 

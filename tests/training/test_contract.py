@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 import newkinds
 from conftest import TINY_TRAINING
 from covering import some_of, spread
-from newkinds.contracts import CONTRACTS, Part
+from newkinds.contracts import CONTRACTS, AskedPart
 from newkinds.contracts.methods import (
     a_killed_run_ends_with_the_same_bits,
     every_kind_of_organizer_can_be_plugged_in,
@@ -53,7 +53,7 @@ def test_every_method_and_every_organizer_occurs() -> None:
 @pytest.mark.parametrize(("method", "organizer"), some_of(product(TRAINED, ORGANIZERS), PAIRS))
 def test_a_run_keeps_all_promises(method: str, organizer: str, tmp_path: Path) -> None:
     """One test, because they share their trainings."""
-    part, plugged = Part("method", method, tmp_path), {"organizer": {"name": organizer}}
+    part, plugged = AskedPart("method", method, tmp_path), {"organizer": {"name": organizer}}
     for promise in IN_A_RUN:
         assert promise(part, plugged) is None
 
@@ -114,7 +114,7 @@ def test_every_method_runs_on_other_backbones(method: str, backbone: str, tmp_pa
     framed = {"tuning": {"where": "frame"}} if "where" in settings_of(TUNINGS[tuning]) else {}  # a CNN has no patches
     seen = {"backbone": {"name": backbone, "weights": str(weights), "image_size": 64}}
     plugged = {"organizer": {"name": "cpf", "heads": 8}}
-    settings = [*small_training(Part("method", method, tmp_path)), framed, seen, plugged]
+    settings = [*small_training(AskedPart("method", method, tmp_path)), framed, seen, plugged]
     if "resnet" in backbone and METHODS[method].reads_prompts:
         with pytest.raises(NewkindsError, match=r"plain ViT, which the backbone .* is not: choose a ViT"):
             newkinds.discover(None, tmp_path / "run", settings=settings)
@@ -134,5 +134,5 @@ def test_a_method_says_what_it_is_and_where_it_comes_from(method: str) -> None:
 
 @methods
 @pytest.mark.parametrize("promise", BEFORE_TRAINING, ids=lambda promise: promise.__name__)
-def test_a_method_keeps_its_promises_before_it_trains(promise: Callable[[Part], str | None], method: str) -> None:
-    assert promise(Part("method", method, Path())) is None
+def test_a_method_keeps_its_promises_before_it_trains(promise: Callable[[AskedPart], str | None], method: str) -> None:
+    assert promise(AskedPart("method", method, Path())) is None

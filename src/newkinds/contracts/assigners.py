@@ -7,7 +7,7 @@ from torch import Tensor
 from ..assigners import ASSIGNERS, Assigner, Assignment
 from ..cluster.metrics import clustering_accuracy
 from ..errors import NewkindsError
-from .base import NotAsked, Part, contract, require
+from .base import AskedPart, NotAsked, contract, require
 
 DIM, KNOWN, CATEGORIES = 8, 3, 5
 SEPARATED = 0.9  # accuracy on groups that lie far apart
@@ -22,14 +22,14 @@ def groups(n: int = 100, noise: float = 0.2, seed: int = 0) -> tuple[Tensor, Ten
     return F.normalize(rows, dim=1), labels, truth
 
 
-def build(part: Part) -> Assigner:
+def build(part: AskedPart) -> Assigner:
     """One that is fitted after training."""
     if ASSIGNERS[part.name].learnt:
         raise NotAsked("the loss of a method learns it")
     return ASSIGNERS[part.name](DIM, KNOWN, CATEGORIES, **part.settings)
 
 
-def fitted(part: Part, rows: Tensor, labels: Tensor, seed: int = 0) -> Assigner:
+def fitted(part: AskedPart, rows: Tensor, labels: Tensor, seed: int = 0) -> Assigner:
     assigner = build(part)
     torch.manual_seed(seed)
     assigner.fit(rows, labels)
@@ -41,7 +41,7 @@ def category_of(assigner: Assigner, rows: Tensor) -> Tensor:
 
 
 @contract("assigner", keeper="forward")
-def known_classes_keep_their_numbers(part: Part) -> None:
+def known_classes_keep_their_numbers(part: AskedPart) -> None:
     """Groups that lie far apart are found, and known classes keep their numbers."""
     rows, labels, truth = groups()
     assigner = fitted(part, rows, labels)
@@ -58,7 +58,7 @@ def known_classes_keep_their_numbers(part: Part) -> None:
 
 
 @contract("assigner", keeper="forward")
-def images_never_seen_go_to_their_like(part: Part) -> None:
+def images_never_seen_go_to_their_like(part: AskedPart) -> None:
     """Images never seen get the category of their like."""
     rows, labels, _ = groups()
     unseen, _, truth = groups(30, noise=0.05, seed=1)
@@ -69,7 +69,7 @@ def images_never_seen_go_to_their_like(part: Part) -> None:
 
 
 @contract("assigner", keeper="fit")
-def what_was_saved_assigns_the_same(part: Part) -> None:
+def what_was_saved_assigns_the_same(part: AskedPart) -> None:
     """What was saved assigns the same."""
     rows, labels, _ = groups(noise=0.5)
     assigner, loaded = fitted(part, rows, labels), build(part)
@@ -78,7 +78,7 @@ def what_was_saved_assigns_the_same(part: Part) -> None:
 
 
 @contract("assigner", keeper="fit")
-def the_same_seed_finds_the_same(part: Part) -> None:
+def the_same_seed_finds_the_same(part: AskedPart) -> None:
     """The same seed of torch finds the same."""
     rows, labels, _ = groups(noise=0.8)
     same = torch.equal(fitted(part, rows, labels, seed=3)(rows), fitted(part, rows, labels, seed=3)(rows))
@@ -86,7 +86,7 @@ def the_same_seed_finds_the_same(part: Part) -> None:
 
 
 @contract("assigner", keeper="fit")
-def few_images_are_enough(part: Part) -> None:
+def few_images_are_enough(part: AskedPart) -> None:
     """Two images of each category, and one label of each known class, are enough."""
     rows, _, truth = groups(2 * CATEGORIES, noise=0.1)
     labels = torch.full((len(rows),), -1)
@@ -98,7 +98,7 @@ def few_images_are_enough(part: Part) -> None:
 
 
 @contract("assigner", keeper="fit")
-def a_class_without_a_label_keeps_its_number(part: Part) -> None:
+def a_class_without_a_label_keeps_its_number(part: AskedPart) -> None:
     """If one known class has no label, the others keep their numbers."""
     rows, labels, truth = groups(noise=0.05)
     found = category_of(fitted(part, rows, labels.where(labels != 0, -1)), rows)
@@ -107,7 +107,7 @@ def a_class_without_a_label_keeps_its_number(part: Part) -> None:
 
 
 @contract("assigner", keeper="forward")
-def before_it_is_fitted_it_says_so(part: Part) -> None:
+def before_it_is_fitted_it_says_so(part: AskedPart) -> None:
     """Before it is fitted it says so, by `require_fitted`."""
     assigner = build(part)
     try:

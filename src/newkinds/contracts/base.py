@@ -36,7 +36,7 @@ class NotAsked(Exception):
 
 
 @dataclass(frozen=True)
-class Part:
+class AskedPart:
     """A registered method, organizer, … of which something is asked."""
 
     kind: str  # as its registry calls it: "method", "data set"
@@ -56,14 +56,14 @@ class Contract:
 
     says: str  # in a line
     keeper: str  # the method of the part that has to keep it, whose line is named where it is broken
-    ask: Callable[[Part], str | None]  # raises `Broken`, or returns a remark, if there is one
+    ask: Callable[[AskedPart], str | None]  # raises `Broken`, or returns a remark, if there is one
 
 
 @dataclass(frozen=True)
-class Answer:
+class Verdict:
     """What came out when a part was asked."""
 
-    part: Part
+    part: AskedPart
     contract: Contract
     outcome: Literal["held", "remark", "left out", "broken"]
     reason: str = ""
@@ -91,23 +91,23 @@ def require(holds: bool, otherwise: str) -> None:
         raise Broken(otherwise)
 
 
-def ask_all(part: Part) -> list[Answer]:
+def ask_all(part: AskedPart) -> list[Verdict]:
     """What comes of each contract of a part; an error in one does not stop the others."""
     return [_ask(part, asked) for asked in CONTRACTS[part.kind]]
 
 
-def _ask(part: Part, asked: Contract) -> Answer:
+def _ask(part: AskedPart, asked: Contract) -> Verdict:
     try:
         with keep_quiet(), silence():
             remark = asked.ask(part)
     except NotAsked as why:
-        return Answer(part, asked, "left out", str(why))
+        return Verdict(part, asked, "left out", str(why))
     except Exception as error:
         reason = reason_of(error)
         if place_outside(error) is None and (place := place_of(part.entry, asked.keeper)):
             reason = f"{reason} ({place})"
-        return Answer(part, asked, "broken", reason)
-    return Answer(part, asked, "remark" if remark else "held", remark or "")
+        return Verdict(part, asked, "broken", reason)
+    return Verdict(part, asked, "remark" if remark else "held", remark or "")
 
 
 def place_of(entry: Any, keeper: str) -> str:

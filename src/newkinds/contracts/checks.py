@@ -12,7 +12,7 @@ from torch import Tensor
 from ..checks import CHECKS, CheckInput, CheckResult, Verdict
 from ..checks.findings import findings_of, findings_text
 from ..data.table import Table, readable
-from .base import NotAsked, Part, contract, require
+from .base import AskedPart, NotAsked, contract, require
 
 KINDS = ("a", "b", "c", "d")
 EACH = 12
@@ -40,7 +40,7 @@ def small_table(count: int) -> tuple[Table, Tensor]:
     return readable(table, contents=True), F.normalize(rows, dim=1)
 
 
-def verdict_of(part: Part, table: Table, embedding: Tensor | None) -> Verdict:
+def verdict_of(part: AskedPart, table: Table, embedding: Tensor | None) -> Verdict:
     found = CHECKS[part.name]().look(CheckInput(table, embedding))
     require(isinstance(found, Verdict), f"`look` returns a {type(found).__name__}, not a Verdict.")
     scored = len(table if found.paths is None else found.paths)
@@ -59,7 +59,7 @@ def verdict_of(part: Part, table: Table, embedding: Tensor | None) -> Verdict:
 
 
 @contract("check", keeper="look")
-def a_score_and_a_flag_for_each_image(part: Part) -> str | None:
+def a_score_and_a_flag_for_each_image(part: AskedPart) -> str | None:
     """Each image has a finite score and a flag, and images that nothing is wrong with are not flagged."""
     table, embedding = small_table(len(KINDS) * EACH)
     found = verdict_of(part, table, embedding)
@@ -68,7 +68,7 @@ def a_score_and_a_flag_for_each_image(part: Part) -> str | None:
 
 
 @contract("check", keeper="look")
-def a_few_images_are_enough(part: Part) -> None:
+def a_few_images_are_enough(part: AskedPart) -> None:
     """One, two or five images are enough."""
     for count in (1, 2, 5):
         table, embedding = small_table(count)
@@ -77,7 +77,7 @@ def a_few_images_are_enough(part: Part) -> None:
 
 
 @contract("check", keeper="look")
-def it_needs_what_it_says(part: Part) -> None:
+def it_needs_what_it_says(part: AskedPart) -> None:
     """Without an embedding, or without pixels, it works, unless it says that it needs them."""
     check, (table, embedding) = CHECKS[part.name], small_table(len(KINDS) * EACH)
     if check.needs_embedding and check.needs_pixels:
@@ -90,7 +90,7 @@ def it_needs_what_it_says(part: Part) -> None:
 
 
 @contract("check", keeper="look")
-def the_same_twice(part: Part) -> None:
+def the_same_twice(part: AskedPart) -> None:
     """It says the same twice."""
     table, embedding = small_table(len(KINDS) * EACH)
     first, again = verdict_of(part, table, embedding), verdict_of(part, table, embedding)

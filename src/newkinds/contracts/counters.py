@@ -6,7 +6,7 @@ import torch
 from ..category_count import Count, count_text
 from ..cluster.count import COUNTERS
 from ..errors import NewkindsError
-from .base import Part, contract, require
+from .base import AskedPart, contract, require
 
 CLASSES, KNOWN, EACH = 8, 4, 16
 
@@ -22,7 +22,7 @@ def groups(noise: float = 0.1, labelled: float = 0.5, seed: int = 0) -> tuple[np
 
 
 @contract("counter")
-def the_answer_is_possible(part: Part) -> None:
+def the_answer_is_possible(part: AskedPart) -> None:
     """It gives a `Count` that names it, with an answer from the known classes to the images."""
     features, y = groups()
     before = features.copy(), y.copy()
@@ -42,7 +42,7 @@ def the_answer_is_possible(part: Part) -> None:
 
 
 @contract("counter")
-def tensors_and_arrays_give_the_same(part: Part) -> None:
+def tensors_and_arrays_give_the_same(part: AskedPart) -> None:
     """Arrays and tensors give the same answer, and so does a second time."""
     features, y = groups(noise=0.3)
     first = COUNTERS[part.name](features, y).answer
@@ -52,7 +52,7 @@ def tensors_and_arrays_give_the_same(part: Part) -> None:
 
 
 @contract("counter")
-def what_cannot_be_counted_is_refused(part: Part) -> None:
+def what_cannot_be_counted_is_refused(part: AskedPart) -> None:
     """Without labels, or with one class alone, it answers or says in a sentence why not."""
     features, y = groups()
     for labels in (np.full_like(y, -1), np.where(y == 0, 0, -1)):
@@ -63,7 +63,7 @@ def what_cannot_be_counted_is_refused(part: Part) -> None:
 
 
 @contract("counter")
-def separated_groups_are_counted(part: Part) -> str | None:
+def separated_groups_are_counted(part: AskedPart) -> str | None:
     """Eight groups that lie far apart are counted as eight."""
     answer = COUNTERS[part.name](*groups(noise=0.05)).answer
     return None if answer == CLASSES else f"it counts {answer}"

@@ -8,17 +8,17 @@ from PIL import Image
 from ..data import DATASETS
 from ..data.images import BadImage
 from ..data.table import Table, require_discoverable, require_labels
-from .base import NotAsked, Part, contract, require
+from .base import AskedPart, NotAsked, contract, require
 
 OPENED = 8  # images, spread over all
 
 
-def load(part: Part) -> Table:
+def load(part: AskedPart) -> Table:
     return DATASETS[part.name](**part.settings)
 
 
 @contract("data set")
-def a_table_with_labels_and_without(part: Part) -> None:
+def a_table_with_labels_and_without(part: AskedPart) -> None:
     """It is a `Table` with images that have a label and images that have none, each named once."""
     table = load(part)
     require(isinstance(table, Table), f"it returns a {type(table).__name__}, not a newkinds.data.Table.")
@@ -34,7 +34,7 @@ def a_table_with_labels_and_without(part: Part) -> None:
 
 
 @contract("data set")
-def truth_agrees_with_labels(part: Part) -> str | None:
+def truth_agrees_with_labels(part: AskedPart) -> str | None:
     """True classes, which training never reads, agree with the labels."""
     table = load(part)
     if table.truth is None:
@@ -49,19 +49,19 @@ def truth_agrees_with_labels(part: Part) -> str | None:
 
 
 @contract("data set")
-def the_same_twice(part: Part) -> None:
+def the_same_twice(part: AskedPart) -> None:
     """Read twice, it has the same images with the same labels, in the same order."""
     require(load(part).fingerprint() == load(part).fingerprint(), "a second time images or labels are others.")
 
 
 @contract("data set")
-def images_open(part: Part) -> None:
+def images_open(part: AskedPart) -> None:
     """Images open as RGB, also in the processes that read them."""
     require_open(load(part))
 
 
 @contract("data set")
-def test_images_are_judged(part: Part) -> None:
+def test_images_are_judged(part: AskedPart) -> None:
     """Its test images, if it has some, have true classes and no labels, and are not among the others."""
     table = load(part)
     if table.test is None:

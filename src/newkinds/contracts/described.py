@@ -4,11 +4,11 @@ import inspect
 
 from ..errors import NewkindsError
 from ..settings import coerce, settings_of
-from .base import ASKED, Part, contract, require
+from .base import ASKED, AskedPart, contract, require
 
 
 @contract(*ASKED)
-def says_what_it_is(part: Part) -> None:
+def says_what_it_is(part: AskedPart) -> None:
     """Its docstring begins with a line for `newkinds list`."""
     first, _, rest = inspect.cleandoc(part.entry.__doc__ or "").partition("\n")
     require(bool(first), "there is no docstring: write one line that says what it is.")
@@ -17,7 +17,7 @@ def says_what_it_is(part: Part) -> None:
 
 
 @contract("method", "organizer", "tuning", "assigner", "data set")
-def settings_can_be_checked(part: Part) -> None:
+def settings_can_be_checked(part: AskedPart) -> None:
     """Every setting has a type, and a default that is of it."""
     build = part.entry.Config if part.kind == "method" else part.entry
     for name, setting in settings_of(build).items():

@@ -6,7 +6,7 @@ from ..data import load_table
 from ..discovery.categories import Discovery
 from ..discovery.export import EXPORTS
 from ..verbs.discover import discover
-from .base import Part, contract, require
+from .base import AskedPart, contract, require
 from .small import CREATURES
 
 ODD_NAME = '<b>"new" & odd, ½/'
@@ -34,7 +34,7 @@ def files_below(folder: Path) -> dict[str, bytes]:
 
 
 @contract("export")
-def it_makes_its_target_alone(part: Part) -> None:
+def it_makes_its_target_alone(part: AskedPart) -> None:
     """It makes its target and nothing else, says what it wrote, and leaves the run as it is."""
     found, outside = found_in(part.folder), part.folder / f"exported-{part.name}"
     outside.mkdir(exist_ok=True)
@@ -56,7 +56,7 @@ def it_makes_its_target_alone(part: Part) -> None:
 
 
 @contract("export")
-def the_same_twice(part: Part) -> str | None:
+def the_same_twice(part: AskedPart) -> str | None:
     """What was found is exported to the same bytes twice."""
     found = found_in(part.folder)
     targets = [part.folder / f"again-{number}-{part.name}" / "target" for number in (1, 2)]

@@ -19,7 +19,7 @@ from ..training.device import MixedPrecision
 from ..training.watching import Watcher
 from ..verbs.discover import discover
 from ..verbs.train import train
-from .base import Broken, NotAsked, Part, contract, require
+from .base import AskedPart, Broken, NotAsked, contract, require
 from .small import (
     CATEGORIES,
     IMAGES,
@@ -39,13 +39,13 @@ from .small import (
 KINDS_OF_ORGANIZERS = ("none", "adapter", "cpf", "cpf-parts", "coge")
 
 
-def require_trained(part: Part) -> None:
+def require_trained(part: AskedPart) -> None:
     if not METHODS[part.name].trains:
         raise NotAsked("it does not train")
 
 
 @contract("method")
-def builds(part: Part) -> None:
+def builds(part: AskedPart) -> None:
     """It is built for any number of known classes and of categories."""
     config = METHODS[part.name].Config(**own_settings(small_config(part).method))
     for known, categories in ((1, 2), (2, 4), (3, 3), (40, 90)):
@@ -63,7 +63,7 @@ def builds(part: Part) -> None:
 
 
 @contract("method", keeper="loss")
-def gradients_reach_all_that_trains(part: Part, plugged: Plugged = NOTHING) -> None:
+def gradients_reach_all_that_trains(part: AskedPart, plugged: Plugged = NOTHING) -> None:
     """The loss is a finite number, and its gradient reaches all that trains."""
     require_trained(part)
     config = small_config(part, plugged)
@@ -88,31 +88,31 @@ def gradients_reach_all_that_trains(part: Part, plugged: Plugged = NOTHING) -> N
 
 
 @contract("method", keeper="loss")
-def a_batch_without_labels_has_a_loss(part: Part) -> None:
+def a_batch_without_labels_has_a_loss(part: AskedPart) -> None:
     """A batch without any label has a finite loss, and gradients."""
     ask_of_labels(part, lambda labels: torch.full_like(labels, -1))
 
 
 @contract("method", keeper="loss")
-def a_labelled_batch_has_a_loss(part: Part) -> None:
+def a_labelled_batch_has_a_loss(part: AskedPart) -> None:
     """A batch in which every image has a label has a finite loss, and gradients."""
     ask_of_labels(part, lambda labels: torch.arange(len(labels)) % (CATEGORIES // 2))
 
 
 @contract("method", keeper="loss")
-def a_batch_of_one_class_has_a_loss(part: Part) -> None:
+def a_batch_of_one_class_has_a_loss(part: AskedPart) -> None:
     """A batch with labels of one class alone, or with a single label, has a finite loss, and gradients."""
     ask_of_labels(part, lambda labels: torch.where(labels == 0, 0, -1))
     ask_of_labels(part, lambda labels: torch.where(torch.arange(len(labels)) == 3, 1, -1))
 
 
 @contract("method", keeper="loss")
-def bfloat16_has_a_loss(part: Part) -> None:
+def bfloat16_has_a_loss(part: AskedPart) -> None:
     """Features of an encoder that computes in bfloat16 have a finite loss, and gradients."""
     ask_of_labels(part, lambda labels: labels, "bfloat16")
 
 
-def ask_of_labels(part: Part, change: Any, precision: str = "float32") -> None:
+def ask_of_labels(part: AskedPart, change: Any, precision: str = "float32") -> None:
     """Require a finite loss, and finite gradients that are not all zero, of a batch whose labels are changed."""
     require_trained(part)
     config = small_config(part)
@@ -130,7 +130,7 @@ def ask_of_labels(part: Part, change: Any, precision: str = "float32") -> None:
 
 
 @contract("method", keeper="loss")
-def every_kind_of_organizer_can_be_plugged_in(part: Part) -> None:
+def every_kind_of_organizer_can_be_plugged_in(part: AskedPart) -> None:
     """Every kind of organizer can be plugged in before it."""
     require_trained(part)
     for organizer in KINDS_OF_ORGANIZERS[1:]:
@@ -141,7 +141,7 @@ def every_kind_of_organizer_can_be_plugged_in(part: Part) -> None:
 
 
 @contract("method", keeper="loss")
-def it_trains(part: Part, plugged: Plugged = NOTHING) -> str | None:
+def it_trains(part: AskedPart, plugged: Plugged = NOTHING) -> str | None:
     """It trains for two epochs: every image gets a category, and the loss falls."""
     found = trained(part, plugged)
     require(len(found.members) == IMAGES, f"{len(found.members)} of {IMAGES} images have a category.")
@@ -159,7 +159,7 @@ def it_trains(part: Part, plugged: Plugged = NOTHING) -> str | None:
 
 
 @contract("method", keeper="assigner")
-def what_was_saved_answers_the_same(part: Part, plugged: Plugged = NOTHING) -> None:
+def what_was_saved_answers_the_same(part: AskedPart, plugged: Plugged = NOTHING) -> None:
     """What was saved gives the same categories, and some to images and features that it has never seen."""
     found = trained(part, plugged)
     loaded = load(found.run)
@@ -184,7 +184,7 @@ class _EndsAfterAnEpoch(Watcher):
 
 
 @contract("method", keeper="loss")
-def a_killed_run_ends_with_the_same_bits(part: Part, plugged: Plugged = NOTHING) -> None:
+def a_killed_run_ends_with_the_same_bits(part: AskedPart, plugged: Plugged = NOTHING) -> None:
     """A run that is killed after an epoch and resumed ends with the same bits."""
     require_trained(part)
     whole = Run(trained(part, plugged).run).model_file
@@ -202,7 +202,7 @@ def a_killed_run_ends_with_the_same_bits(part: Part, plugged: Plugged = NOTHING)
     )
 
 
-def trained(part: Part, plugged: Plugged) -> Discovery:
+def trained(part: AskedPart, plugged: Plugged) -> Discovery:
     """A run of the method, trained once."""
     folder = part.folder / "-".join(["trained", *names_of(plugged)])
     if Run(folder).path("assignments.csv").is_file():

@@ -5,13 +5,13 @@ from torch import Tensor
 
 from ..encoders.organizers import ORGANIZERS, Organizer
 from ..encoders.tokens import Tokens
-from .base import NotAsked, Part, contract, require
+from .base import AskedPart, NotAsked, contract, require
 
 BATCH, GRID, DIM = 3, (2, 4), 48
 FAR = 0.5  # cosine of features with class tokens below which a start is remarked on
 
 
-def build(part: Part, seed: int = 0) -> Organizer:
+def build(part: AskedPart, seed: int = 0) -> Organizer:
     torch.manual_seed(seed)
     return ORGANIZERS[part.name](DIM, **part.settings)
 
@@ -30,7 +30,7 @@ def leaves(tokens: Tokens) -> tuple[Tensor, Tensor]:
 
 
 @contract("organizer", keeper="organize")
-def one_feature_an_image(part: Part) -> None:
+def one_feature_an_image(part: AskedPart) -> None:
     """One finite feature of the backbone's size for each image."""
     encoded = build(part).organize(random_tokens())
     shape = tuple(encoded.feature.shape)
@@ -41,7 +41,7 @@ def one_feature_an_image(part: Part) -> None:
 
 
 @contract("organizer", keeper="organize")
-def details_change_no_feature(part: Part) -> None:
+def details_change_no_feature(part: AskedPart) -> None:
     """With details the feature is the same, and tokens and fields have their shapes."""
     organizer, tokens = build(part), random_tokens()
     encoded = organizer.eval().organize(tokens, details=True)
@@ -59,7 +59,7 @@ def details_change_no_feature(part: Part) -> None:
 
 
 @contract("organizer", keeper="organize")
-def images_do_not_see_each_other(part: Part) -> None:
+def images_do_not_see_each_other(part: AskedPart) -> None:
     """An image's feature does not depend on the other images of the batch."""
     organizer = build(part).eval()
     alone = organizer.organize(random_tokens(1)).feature
@@ -68,7 +68,7 @@ def images_do_not_see_each_other(part: Part) -> None:
 
 
 @contract("organizer")
-def the_same_seed_gives_the_same(part: Part) -> None:
+def the_same_seed_gives_the_same(part: AskedPart) -> None:
     """The same seed of torch gives the same feature, and its state is all that makes it."""
     tokens = random_tokens()
     first, again, other = build(part).eval(), build(part).eval(), build(part, seed=1).eval()
@@ -80,7 +80,7 @@ def the_same_seed_gives_the_same(part: Part) -> None:
 
 
 @contract("organizer", keeper="organize")
-def gradients_reach_every_parameter(part: Part) -> None:
+def gradients_reach_every_parameter(part: AskedPart) -> None:
     """Gradients reach the tokens of every image, and every parameter that trains."""
     organizer = build(part)
     for parameter in organizer.parameters():
@@ -104,7 +104,7 @@ def gradients_reach_every_parameter(part: Part) -> None:
 
 
 @contract("organizer", keeper="organize")
-def bfloat16_is_finite(part: Part) -> None:
+def bfloat16_is_finite(part: AskedPart) -> None:
     """In bfloat16 features, losses of its own and gradients are finite."""
     organizer = build(part)
     tokens = random_tokens()
@@ -120,7 +120,7 @@ def bfloat16_is_finite(part: Part) -> None:
 
 
 @contract("organizer", keeper="organize")
-def float64_is_the_same(part: Part) -> None:
+def float64_is_the_same(part: AskedPart) -> None:
     """In float64 the feature is the same up to rounding, and float64."""
     single, double = build(part).eval(), build(part).eval().double()
     feature = double.organize(random_tokens(dtype=torch.float64)).feature
@@ -130,7 +130,7 @@ def float64_is_the_same(part: Part) -> None:
 
 
 @contract("organizer", keeper="read_slots")
-def slots_are_read_to_the_feature(part: Part) -> None:
+def slots_are_read_to_the_feature(part: AskedPart) -> None:
     """If nothing trains before its slots, reading them gives the feature."""
     organizer = build(part).eval()
     if not organizer.fixed_slots:
@@ -143,7 +143,7 @@ def slots_are_read_to_the_feature(part: Part) -> None:
 
 
 @contract("organizer")
-def starts_near_the_class_token(part: Part) -> str | None:
+def starts_near_the_class_token(part: AskedPart) -> str | None:
     """At the start the feature is near the class token."""
     tokens = random_tokens()
     organizer = build(part).eval()

@@ -10,13 +10,13 @@ from ..errors import NewkindsError
 from ..files import user_path
 from ..plugins import load_plugin
 from ..text import plural
-from .base import ASKED, Answer, Part, ask_all
+from .base import ASKED, AskedPart, Verdict, ask_all
 
 SHOWN = {"held": "ok", "remark": "note", "left out": "-", "broken": "FAIL"}
 SECTION = {"data set": "data"}  # of settings, where it is not called as the kind
 
 
-def check_plugin(file: str | Path, settings: Sequence[Mapping[str, Any]] = ()) -> list[Answer]:
+def check_plugin(file: str | Path, settings: Sequence[Mapping[str, Any]] = ()) -> list[Verdict]:
     """Whether the parts that a Python file registers hold what ours do, on a few drawn creatures.
 
     `settings`: theirs, where they are not the defaults, by sections: `{"data": {"root": "birds/"}}`.
@@ -31,15 +31,15 @@ def check_plugin(file: str | Path, settings: Sequence[Mapping[str, Any]] = ()) -
             f"the plugin {file} registers nothing: put @METHODS.register(\"name\") (ORGANIZERS, DATASETS …) before a "
             "class or function."
         )
-    answers: list[Answer] = []
+    answers: list[Verdict] = []
     for kind, name in track(named, "checking", total=len(named)):
         own = {k: v for layer in settings for k, v in layer.get(SECTION.get(kind, kind), {}).items()}
         with TemporaryDirectory(prefix="newkinds-") as folder:
-            answers += ask_all(Part(kind, name, Path(folder), own))
+            answers += ask_all(AskedPart(kind, name, Path(folder), own))
     return answers
 
 
-def answers_text(answers: Sequence[Answer]) -> str:
+def answers_text(answers: Sequence[Verdict]) -> str:
     """For the terminal: a block for each part, a line for each contract."""
     blocks = []
     for part in dict.fromkeys((answer.part.kind, answer.part.name) for answer in answers):
@@ -56,7 +56,7 @@ def answers_text(answers: Sequence[Answer]) -> str:
     return "\n\n".join(blocks)
 
 
-def answers_json(answers: Sequence[Answer]) -> list[dict[str, str]]:
+def answers_json(answers: Sequence[Verdict]) -> list[dict[str, str]]:
     return [
         {
             "kind": answer.part.kind, "name": answer.part.name, "contract": answer.contract.says,

@@ -17,7 +17,7 @@ from ..settings import settings_of
 from ..training.loop import gatherer
 from ..training.model import Model, build_model
 from ..training.teacher import Teacher
-from .base import Part
+from .base import AskedPart
 
 CREATURES = {"name": "creatures", "categories": 4, "per_category": 8}
 CATEGORIES, IMAGES = 4, 32
@@ -27,7 +27,7 @@ Plugged = Mapping[str, Mapping[str, Any]]  # other parts in a training: {"organi
 NOTHING: Plugged = {}
 
 
-def small_training(part: Part) -> list[dict[str, Any]]:
+def small_training(part: AskedPart) -> list[dict[str, Any]]:
     """Settings of a small and slow training of a method: small heads, second stages without their first, turns of one
     step."""
     method = METHODS[part.name]
@@ -47,7 +47,7 @@ def small_training(part: Part) -> list[dict[str, Any]]:
     ]
 
 
-def small_config(part: Part, plugged: Plugged = NOTHING) -> Config:
+def small_config(part: AskedPart, plugged: Plugged = NOTHING) -> Config:
     """All settings of that training."""
     return resolve(*small_training(part), plugged)
 

@@ -5,12 +5,12 @@ from torch import Tensor, nn
 
 from ..encoders.backbones import Backbone, build_backbone
 from ..encoders.tokens import Tokens
-from .base import NotAsked, Part, contract, require
+from .base import AskedPart, NotAsked, contract, require
 
 BATCH = 4
 
 
-def build(part: Part, seed: int = 0) -> Backbone:
+def build(part: AskedPart, seed: int = 0) -> Backbone:
     """The bundled backbone, no block of which trains, with the tuning."""
     torch.manual_seed(seed)
     return build_backbone("tiny", train_blocks=0, tuning={"name": part.name, **part.settings}).eval()
@@ -34,7 +34,7 @@ def alike(one: Tokens, other: Tokens) -> bool:
 
 
 @contract("tuning", keeper="enter")
-def tokens_keep_their_shapes(part: Part) -> None:
+def tokens_keep_their_shapes(part: AskedPart) -> None:
     """Class tokens and patches are finite and have the shapes that they have without it."""
     backbone, plain = move(build(part)), build_backbone("tiny", train_blocks=0).eval()
     tokens, expected = backbone(images_for(backbone)), plain(images_for(backbone))
@@ -44,7 +44,7 @@ def tokens_keep_their_shapes(part: Part) -> None:
 
 
 @contract("tuning", keeper="enter")
-def gradients_reach_the_tuning_alone(part: Part) -> None:
+def gradients_reach_the_tuning_alone(part: AskedPart) -> None:
     """Gradients reach every parameter of it, and none of the frozen backbone."""
     backbone = move(build(part))
     if not list(backbone.tuning.parameters()):
@@ -58,7 +58,7 @@ def gradients_reach_the_tuning_alone(part: Part) -> None:
 
 
 @contract("tuning")
-def what_comes_before_it_can_be_cached(part: Part) -> None:
+def what_comes_before_it_can_be_cached(part: AskedPart) -> None:
     """What comes before the block `first` does not depend on it, and so can be cached."""
     backbone = build(part)
     if not backbone.has_frozen_part():
@@ -73,7 +73,7 @@ def what_comes_before_it_can_be_cached(part: Part) -> None:
 
 
 @contract("tuning")
-def starts_as_the_backbone(part: Part) -> str | None:
+def starts_as_the_backbone(part: AskedPart) -> str | None:
     """At the start the backbone is as without it."""
     backbone, plain = build(part), build_backbone("tiny", train_blocks=0).eval()
     images = images_for(backbone)

@@ -2,12 +2,12 @@
 
 from ..training.watching import WATCHERS
 from ..verbs.train import train
-from .base import Part, contract
+from .base import AskedPart, contract
 from .small import small_training
 
 
 @contract("watcher", keeper="on_epoch")
-def it_looks_on(part: Part) -> None:
+def it_looks_on(part: AskedPart) -> None:
     """It looks on while a model trains for two epochs, and is built without arguments."""
-    host = Part("method", "simgcd", part.folder)
+    host = AskedPart("method", "simgcd", part.folder)
     train(None, part.folder / "watched", settings=small_training(host), watchers=[WATCHERS[part.name]()])

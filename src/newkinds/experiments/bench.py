@@ -34,7 +34,7 @@ from .run_grid import run_all
 from .side_by_side import SideBySide
 from .styles import STYLES
 from .tasks import InTurn, Pool, Worked
-from .tuning import Tuning
+from .tuning import RowTuning
 from .unloaded import unloaded_rows
 
 
@@ -95,7 +95,7 @@ def bench(
         if jobs < 1:
             raise NewkindsError(f"--jobs is a number of processes, at least 1, not {jobs}.")
         runnable = _runnable(cells, settings, folder)
-        tuning = Tuning(tune or {}, folder, settings)
+        tuning = RowTuning(tune or {}, folder, settings)
         tuning.require_sound([cell.row for cell in runnable])
         if again:
             set_aside(cells, folder)

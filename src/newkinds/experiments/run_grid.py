@@ -19,8 +19,8 @@ from .cell_lock import claimed_cell
 from .cells import Cell, Settings, with_what_comes_before
 from .earlier_code import require_present_code
 from .outcomes import Outcome, count_of, read_outcome
-from .tasks import Call, InTurn, Pool, Queue, Task, Worked
-from .tuning import Tuning, layers_of_values
+from .tasks import Call, InTurn, Pool, Task, TaskQueue, Worked
+from .tuning import RowTuning, layers_of_values
 
 COUNTED_BY = "ward"  # published for trained features, and the same in all tables
 
@@ -28,10 +28,10 @@ COUNTED_BY = "ward"  # published for trained features, and the same in all table
 def run_all(
     cells: Sequence[Cell], out: Path, settings: Callable[[Cell], Settings],
     count_by: Callable[[Cell], str | None] = lambda _: COUNTED_BY, watchers: Sequence[Watcher] = (),
-    pool: Pool | None = None, wait: bool = True, tuning: Tuning | None = None,
+    pool: Pool | None = None, wait: bool = True, tuning: RowTuning | None = None,
 ) -> Worked:  # fmt: skip
     """Run the cells one after the other, or as the `pool` does, or resume them, and before each what it starts from;
-    one that fails is reported and does not stop the others, one that another process is at comes last (see `Queue`).
+    one that fails is reported and does not stop the others, one that another process is at comes last: see `TaskQueue`.
     `settings`: for each cell all that the cell itself does not say; `count_by`: its estimator of categories, if any;
     `tuning` chooses some of the settings before."""
 
@@ -45,7 +45,7 @@ def run_all(
         tasks |= {task.name: task for task in before}
         needs = (*(task.name for task in before), *([] if cell.before is None else [cell.before]))
         tasks[cell] = Task(cell, partial(call, cell), needs, cell.folder(out).name)
-    worked = Queue(list(tasks.values()), pool or InTurn(), wait).work_off()
+    worked = TaskQueue(list(tasks.values()), pool or InTurn(), wait).work_off()
     return worked.only(lambda name: isinstance(name, Cell))
 
 

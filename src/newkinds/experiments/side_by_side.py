@@ -35,7 +35,7 @@ class SideBySide:
     """A pool of `jobs` processes, to be closed in the end: it is a context.
 
     >>> with SideBySide(4, Path("runs")) as pool:
-    ...     Queue(tasks, pool).work_off()
+    ...     TaskQueue(tasks, pool).work_off()
     """
 
     def __init__(self, jobs: int, out: Path, spread: bool = True) -> None:

@@ -90,7 +90,7 @@ class Worked:
         return Worked(finished, [*filter(wanted, self.failed)], [*filter(wanted, self.busy)])
 
 
-class Queue:
+class TaskQueue:
     """Does tasks in their order, each after what it needs. One that fails is reported and does not stop the others.
 
     One that another process is at is passed over, and looked at again when all else is done: with `wait`, until it is

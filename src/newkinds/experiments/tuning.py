@@ -57,10 +57,10 @@ class Trial:
         return out / FOLDER / self.name
 
 
-class Tuning:
+class RowTuning:
     """What is tried for the rows of a table whose runs are in `out`, and what was chosen.
 
-    >>> tuning = Tuning({"train.lr": [0.1, 0.3, 1.0]}, Path("runs"), row_settings)
+    >>> tuning = RowTuning({"train.lr": [0.1, 0.3, 1.0]}, Path("runs"), row_settings)
     >>> tuning.chosen(cell).chosen.values          # once all of `tuning.tasks(cell)` are done
     {'train.lr': 0.3}
     """
