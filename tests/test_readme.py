@@ -30,9 +30,9 @@ def test_the_python_example_finds_new_categories_and_prints_them(
     assert (tmp_path / "runs" / "example" / "report.html").is_file()
     *categories, accuracy, predicted = capsys.readouterr().out.splitlines()
     found = [line.split(maxsplit=3)[:3] for line in categories]  # "new" or "known", name, size
-    assert [kind for kind, _, _ in found] == ["known"] * 3 + ["new"] * 3
+    assert [kind for kind, _, _ in found] == ["known"] * 4 + ["new"] * 4
     assert any(kind == "new" and int(size) > 0 for kind, _, size in found)
-    assert sum(int(size) for _, _, size in found) == 6 * 12
+    assert sum(int(size) for _, _, size in found) == 8 * 12
     assert 0 < float(accuracy) <= 1
     assert predicted in [name for _, name, _ in found]
 

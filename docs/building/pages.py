@@ -20,6 +20,9 @@ from .generated import DOCS, GENERATED, ROOT, write_pages
 SHOWN = {file: DOCS / GENERATED / file.relative_to(ROOT) for file in [*ROOT.glob("*.md"), *ROOT.glob("results/*.md")]}
 NOTEBOOK = "\n```{toctree}\n:hidden:\n:glob:\n\nresults/*\n```\n"  # its pages stand below RESULTS in the sidebar
 SCREENSHOTS = "screenshots/"
+ONLY_HERE = {  # pages that the repository does not have, by the heading of the index under which they belong
+    "Reference": {"Verbs": f"{GENERATED}/{verbs.FOLDER}/index", "Python": f"{GENERATED}/{reference.FOLDER}/index"},
+}
 
 
 def relinked(text: str, was: Path, now: Path) -> str:
@@ -48,6 +51,19 @@ def make_pages(app: Sphinx) -> None:
 def link_to_root(app: Sphinx, docname: str, source: list[str]) -> None:
     if not docname.startswith(GENERATED):
         source[0] = relinked(source[0], was=DOCS, now=DOCS)
+    if docname == "index":
+        source[0] += sidebar(source[0])
+
+
+def sidebar(index: str) -> str:
+    """The lists of links of the index as tables of contents: a repository's page would show these as bare words."""
+    trees = []
+    for section in index.split("\n## ")[1:]:
+        caption, _, text = section.partition("\n")
+        pages = {**ONLY_HERE.get(caption, {}), **dict(re.findall(r"^- \[(.+?)\]\((\S+\.md)\)", text, re.MULTILINE))}
+        lines = "\n".join(f"{title} <{page.removesuffix('.md')}>" for title, page in pages.items())
+        trees.append(f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{lines}\n```\n")
+    return "".join(trees)
 
 
 def link_verbs(app: Sphinx, doctree: nodes.document, docname: str) -> None:
