@@ -223,6 +223,33 @@ def test_mistakes_are_one_clear_line(run_cli: Cli, tmp_path: Path, arguments: li
     assert [line for line in err.splitlines() if line.startswith("error: ")] == [err.splitlines()[-1]]
 
 
+@pytest.mark.parametrize(
+    ("command", "usage", "message"),
+    [
+        ("discover photos --k six", "newkinds discover [options] DATA", "error: --k six is not a whole number"),
+        ("discover photos --tme 3m", "newkinds discover [options] DATA", "no option --tme. Did you mean '--time'?"),
+        ("train photos", "newkinds train [options] DATA --out RUN", "required: --out"),
+        ("undo a b", "newkinds undo [options] RUN", "b is one argument too many"),
+        ("split a b --into=2.5", "newkinds split [options] RUN CATEGORY", "--into 2.5 is not a whole number"),
+        ("data chek", "newkinds data [-h] ACTION ...", "no action chek. Did you mean 'check'?"),
+        ("dicover photos", "newkinds [-h] [--version] [--debug] VERB …", "no verb dicover. Did you mean 'discover'?"),
+    ],
+)
+def test_a_wrong_command_is_told_what_to_type_instead(run_cli: Cli, command: str, usage: str, message: str) -> None:
+    status, _, err = run_cli(*command.split())
+    assert status == 2
+    first, said, where = err.splitlines()
+    assert first == f"usage: {usage}"
+    assert message in said
+    assert where == f"see {said.partition(': error')[0]} --help"
+
+
+def test_without_images_they_are_asked_for(run_cli: Cli) -> None:
+    status, _, err = run_cli("discover")
+    assert status == 1
+    assert "say which images" in err
+
+
 def test_predict_with_nothing_readable_fails(run_cli: Cli, trained_run: Path, tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"nope")
     status, out, err = run_cli("predict", trained_run, tmp_path / "a.png")

@@ -109,7 +109,7 @@ def test_k_auto_can_stand_in_a_recipe(run_cli: Cli, tmp_path: Path) -> None:
         (("count", "creatures", "--largest", "9"), "has no option largest"),
         (("count", "creatures", *FEW, "--by", "brent", "--largest", "2"), "known already"),
         (("count", "nowhere"), "no folder, CSV file or data set"),
-        (("train", "creatures", "--out", "RUN", "--k", "many"), "whole_number_or_auto"),
+        (("train", "creatures", "--out", "RUN", "--k", "many"), "--k many is not a whole number"),
     ],
 )
 def test_what_cannot_be_counted_is_said(

@@ -12,6 +12,7 @@ from ..errors import NewkindsError, RunEnded, is_expected, outside_names, place_
 from ..text import show
 from . import comparing, correcting, finding, keeping, using  # noqa: F401  (they add verbs)
 from .options import PLUGIN, VERBS, Verb
+from .parsing import Parser, usage_of
 
 WORK = {  # what people do, one after the other, and by which verbs: as --help shows them
     "see it work": ("demo", "list"),
@@ -38,7 +39,7 @@ GROUPS = {
 def parser(first: str | None = None) -> argparse.ArgumentParser:
     """The parsers of all verbs; or only of those that begin with a word, which takes a fraction of the time."""
     below = "\n\n".join([*_work_lines(), LAYOUT, ASK])
-    main = argparse.ArgumentParser("newkinds", USAGE, **_help(ABOUT, below))
+    main = Parser("newkinds", USAGE, **_help(ABOUT, below))
     main.add_argument("--version", action="version", version=f"newkinds {__version__}")
     main.add_argument("--debug", action="store_true", help="show the traceback of an error")
     places = {"": main.add_subparsers(prog="newkinds", metavar="VERB", help=argparse.SUPPRESS)}
@@ -49,7 +50,8 @@ def parser(first: str | None = None) -> argparse.ArgumentParser:
             examples = [e for other in VERBS if other.startswith(group) for e in VERBS[other].examples]
             added = places[""].add_parser(group, help=GROUPS[group], **_help(GROUPS[group], _listed(examples)))
             places[group] = added.add_subparsers(metavar="ACTION", required=True)
-        added = places[group].add_parser(last, help=verb.summary, **_help(verb.summary, _listed(verb.examples)))
+        usage, about = usage_of(f"newkinds {name}", verb.arguments), _help(verb.summary, _listed(verb.examples))
+        added = places[group].add_parser(last, usage=usage, help=verb.summary, **about)
         added.set_defaults(verb=name)
         for flag, how in verb.arguments if group else [*verb.arguments, PLUGIN]:
             added.add_argument(flag, **how)

@@ -7,13 +7,14 @@ from typing import Any
 from ..errors import NewkindsError
 from ..text import show
 from .options import DOWNLOAD, LOG, argument, choices, named_watchers, names, switch, verb
+from .parsing import whole_number
 
 
 @verb(
     argument("--out", "FOLDER", "where to write (default: newkinds-demo)"),
     switch("--research", "research", "only CPF beside its controls, with all figures"),
     argument("--hosts", "NAMES", "methods, separated by commas, or all (default: simgcd)", type=names),
-    argument("--seeds", "N", "one run each (default: 0 to 4; for several hosts 0 to 2)", type=int, nargs="+"),
+    argument("--seeds", "N", "one run each (default: 0 to 4; for several hosts 0 to 2)", type=whole_number, nargs="+"),
     *choices("epochs"),
 )
 def _demo(**chosen: Any) -> None:
@@ -38,13 +39,13 @@ def _demo(**chosen: Any) -> None:
     argument("--organizers", "NAMES", "with commas: none, patches, cpf … (see docs/reproducibility.md)", type=names),
     argument("--baselines", "NAMES", "with commas, on frozen features: kmeans, pim-whitened …, all, none", type=names),
     argument("--data", "NAMES", "data sets, with commas; for any data also folders and CSV files", type=names),
-    argument("--seeds", "N", "one run each (default: 0)", type=int, nargs="+"),
+    argument("--seeds", "N", "one run each (default: 0)", type=whole_number, nargs="+"),
     argument("--against", "NAME", "an organizer, a method or METHOD+ORGANIZER (default: none, the host alone)"),
     switch("--collect", "only_collect", "run nothing: print what is finished"),
     switch("--again", "again", "run again what other code made; what is there is kept in OUT/earlier-code"),
     argument("--style", "STYLE", "markdown (default), latex or csv", choices=("markdown", "latex", "csv")),
     argument("--tune", "A.B=C,D", "choose for each row on labelled images alone: train.lr=0.1,0.3,1", action="append"),
-    argument("--jobs", "N", "runs side by side, each in a process of its own (default: 1)", type=int),
+    argument("--jobs", "N", "runs side by side, each in a process of its own (default: 1)", type=whole_number),
     switch("--no-wait", "no_wait", "skip runs that other processes are working on, instead of waiting for them"),
     LOG,
     *choices("epochs", "precision", "deterministic", "cache_views", "backbone", "weights"),

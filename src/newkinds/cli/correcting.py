@@ -11,6 +11,7 @@ from ..errors import NewkindsError
 from ..files import json_text
 from ..text import escaped, plural, show, text_table
 from .options import JSON, RUN, argument, choices, switch, verb
+from .parsing import whole_number
 
 if TYPE_CHECKING:
     from ..discovery.categories import Discovery
@@ -36,8 +37,8 @@ def _read(run: str) -> "Discovery":
     argument("--clip", "NAME|FILE", "CLIP model: NAME:TAG or NAME of open_clip, a weight file, a folder"),
     argument("--weights", "FILE", "its weights: .safetensors or .pth"),
     switch("--download", "download", "allow the weights to be downloaded"),
-    argument("--per-category", "N", "typical images to look at in each category (default: 16)", type=int),
-    argument("--top", "N", "proposals to show for each category (default: 3)", type=int),
+    argument("--per-category", "N", "typical images to look at in each category (default: 16)", type=whole_number),
+    argument("--top", "N", "proposals to show for each category (default: 3)", type=whole_number),
     argument("--template", "TEXT", "sentence with {} for the word; may be repeated", action="append"),
     argument("--images", "FOLDER", "where the images are now, if they have moved"),
     JSON, *choices("device"),
@@ -101,7 +102,7 @@ def _merge(run: str, categories: Sequence[str], into: str | None = None) -> None
 
 @verb(
     RUN, CATEGORY,
-    argument("--into", "N", "how many parts (default: as many as its images seem to be)", type=int),
+    argument("--into", "N", "how many parts (default: as many as its images seem to be)", type=whole_number),
     switch("--preview", "preview", "show the parts, and change nothing"),
 )  # fmt: skip
 def _split(run: str, category: str, into: int | None = None, preview: bool = False) -> None:
@@ -185,8 +186,8 @@ def _do_to_all(edit: Callable[..., str], found: "Discovery", what: Sequence[str]
 
 @verb(
     RUN,
-    argument("--number", "N", "how many images (default: 20)", type=int),
-    argument("--only", "KIND", "questions of one kind: name, doubt, label, merge or pool"),
+    argument("--number", "N", "how many images (default: 20)", type=whole_number),
+    argument("--only", "KIND", "questions of one kind: name, typical, doubt, label, merge or pool"),
     JSON,
 )  # fmt: skip
 def _next(run: str, as_json: bool = False, **chosen: Any) -> None:

@@ -25,6 +25,7 @@ from .options import (
     switch,
     verb,
 )
+from .parsing import whole_number
 
 
 @verb(DATA, argument("--out", "RUN", "run directory to write (default: newkinds-NAME)"), TIME, LOG, *CHOSEN)
@@ -224,7 +225,7 @@ def _update(run: str, undo: bool = False, history: bool = False, **chosen: Any) 
 @verb(
     argument("source", "RUN|DATA", f"run directory, {SOURCE}"),
     argument("--by", "NAME", "combined (default), ward, brent or binary; the last two expect a single peak"),
-    argument("--largest", "N", "the most categories that brent or binary may try", type=int),
+    argument("--largest", "N", "the most categories that brent or binary may try", type=whole_number),
     switch("--published", "published", "by ward, as the published CMS code scores it, with all true classes"),
     TRUTH,
     argument("--plot", "FILE", "write the curve as a PNG picture", dest="plot_to"),

@@ -8,8 +8,7 @@ from textwrap import dedent
 from typing import Any, Literal, NamedTuple, get_args
 
 from ..verbs.choices import options
-
-Argument = tuple[str, dict[str, Any]]  # what argparse's add_argument takes
+from .parsing import Argument, whole_number, whole_number_or_auto
 
 
 class Verb(NamedTuple):
@@ -47,16 +46,12 @@ def choices(*names: str) -> list[Argument]:
     for name in names:
         wanted, option = options()[name]
         kinds = get_args(wanted)
-        number = whole_number_or_auto if Literal["auto"] in kinds else int
+        number = whole_number_or_auto if Literal["auto"] in kinds else whole_number
         how = {"action": "append"} if name in ("settings", "recipe") else {"type": number if int in kinds else str}
         flag = option.flag or f"--{name.replace('_', '-')}"
         plain = argument(flag, option.metavar, option.help, dest=name, **how)
         made.append(plain if option.stands_for is None else switch(flag, name, option.help))
     return made
-
-
-def whole_number_or_auto(text: str) -> int | str:  # argparse shows this name in its error
-    return text if text == "auto" else int(text)
 
 
 def names(text: str) -> list[str]:

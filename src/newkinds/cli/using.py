@@ -10,6 +10,7 @@ from ..files import csv_text, is_replaceable, json_text, make_folder, refuse_inp
 from ..ownership import remove_output, require_output, require_table_name, write_output
 from ..text import show
 from .options import DOWNLOAD, JSON, RUN, TRUTH, argument, choices, switch, verb
+from .parsing import whole_number
 
 
 @verb(
@@ -100,7 +101,7 @@ def _report(run: str, **chosen: Any) -> None:
     RUN,
     argument("--against", "RUN", "another run to compare with, such as the host without CPF"),
     argument("--out", "FOLDER", "where to write (default: RUN/figures)"),
-    argument("--examples", "N", "images in the figures of attention and primitives (default: 8)", type=int),
+    argument("--examples", "N", "images in the figures of attention and primitives (default: 8)", type=whole_number),
     TRUTH,
     DOWNLOAD,
     *choices("device"),
@@ -127,7 +128,7 @@ def _figures(run: str, **chosen: Any) -> int:
     argument("runs", "RUN", "run directories of finished runs", nargs="+"),
     argument("--against", "RUN", "show this run of the same images beside them, such as the host without CPF"),
     argument("--out", "FOLDER", "where to write (default: into each run)"),
-    argument("--sample", "N", "how many of a run's images to look at (default: 1000)", type=int),
+    argument("--sample", "N", "how many of a run's images to look at (default: 1000)", type=whole_number),
     switch(
         "--features-only", "features_only", "only the features that runs kept: at once, and without figures of each"
     ),
@@ -187,7 +188,7 @@ def _export(run: str, to: str, out: str, **chosen: Any) -> None:
 
 @verb(
     RUN,
-    argument("--port", "N", "port on this machine (default: 8517, or one that is free)", type=int),
+    argument("--port", "N", "port on this machine (default: 8517, or one that is free)", type=whole_number),
     argument("--images", "FOLDER", "where the images are now, if their folder has moved"),
     switch("--no-browser", "no_browser", "only print the address"),
 )

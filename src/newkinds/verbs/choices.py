@@ -20,6 +20,9 @@ DATA_ROOT = "where the data sets are (default: $NEWKINDS_DATA), or the files tha
 RECIPE = "YAML file with settings, or a bundled recipe: simgcd/cub; may be repeated, later ones win"
 LABELS = "CSV file with labels of vectors in an .npy file, or of the photos in a JSON list of MegaDetector"
 GROUP_BY_TIME = "photos taken within this time of each other, such as 10s, are one group (default: no grouping)"
+METHOD = "discovery method (default: discover chooses how to train; train takes simgcd)"
+ORGANIZER = "none, patches, adapter, cpf, coge, … (default: none, unless discover chooses how to train)"
+ASSIGNER = "what finds the categories (default: discover and tune choose; of a named training: own, its method's)"
 BACKBONE = "auto (default: the best that is available), tiny (bundled, for creatures) or any timm model"
 
 
@@ -44,10 +47,10 @@ class Choices(TypedDict, total=False):
 
     recipe: Annotated[File | Sequence[str | Path], Option(None, "FILE|NAME", RECIPE)]  # several: later ones win
     k: Annotated[NumberOrAuto, Option("k", "N", "number of categories in total, known and new; auto: estimate it")]
-    method: Annotated[Name, Option("method.name", "NAME", "discovery method (default: simgcd)")]
-    organizer: Annotated[Name, Option("organizer.name", "NAME", "none, patches, adapter, cpf, coge, … (default: none)")]
+    method: Annotated[Name, Option("method.name", "NAME", METHOD)]
+    organizer: Annotated[Name, Option("organizer.name", "NAME", ORGANIZER)]
     tuning: Annotated[Name, Option("tuning.name", "NAME", "what else trains in the backbone: prompts, lora, pixels")]
-    assigner: Annotated[Name, Option("assigner.name", "NAME", "what finds the categories (default: own, the method's)")]
+    assigner: Annotated[Name, Option("assigner.name", "NAME", ASSIGNER)]
     whiten: Annotated[bool | None, Option("embedding.whiten", "", WHITEN, stands_for="auto")]
     backbone: Annotated[Name, Option("backbone.name", "NAME", BACKBONE)]
     weights: Annotated[File, Option("backbone.weights", "FILE", "weights of the backbone: .safetensors or .pth")]

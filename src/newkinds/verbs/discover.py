@@ -320,7 +320,10 @@ def names_training(layers: Layers) -> bool:
 def default_out(data: str | Path | None, what: str = "") -> Path:
     """Where a run goes if nobody says: newkinds-NAME, here."""
     if data is None:
-        raise NewkindsError("say where to write: --out RUN.")
+        raise NewkindsError(
+            "say which images: a folder, a CSV file or the name of a data set. "
+            "If a recipe names them, say where to write instead: --out RUN."
+        )
     path = Path(data)
     stem = path.resolve().stem if path.exists() else str(data)
     name = re.sub(r"[^\w.-]+", "-", stem).strip("-.")
