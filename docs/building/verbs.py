@@ -77,13 +77,16 @@ def _pages_about(verb: str, at_most: int = 4) -> list[str]:
 
 
 def _invocation(action: argparse.Action) -> str:
-    """`RUN`, `--time TIME`, `-q, --quiet`."""
+    """`RUN`, `--time TIME`, `--seeds N [N ...]`, `-q, --quiet`."""
     value = action.metavar if isinstance(action.metavar, str) else " ".join(action.metavar or ())
     if not value and action.choices is not None:
         value = "{" + ",".join(map(str, action.choices)) + "}"
     if not action.option_strings:
         return value or action.dest
-    return ", ".join(action.option_strings) + (f" {value or action.dest.upper()}" if action.nargs != 0 else "")
+    value = value or action.dest.upper()
+    if action.nargs == "+":
+        value = f"{value} [{value} ...]"
+    return ", ".join(action.option_strings) + (f" {value}" if action.nargs != 0 else "")
 
 
 def _with_comment(example: str) -> str:
