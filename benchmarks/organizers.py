@@ -436,16 +436,15 @@ def write_table(file: Path, given: argparse.Namespace) -> None:
     """All rows as a table for RESULTS.md (scripts/build_results.py): figures by host, differences over all hosts."""
     found = read_cells(given.out)
     data = [f"{name}={Path(rest).name}" for name, _, rest in (place.partition("=") for place in given.data)]
-    shown = CONTROLS[1:]
     rows: list[list[Any]] = []
     for (_, host), by_row in sorted(found.items()):
         for row in sorted(by_row, key=list(ROWS).index):
             cells = by_row[row].values()
             means = [round(float(np.mean([cell[name] for cell in cells])), 2) for name in COLUMNS]
-            differences = [as_cell(gain_of(by_row, row, base)) for base in shown]
+            differences = [as_cell(gain_of(by_row, row, base)) for base in CONTROLS]
             rows.append([f"{METHODS[host].__name__}, {row}", len(cells), means[:3], means[3:], *differences])
     for row in ROWS:
-        gains = [gain_over_hosts(found, row, base) for base in shown]
+        gains = [gain_over_hosts(found, row, base) for base in CONTROLS]
         pairs = max((gain.runs for gain in gains if gain is not None), default=0)
         if pairs:
             rows.append([f"**all hosts**, {row}", pairs, None, None, *(as_cell(gain) for gain in gains)])
@@ -460,7 +459,7 @@ def write_table(file: Path, given: argparse.Namespace) -> None:
         "seeds": " ".join(map(str, given.seeds)),
         "notebook": given.notebook,
         "columns": [
-            "host, organizer", "runs", "All / Old / New", "All / New by em", *(f"New − {base}" for base in shown),
+            "host, organizer", "runs", "All / Old / New", "All / New by em", *(f"New − {base}" for base in CONTROLS),
         ],
         "rows": rows,
     }  # fmt: skip
