@@ -52,6 +52,9 @@ def test_a_run_with_other_settings_is_not_the_one_that_was_asked_for(one_run: Pa
     (host,) = [line for line in of_cub if line.startswith("| SimGCD  ")]
     (patches,) = [line for line in of_cub if line.startswith("| SimGCD + PATCHES ")]
     assert host.split("|")[3].strip() == "", "one epoch is not two"
+    alone = bench("fine", tmp_path / "runs", organizers=["none"], settings=[FAST, {"train": {"epochs": 3}}], **options)
+    assert "SimGCD" not in [row.name for row in alone.rows], "also if nothing was run just now"
+    assert "SimGCD on cub, seed 0: it has other settings than asked for (train.epochs is 1, not 3" in alone.text
     assert re.fullmatch(r"[\d.]+", patches.split("|")[3].strip())
 
 

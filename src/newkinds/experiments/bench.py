@@ -1,6 +1,6 @@
 """`newkinds bench`: run the requested part of a table, and print all of it that has been run."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,7 @@ from .outcomes import collect
 from .paper import TABLES, PaperTable, comparisons
 from .results import Benched
 from .row_settings import RowSettings
-from .run_grid import run_all
+from .run_grid import describe_other_settings, run_all
 from .side_by_side import SideBySide
 from .styles import STYLES
 from .tasks import InTurn, Pool, Worked
@@ -82,6 +82,7 @@ def bench(
     )  # fmt: skip
     cells: list[Cell] = []
     worked = Worked()
+    differs: Callable[[Cell], str] | None = None
     if only_collect:
         if not folder.is_dir():
             raise NewkindsError(f"there is no folder {folder}: nothing to collect.")
@@ -102,6 +103,8 @@ def bench(
             set_aside_trials(tuning.folders(runnable), folder)
         with _pool(jobs, make_folder(folder), spread=choices.get("device") is None) as pool:
             worked = run_all(runnable, folder, settings, whole.counted_by, watchers, pool, wait, tuning)
+        untuned = {cell.row for cell in runnable if not tuning.trials(cell)}  # of others each run has its own settings
+        differs = partial(_describe_difference, untuned, worked.finished, folder, settings)
     widest = replace(
         whole, data=tuple(sources) if whole.any_data else whole.data,
         methods=_each_once(_ordered(_after_first_stages(methods or ())), whole.systems, METHODS),
@@ -109,7 +112,7 @@ def bench(
         baselines=_each_once(_ordered((baselines and asked.baselines) or ()), whole.baselines),
     )  # fmt: skip
     every = [*widest.cells(), *unloaded_rows(folder, widest.data)]
-    found, left_out = collect(every, folder, sources, preferred=worked.finished)
+    found, left_out = collect(every, folder, sources, preferred=worked.finished, differs=differs)
     wanted = {cell.row for cell in (*cells, *found)}
     rows = [row for row in every if row in wanted or whole.reports(row)]
     shown = comparisons(widest, found, rows, left_out)
@@ -122,6 +125,14 @@ def bench(
         drawn = shown if whole.compares_inside_hosts else comparisons(replace(widest, against="none"), found, rows)
         pictures = draw_comparisons(drawn, folder, whole.picture)
     return Benched(STYLES[style](shown), failed, pictures, busy, [str(cell) for cell in left_out], shown)
+
+
+def _describe_difference(
+    rows: Collection[Cell], finished: Collection[Cell], out: Path, settings: Callable[[Cell], Settings], cell: Cell
+) -> str:
+    """How a run of these rows that is not among the finished ones differs from what is asked for."""
+    is_asked = cell.row in rows and cell not in finished
+    return describe_other_settings(cell, out, settings(cell)) if is_asked else ""
 
 
 def _pool(jobs: int, out: Path, spread: bool) -> AbstractContextManager[Pool]:

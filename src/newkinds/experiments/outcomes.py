@@ -169,10 +169,11 @@ def require_run_of(cell: Cell, outcome: Outcome, source: Mapping[str, Any]) -> N
 
 def collect(
     rows: Iterable[Cell], out: Path, sources: Mapping[str, Mapping[str, Any]] | None = None,
-    preferred: Collection[Cell] = (),
+    preferred: Collection[Cell] = (), differs: Callable[[Cell], str] | None = None,
 ) -> "Sorted":  # fmt: skip
     """The finished runs of some rows, of all seeds found; runs that do not belong in the table are named.
-    `sources`: where each data set is. If runs have different settings, those like the `preferred` ones stay."""
+    `sources`: where each data set is. If runs have different settings, those like the `preferred` ones stay.
+    `differs`: how the settings of a run differ from those that are asked for, in words; empty if they do not."""
     outcomes: dict[Cell, Outcome] = {}
     refused: dict[Cell, Refused] = {}
     for row in rows:
@@ -185,7 +186,10 @@ def collect(
             try:
                 if (outcome := read_outcome(folder)) is not None:
                     require_run_of(cell, outcome, (sources or {}).get(cell.data, {"name": cell.data}))
-                    outcomes[cell] = outcome
+                    if differs is not None and (differing := differs(cell)):
+                        refused[cell] = Refused(f"it has other settings than asked for ({differing})", outcome)
+                    else:
+                        outcomes[cell] = outcome
             except NewkindsError as error:
                 refused[cell] = Refused(f"in {folder}, {error}".removesuffix("."))
     found, left_out = comparable(outcomes, preferred)

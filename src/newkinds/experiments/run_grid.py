@@ -14,7 +14,7 @@ from ..verbs.assign import CHANGED as ASSIGNING
 from ..verbs.assign import assign
 from ..verbs.count import count_categories
 from ..verbs.discover import discover
-from ..verbs.train import require_same_settings
+from ..verbs.train import differing_settings, require_same_settings
 from .cell_lock import claimed_cell
 from .cells import Cell, Settings, with_what_comes_before
 from .earlier_code import require_present_code
@@ -83,6 +83,12 @@ def run_one(
     outcome = read_outcome(folder)
     assert outcome is not None  # all its files have just been written
     return outcome
+
+
+def describe_other_settings(cell: Cell, out: Path, settings: Settings) -> str:
+    """How a finished run differs from what is asked for: `train.lr is 0.1, not 0.3`; empty if it does not."""
+    differing = differing_settings(None, cell.folder(out), settings=[*settings, *cell.layers(out)])
+    return ", ".join(f"{name} is {there}, not {asked}" for name, (there, asked) in differing.items())
 
 
 def _find_categories(cell: Cell, out: Path, settings: Settings, watchers: Sequence[Watcher]) -> None:

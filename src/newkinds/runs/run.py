@@ -110,15 +110,19 @@ class Run(RunDirectory):
 
     def refuse_other_settings(self, config: Config) -> None:
         """What is there already must be the same run."""
+        for name, (there, here) in self.differing_settings(config).items():
+            raise NewkindsError(
+                f"{self.folder} holds a run with other settings ({name} is {there!r} there and "
+                f"{here!r} here): choose another --out, or delete the folder to start again."
+            )
+
+    def differing_settings(self, config: Config) -> dict[str, tuple[Any, Any]]:
+        """Name → its value there, and here; only of settings that change a result. None if nothing is there."""
         if not self.path("config.yaml").is_file():
-            return
-        there = flat(self.config().as_dict())
-        for name, value in flat(config.as_dict()).items():
-            if value != there.get(name) and name not in FREE_TO_CHANGE:
-                raise NewkindsError(
-                    f"{self.folder} holds a run with other settings ({name} is {there.get(name)!r} there and "
-                    f"{value!r} here): choose another --out, or delete the folder to start again."
-                )
+            return {}
+        there, here = flat(self.config().as_dict()), flat(config.as_dict())
+        changed = [name for name in here if here[name] != there.get(name) and name not in FREE_TO_CHANGE]
+        return {name: (there.get(name), here[name]) for name in changed}
 
     def save_state(self, state: dict[str, Any]) -> None:
         buffer = io.BytesIO()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from typing_extensions import Unpack
@@ -217,12 +217,24 @@ def begin_model(table: Table, config: Config) -> Model:
 def require_same_settings(data: str | Path | None, out: str | Path, **choices: Unpack[Choices]) -> None:
     """Refuse, as `train` does, settings that are not those of the trained run in `out`; no image is read."""
     run = Run(out)
-    config = resolve_layers(layers_of(data, choices), run)
+    run.refuse_other_settings(_as_trained(run, resolve_layers(layers_of(data, choices), run)))
+
+
+def differing_settings(
+    data: str | Path | None, out: str | Path, **choices: Unpack[Choices]
+) -> dict[str, tuple[Any, Any]]:
+    """What `require_same_settings` refuses: name → its value in the trained run, and the one that is asked for."""
+    run = Run(out)
+    return run.differing_settings(_as_trained(run, resolve_layers(layers_of(data, choices), run)))
+
+
+def _as_trained(run: Run, config: Config) -> Config:
+    """Settings with the number of categories that a trained run has if they leave it open."""
     record = run.protocol()
     k = record.categories if config.k is None else config.k
     if k == "auto" and run.path(f"{K_AUTO}.json").is_file():
         k = max(read_count(run, K_AUTO).answer, record.known_classes)
-    run.refuse_other_settings(replace(config, k=k))
+    return replace(config, k=k)
 
 
 def views_to_cache(model: Model, table: Table, config: Config, device: torch.device) -> int:
