@@ -75,8 +75,12 @@ def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def plural(number: int, what: str) -> str:
-    """`1 image` or `2 images`; `1 known class` or `2 known classes`."""
-    return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
+    """`1 image` or `2 images`; `1 known class` or `2 known classes`; `1 category` or `2 categories`."""
+    if number == 1:
+        return f"1 {what}"
+    if what.endswith("y"):
+        return f"{number:,} {what[:-1]}ies"
+    return f"{number:,} {what}{'es' if what.endswith('s') else 's'}"
 
 
 def percent(share: float | None) -> str:

@@ -191,7 +191,7 @@ def test_images_that_are_gone_are_skipped_and_counted(run: Path) -> None:
     found = suggest_names(run, WORDS, sure(ANSWERS), templates=PLAIN, per_category=5)
     assert {one.category.id: one.images for one in found} == {2: 4, 3: 5, 4: 5, 5: 5}  # the next ones take their place
     assert [image.path for image in found.skipped] == [members[0].path, members[1].path]
-    assert f"2 image(s) skipped; the first is {members[0].path}: file not found" in found.text()
+    assert f"2 images skipped; the first is {members[0].path}: file not found" in found.text()
     for member in members:
         (photos / member.path).unlink(missing_ok=True)
     found = suggest_names(run, WORDS, sure(ANSWERS), templates=PLAIN)

@@ -155,7 +155,7 @@ def test_unreadable_test_images_are_passed_over_and_counted(
     result = newkinds.evaluate(run)
     assert result["test"]["evaluated"] == 9
     assert result["protocol"]["evaluated"].endswith("; 9 test images of 10, the others cannot be read")
-    assert "1 test image(s) skipped; the first is cifar10-test-00003.png" in capfd.readouterr().err
+    assert "1 test image skipped; the first is cifar10-test-00003.png" in capfd.readouterr().err
     monkeypatch.setattr(base, "load_test_images", with_broken(set(range(10))))
     result = newkinds.evaluate(run)
     assert result["test"] is None

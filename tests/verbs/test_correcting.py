@@ -102,6 +102,7 @@ def test_a_preview_of_large_parts_names_the_most_certain_images(tmp_path: Path, 
         (["move", "nowhere.jpg", "--to", "cat"], "has no image nowhere.jpg"),
         (["move", "cat-1.jpg", "--to", "lynx"], "--new"),
         (["junk", "../../etc/passwd"], "has no image"),
+        (["junk", "new-9"], "', a category?"),
         (["redo"], "nothing to redo"),
     ],
 )

@@ -122,6 +122,14 @@ def test_what_cannot_be_counted_is_said(
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("verb", ["discover", "tune"])
+def test_too_small_a_number_is_refused_before_anything_is_embedded(verb: str, run_cli: Cli, tmp_path: Path) -> None:
+    status, _, err = run_cli(verb, "creatures", "--out", tmp_path / "run", "--k", 1, *FEW)
+    assert status == 1
+    assert "--k 1 is too small" in err
+    assert "plan for" not in err
+
+
 def test_photos_without_truth_cannot_be_counted_as_published(photos: Path, run_cli: Cli) -> None:
     status, _, err = run_cli("count", photos, "--published")
     assert status == 1

@@ -91,7 +91,9 @@ def test_the_same_discover_again_says_that_it_is_finished(
     labels = str(grown / "labels.csv")
     before = Discovery.read(run)
     after = newkinds.discover(grown / "x.npy", run, labels=labels, k=8, settings=SETTINGS, page=False)
-    assert "is finished already, with update 1" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "is finished already, with update 1" in said
+    assert f"newkinds update {run} --time 10m" in said
     assert [m.category_id for m in after.members] == [m.category_id for m in before.members]
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 from torch import Tensor
 
+from ..text import plural
 from .resplit import can_judge
 from .whitening import Whitening
 
@@ -43,7 +44,7 @@ class OpeningRule:
     cut: float  # mean distance (1 - cosine) of two groups, above which they are not joined
     threshold: float = UNCONFIRMED  # of the silhouette
     smallest: int = SMALLEST
-    hidden: int = 0  # classes that were hidden, each several times
+    hidden: int = 0  # times that a known class was hidden
     found: int = 0  # of which a category was opened
     openings: int = 0
     false: int = 0
@@ -54,8 +55,9 @@ class OpeningRule:
         if not self.hidden:
             return "too few labelled images to confirm when a category may be opened: only groups far from all are"
         return (
-            f"of {self.hidden} known classes that were hidden for a moment, {self.found} were opened again; "
-            f"{self.false} of {self.openings} openings were false"
+            f"{plural(self.hidden, 'time')} a known class was hidden for a moment; "
+            f"{plural(self.found, 'time')} a category was opened for it; "
+            f"{self.false} of {plural(self.openings, 'opening')} {'was' if self.false == 1 else 'were'} false"
         )
 
     def groups_that_stand(self, rows: Tensor, centres: Tensor, whitening: Whitening | None = None) -> list[Tensor]:
@@ -98,7 +100,7 @@ def choose_rule(
     `centres` (K, P), the means of so many images (`sizes`, (K,)).
 
     >>> choose_rule(rows, labels, model.calibration.centres, sizes).sentence
-    'of 45 known classes that were hidden for a moment, 41 were opened again; 1 of 42 openings were false'
+    '45 times a known class was hidden for a moment; 41 times a category was opened for it; 1 of 42 openings was false'
     """
     random = np.random.default_rng(seed)
     kept = _some_of_each(labels.cpu().numpy(), random)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from .. import process
-from ..errors import NewkindsError
+from ..errors import NewkindsError, nearest
 from ..files import json_text
 from ..text import escaped, plural, show, text_table
 from .options import JSON, RUN, argument, choices, switch, verb
@@ -177,11 +177,23 @@ def _do_to_all(edit: Callable[..., str], found: "Discovery", what: Sequence[str]
     categories = [entry for entry in what if entry in names or (entry[:1] == "#" and entry[1:].isdecimal())]
     for category in categories:
         found.category(category)
-    images = [found.path_of(entry) for entry in what if entry not in categories]
+    images = [_image(found, entry) for entry in what if entry not in categories]
     for category in categories:
         show(edit(category=category))
     if images:
         show(edit(images))
+
+
+def _image(found: "Discovery", entry: str) -> str:
+    """The path of an image, or why it is none: a category may have been meant."""
+    try:
+        return found.path_of(entry)
+    except NewkindsError as error:
+        state = found.corrections()
+        if entry in state.earlier_names:
+            found.category(entry)  # which says what became of it
+        hint = nearest(entry, state.names.values())
+        raise NewkindsError(f"{error}{hint and f'{hint[:-1]}, a category?'}") from None
 
 
 @verb(

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import NewkindsError
 from ..files import csv_text, is_replaceable, json_text, make_folder, refuse_inputs
 from ..ownership import remove_output, require_output, require_table_name, write_output
-from ..text import show
+from ..text import plural, show
 from .options import DOWNLOAD, JSON, RUN, TRUTH, argument, choices, switch, verb
 from .parsing import whole_number
 
@@ -54,12 +54,12 @@ def _predict(run: str, images: list[str], out: str | None = None, report: str | 
     ]
     if out:
         write_output(file, csv_text(columns, rows))
-        show(f"{len(rows)} predictions in {out}", file=sys.stderr)
+        show(f"{plural(len(rows), 'prediction')} in {out}", file=sys.stderr)
         if not skipped:
             remove_output(beside)  # of an earlier prediction
         elif is_replaceable(file):
             write_output(beside, csv_text(("path", "reason"), [(s.path, s.reason) for s in skipped]))
-            show(f"{len(skipped)} image(s) skipped, listed in {beside}", file=sys.stderr)
+            show(f"{plural(len(skipped), 'image')} skipped, listed in {beside}", file=sys.stderr)
     else:
         show(csv_text(columns, rows), end="")
     if report is not None:

@@ -14,6 +14,7 @@ from PIL import Image
 from ..console import say, track, warn
 from ..errors import NewkindsError, Skipped
 from ..registry import Registry
+from ..text import plural
 from .facts import Facts, measure
 from .fragments import WHOLE, Box, Part
 from .images import BadImage, content_digest
@@ -235,7 +236,7 @@ def readable(table: Table, contents: bool = False, earlier: Earlier | None = Non
     table = leave_out(table, unreadable_rows(seen))
     if table.skipped:
         first = table.skipped[0]
-        warn(f"{len(table.skipped)} file(s) skipped; the first is {first.path}: {first.reason}")
+        warn(f"{plural(len(table.skipped), 'file')} skipped; the first is {first.path}: {first.reason}")
     return table
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..runs.directory import RunDirectory
 from ..runs.records import Reliability
-from ..text import percent, text_table, visible
+from ..text import percent, plural, text_table, visible
 from .categories import Discovery
 from .described import Described
 from .kinds import Category
@@ -58,7 +58,7 @@ def _found(discovery: Discovery, where: str) -> str:
     counts = (
         f"{len(discovery.members):,} images assigned, {len(discovery.skipped):,} skipped{where}"
         f"{f', {junk:,} junk by hand' if junk else ''}{f', {pool:,} not placed yet' if pool else ''}; "
-        f"{len(discovery.known)} known categories, {len(discovery.new)} new ones with members."
+        f"{plural(len(discovery.known), 'known category')}, {len(discovery.new)} new ones with members."
     )
     known = sorted((category for category in discovery.known if category.size), key=lambda category: -category.size)
     return f"## What was found\n\n{counts}\n\n{_sizes('known category', known)}{_sizes('new category', discovery.new)}"

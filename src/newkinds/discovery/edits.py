@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import NewkindsError
-from ..text import CONTROL
+from ..text import CONTROL, plural
 
 JUNK = -1  # the id of what belongs to no category
 JUNK_NAME = "(junk)"
@@ -121,7 +121,8 @@ class Corrections:
             if part["id"] != edit["category"]:  # what was accepted was the category that they have left
                 for path in part["images"]:
                     self.status.pop(path, None)
-        return f"split '{before}' into {_quoted([part['name'] for part in edit['parts']])}"
+        parts = [f"'{part['name']}' ({plural(len(part['images']), 'image')})" for part in edit["parts"]]
+        return f"split '{before}' into {', '.join(parts)}"
 
     def _move(self, edit: Edit) -> str:
         if "name" in edit:

@@ -15,7 +15,7 @@ def update_text(update: UpdateRecord, names: Mapping[int, str]) -> str:
     went = sorted(update.placed.items(), key=lambda entry: -entry[1])
     if went:
         to = [f"{escaped(_name(number, names))} {count:,}" for number, count in went[:MOST_NAMED]]
-        more = f" and {len(went) - MOST_NAMED} more" if len(went) > MOST_NAMED else ""
+        more = f" and {plural(len(went) - MOST_NAMED, 'more category')}" if len(went) > MOST_NAMED else ""
         lines.append(f"  placed    {plural(sum(update.placed.values()), 'image')}: {', '.join(to)}{more}")
     for opened in update.opened:
         by = "by its label" if opened.by_label else "by the rule"

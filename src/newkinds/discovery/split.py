@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from ..errors import NewkindsError
 from ..runs.directory import RunDirectory
+from ..text import plural
 
 EMBEDDING = "embedding.safetensors"
 MOST_LINKED = 2000  # images from which the parts are found; the others join the nearest part
@@ -61,7 +62,7 @@ def split_rows(rows: NDArray[np.float32], into: int | None = None) -> list[int]:
     if into is not None and into < 2:
         raise NewkindsError(f"a category cannot be split into {into}: say 2 or more.")
     if len(rows) < (into or 2):
-        raise NewkindsError(f"a category of {len(rows)} image(s) cannot be split into {into or 2}.")
+        raise NewkindsError(f"a category of {plural(len(rows), 'image')} cannot be split into {into or 2}.")
     data = rows.astype(np.float64)
     step = -(-len(data) // MOST_LINKED)
     sample = data[::step]

@@ -19,7 +19,7 @@ from ..data.table import Table
 from ..encoders.clip import TwoTowers, load_clip
 from ..errors import NewkindsError, Skipped
 from ..runs.directory import RunDirectory
-from ..text import escaped, text_table
+from ..text import escaped, plural, text_table
 from ..training.device import choose_device
 from .categories import Discovery
 from .edits import usable_name
@@ -174,7 +174,7 @@ class Suggestions:
             yield f"  {shlex.join(command)}"
         if self.skipped:
             first = self.skipped[0]
-            yield f"{len(self.skipped)} image(s) skipped; the first is {first.path}: {first.reason}"
+            yield f"{plural(len(self.skipped), 'image')} skipped; the first is {first.path}: {first.reason}"
 
 
 def suggest_names(

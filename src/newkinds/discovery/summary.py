@@ -1,6 +1,6 @@
 """What was found, in a few lines for the terminal."""
 
-from ..text import text_table
+from ..text import plural, text_table
 from .categories import Discovery
 from .doubts import doubts_of, label_notes
 from .promise import promises_text
@@ -31,8 +31,9 @@ def discovery_text(discovery: Discovery) -> str:
     if edits:
         tables += f", as found; with corrections: newkinds export {discovery.run} --to csv --out FILE"
     return (
-        f"{table}\n\n{len(discovery.members)} images assigned ({len(discovery.known)} known categories, "
-        f"{len(discovery.new)} new), {len(discovery.skipped)} skipped\n"
+        f"{table}\n\n{plural(len(discovery.members), 'image')} assigned "
+        f"({plural(len(discovery.known), 'known category')}, {len(discovery.new)} new), "
+        f"{len(discovery.skipped)} skipped\n"
         f"{about_names}{doubts if doubtful else ''}{unlike if unlike_count else ''}{pool if pool_count else ''}"
         f"{corrected if edits else ''}"
         f"{promises_text(discovery)}\n"

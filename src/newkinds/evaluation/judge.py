@@ -31,7 +31,7 @@ from ..runs.config import Config
 from ..runs.protocol import describe_protocol
 from ..runs.records import Evaluation, Figures, HeldOutEvaluation
 from ..runs.run import Run
-from ..text import percent, protocol_lines, text_table
+from ..text import percent, plural, protocol_lines, text_table
 from ..training.embedding import Embedded, embed
 from ..training.model import Model
 
@@ -111,17 +111,22 @@ def _on_unlabelled(
     unlabelled = [member for member in members if member.given_label is None]
     kept = [member for member in unlabelled if member.status != "junk"]
     if len(kept) < len(unlabelled):
-        warn(f"{len(unlabelled) - len(kept)} image(s) that are junk are left out of the evaluation.")
+        warn(f"{plural(len(unlabelled) - len(kept), 'junk image')} left out of the evaluation.")
     truth_of = true_classes([member.path for member in kept], given)
     true = [truth_of[member.path] for member in kept if member.path in truth_of]
     predicted = [member.category_id for member in kept if member.path in truth_of]
     missing = len(kept) - len(true)
+    if not true and kept and not by_own_truth:
+        raise NewkindsError(
+            f"what --truth names has no true class of the unlabelled images in {run.folder}, such as {kept[0].path}: "
+            "they are looked for by path, or else by file name."
+        )
     if not true:
         raise NewkindsError(
             f"no true class is known for the unlabelled images in {run.folder}: give them with --truth."
         )
     if missing:
-        warn(f"{missing} unlabelled image(s) have no true class and are left out of the evaluation.")
+        warn(f"{plural(missing, 'unlabelled image')} without a true class left out of the evaluation.")
     # a benchmark says which classes are known, even if none of a class's images kept its label
     known = given.known if by_own_truth else {member.given_label for member in members} - {None}
     labels = {number: label for label, number in found.class_ids(run.about_model().get("known", [])).items()}
@@ -193,7 +198,7 @@ def _on_test_images(run: Run, read: Callable[[], Table]) -> tuple[HeldOutEvaluat
         test = HeldOutEvaluation(len(embedded.rows), _judge_assignment(model, table, embedded), of_model, of_images)
         if embedded.skipped:
             first = embedded.skipped[0]
-            warn(f"{len(embedded.skipped)} test image(s) skipped; the first is {first.path}: {first.reason}")
+            warn(f"{plural(len(embedded.skipped), 'test image')} skipped; the first is {first.path}: {first.reason}")
     if not test.evaluated:
         return None, f"not on test images: none of {len(table):,} can be read"
     unread = f" of {len(table):,}, the others cannot be read" if test.evaluated < len(table) else ""

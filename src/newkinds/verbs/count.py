@@ -157,6 +157,17 @@ def require_possible(k: int | str | None, table: Table) -> int:
             "for an estimate. Guess high rather than low: categories that are not needed stay empty."
         )
     assert isinstance(k, int)  # "auto" has been counted
+    refuse_impossible(k, table)
+    if k == known:
+        warn(f"--k {k} leaves no room for new categories: every image will get one of the {known} known classes.")
+    return k
+
+
+def refuse_impossible(k: int | str | None, table: Table) -> None:
+    """Refuse a number of categories that these images cannot have; one that is not named yet is not judged."""
+    if not isinstance(k, int):
+        return
+    known = len(table.known)
     if k < known:
         raise NewkindsError(f"--k {k} is too small: {known} classes are known already, and --k counts those too.")
     unlabelled = sum(label is None for label in table.labels)
@@ -164,9 +175,6 @@ def require_possible(k: int | str | None, table: Table) -> int:
     if k > most:  # k-means would say so too, but after the training
         allowed = f"the labelled classes and {unlabelled} unlabelled images allow at most {most} categories"
         raise NewkindsError(f"--k {k} is too large: {allowed}.")
-    if k == known:
-        warn(f"--k {k} leaves no room for new categories: every image will get one of the {known} known classes.")
-    return k
 
 
 def _run_features(run: Run) -> tuple[torch.Tensor, list[str], list[str | None], np.ndarray, int, bool]:

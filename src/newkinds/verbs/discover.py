@@ -30,7 +30,7 @@ from ..text import duration
 from ..training.loop import Diverged
 from ..training.watching import Watcher
 from .choices import Choices, layers_of
-from .count import Number, decide_k
+from .count import Number, decide_k, refuse_impossible
 from .layers import Layers, resolve_layers
 from .plan import Plan, PlannedSearch, settings_of_choice
 from .results import Correct, finished_result, put_result
@@ -108,6 +108,7 @@ def _discover_by_search(layers: Layers, run: Run, seconds: float, watchers: Sequ
         say(f"{run.folder} is finished already: {plan.earlier.chosen if plan.earlier else ''}")
         return finished_result(run)
     with plan.clock.stage("look at the data"):
+        refuse_impossible(config.k, table)
         looked = look(table, config, plan.layers, plan.clock.seconds, can_judge(table.targets))
         require_time(looked, plan.clock.seconds)  # a first answer must come, however long looking took
     announce(looked, plan)
@@ -306,7 +307,11 @@ def _is_updated(run: Run) -> bool:
     which is said."""
     if not run.is_answered or (last := UpdateHistory.of(run).last) is None:
         return False
-    say(f"{run.folder} is finished already, with update {last.number} (newkinds update {run.folder} --history)")
+    say(
+        f"{run.folder} is finished already, with update {last.number} (newkinds update {run.folder} --history). The "
+        "search does not go on after an update, which keeps categories as they are. For a better model: newkinds "
+        f"update {run.folder} --time 10m. To look for all categories anew, discover into another folder (--out)."
+    )
     return True
 
 

@@ -14,13 +14,13 @@ from ..assigners.prototypes import PrototypeClassifier
 from ..console import say, warn
 from ..data import load_table
 from ..data.corrections import NOWHERE, Correction, corrected_names, corrections_text, read_corrections
-from ..data.table import Table, readable
+from ..data.table import Table, look_at_all, readable
 from ..discovery.categories import Discovery
 from ..discovery.edits import POOL
 from ..discovery.finished import LoadedRun, load, read_features
 from ..discovery.kinds import with_more_names
 from ..discovery.lessons import changes, corrections_of, keep_decisions, require_corrections
-from ..errors import NewkindsError
+from ..errors import NewkindsError, Skipped
 from ..files import make_folder, remove_leftovers
 from ..runs.config import Config, resolve
 from ..runs.directory import CORRECTIONS, TRAINING
@@ -230,12 +230,15 @@ def _images(source: CorrectedRun, config: Config) -> tuple[Table, Tensor]:
     kept = {c.path for c in source.said if c.status != "junk"}
     table = load_table(config.data)
     table = table.rows([row for row, path in enumerate(table.paths) if path not in copies_left_out(run)])
-    if added := [path for path in table.paths if path not in kept]:
+    others = table.rows([row for row, path in enumerate(table.paths) if path not in kept])
+    seen = zip(others.paths, look_at_all(others), strict=True)
+    if added := [path for path, image in seen if not isinstance(image, Skipped)]:  # what is damaged cannot be added
+        are = "image is" if len(added) == 1 else "images are"
         warn(
-            f"{len(added)} image(s) are not in {run.folder}, such as {added[0]}: they are left out here. newkinds "
-            f"update {run.folder} puts them into its categories."
+            f"{len(added):,} {are} not in {run.folder}, such as {added[0]}: left out here. newkinds update "
+            f"{run.folder} puts what came into its categories."
         )
-        table = table.rows([row for row, path in enumerate(table.paths) if path in kept])
+    table = table.rows([row for row, path in enumerate(table.paths) if path in kept])
     table = readable(table, contents=True, earlier=earlier)
     if gone := sorted(kept - set(table.paths)):
         raise NewkindsError(

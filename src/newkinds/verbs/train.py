@@ -145,7 +145,7 @@ def train_on(
             write_count(estimate, run, K_AUTO)
         write_skipped(table.skipped, run)
         if table.skipped:
-            say(f"the skipped files are listed in {run.path('skipped.csv')}")
+            say(f"the skipped files are listed in {run.home / 'skipped.csv'}")
         trains = describe_groups(parameter_groups(model, config.train), config.train.lr)
         record_protocol(run, config, table, model.components(), trains, device)
         if config.train.eval_every and table.truth is None and watch is None:

@@ -14,6 +14,7 @@ from ..runs.run import Run
 from ..search.clock import seconds_of
 from ..search.trainings import training_called
 from .choices import Choices, layers_of
+from .count import refuse_impossible
 from .discover import announce, compare_frozen, default_out, names_training, prepare_search
 from .layers import resolve_layers
 from .plan import Plan, PlannedSearch, settings_of_choice
@@ -47,6 +48,7 @@ def tune(
         say(f"{run.folder} is finished already")
         return plan.earlier
     with plan.clock.stage("look at the data"):
+        refuse_impossible(config.k, table)
         looked = look(table, config, plan.layers, plan.clock.seconds, can_judge(table.targets))
         require_time(looked, plan.clock.seconds)
     announce(looked, plan)

@@ -43,7 +43,7 @@ from ..runs.records import (
 )
 from ..runs.run import Run
 from ..search.clock import seconds_of
-from ..text import escaped
+from ..text import escaped, plural
 from ..training.embedding import Embedded
 from .arrivals import Arrivals, look_for_arrivals, moved_corrections
 from .improve import improve
@@ -118,9 +118,9 @@ def _mention(arrivals: Arrivals) -> None:
         say(f"not added twice: {escaped(path)} shows the same as {escaped(same)}{_more(len(arrivals.copies))}")
     if arrivals.unreadable:
         first = arrivals.unreadable[0]
-        count = len(arrivals.unreadable)
-        none = "none of what came can be read" if not arrivals.new else f"{count:,} file(s) that came cannot be read"
-        warn(f"{none}, such as {escaped(first.path)}: {first.reason}.")
+        some = f"{plural(len(arrivals.unreadable), 'file')} that came cannot be read"
+        which = some if arrivals.new else "none of what came can be read"
+        warn(f"{which}, such as {escaped(first.path)}: {first.reason}.")
     if arrivals.gone:
         leave = "image is gone and leaves" if len(arrivals.gone) == 1 else "images are gone and leave"
         warn(f"{len(arrivals.gone):,} {leave} the run, such as {escaped(arrivals.gone[0])}.")
