@@ -82,7 +82,7 @@ def test_a_rule_finds_kinds_that_were_never_seen_and_no_others(kinds: Tensor) ->
     assert sorted(len(group) for group in groups) in ([7, 9], [6, 9], [7, 8], [6, 8])
     assert not rule.groups_that_stand(draw(kinds, repeated(range(10), 6), seed=6), centres)
     assert not rule.groups_that_stand(draw(kinds, [10] * 4, seed=7), centres)  # too few
-    assert "known classes that were hidden" in rule.sentence
+    assert "times a known class was hidden for a moment" in rule.sentence
 
 
 def test_where_classes_cannot_be_told_apart_nothing_is_opened() -> None:

@@ -305,9 +305,12 @@ def test_images_never_seen_are_put_where_people_put_theirs(
         newkinds.refine(run)
     save_image(photos / "red" / "0.png", (200, 40, 40))
     save_image(photos / "unlabeled" / "more.png", (40, 40, 200))
+    (photos / "unlabeled" / "damaged.png").write_bytes(b"no image")  # which no update could add
     again = newkinds.refine(run)
     assert "unlabeled/more.png" not in {m.path for m in again.members}
-    assert "such as unlabeled/more.png: they are left out here" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "1 image is not in" in said
+    assert "such as unlabeled/more.png: left out here" in said
 
 
 # -- parts -----------------------------------------------------------------------------------------------------------
