@@ -56,6 +56,7 @@ def test_demo_shows_the_main_job_first_and_then_cpf_beside_its_controls(
         "SimGCD + CPF parts",
     ]
     assert "One seed: no difference is significant." in research
+    assert research.splitlines()[-1] == f"look at {out / 'index.html'}; correct it: newkinds studio {out / 'found'}"
     assert len(f"{job}{research}".splitlines()) < 30, "one screen"
     said = capfd.readouterr().err
     assert len(said.splitlines()) < 10

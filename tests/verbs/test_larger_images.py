@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from newkinds.runs.records import PlanRecord
 from newkinds.runs.run import Run
 from newkinds.search import trainings
 from newkinds.verbs import stages
+from newkinds.verbs.plan import untried_sizes_text
 from planning import ADAPTER, shorten
 
 DATA: dict[str, Any] = {"data": {"categories": 10, "per_category": 12}}
@@ -54,7 +56,7 @@ def test_the_larger_size_is_compared_and_becomes_the_result(tmp_path: Path, capf
 
 @pytest.mark.usefixtures("two_sizes")
 def test_without_time_for_it_the_first_answer_stays_and_more_time_continues(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Trainings, for which there was no time either, do not stand in the way."""
     others = {"data": {**DATA["data"], "seed": 7}}  # what was embedded by another test would be free
@@ -69,8 +71,13 @@ def test_without_time_for_it_the_first_answer_stays_and_more_time_continues(
     assert states["adapter on class tokens at 16 px"].startswith("not tried: needs about")
     assert states["frozen features at 32 px, em"].startswith("not tried: needs about")
     assert Run(tmp_path / "run").config().backbone["image_size"] == 16
+    said = untried_sizes_text(Run(tmp_path / "run"))
+    assert re.match(r"images of 32 px, .* not tried: that needs about .* are left \(--time \d+m would do\)\. ", said)
+    capfd.readouterr()
     longer = discover(tmp_path / "run", others, time="1h")
     assert "at 32 px" in longer.chosen
+    assert untried_sizes_text(Run(tmp_path / "run")) == ""
+    assert re.search(r"since the first answer: .*; \d+ of 120 images changed their category", capfd.readouterr().err)
     config = Run(tmp_path / "run").config()
     assert config.backbone["image_size"] == 32
     assert config.assigner["name"] in longer.chosen

@@ -262,8 +262,9 @@ def choose_threshold(rows: Tensor, labels: Tensor, category: Tensor, centres: Te
     elsewhere = 1 - similar.scatter(1, category[labelled, None], -1.0).amax(dim=1)  # as if its category were not there
     flagged, found = float((of_labelled > threshold).mean()), float((elsewhere > threshold).double().mean())
     return threshold, (
-        f"{100 * flagged:.1f} % of labelled images are unlike every category (unlike > 1); without their own category "
-        f"{100 * found:.0f} % would be."
+        f"{100 * flagged:.1f} % of labelled images are farther from their category than the limit (unlike > 1). If "
+        f"their own category did not exist, {100 * found:.0f} % would be: about so often a kind that is missing "
+        "here is noticed."
     )
 
 

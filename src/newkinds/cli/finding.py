@@ -28,6 +28,10 @@ from .options import (
 from .parsing import whole_number
 
 
+def _to_studio(run: Path) -> str:
+    return f"to look through it and correct it: newkinds studio {shlex.quote(str(run))}"
+
+
 @verb(DATA, argument("--out", "RUN", "run directory to write (default: newkinds-NAME)"), TIME, LOG, *CHOSEN)
 def _discover(data: str | None = None, **chosen: Any) -> None:
     """Find the known and new categories of your images, and write tables and a page. The pipeline is chosen by
@@ -43,9 +47,15 @@ def _discover(data: str | None = None, **chosen: Any) -> None:
     newkinds discover creatures --out runs/creatures --method simgcd --organizer cpf --epochs 20
     """
     from ..discovery.summary import discovery_text
+    from ..runs.directory import RunDirectory
     from ..verbs.discover import discover
+    from ..verbs.plan import untried_sizes_text
 
-    show(discovery_text(discover(data, **named_watchers(chosen))))
+    found = discover(data, **named_watchers(chosen))
+    show(discovery_text(found))
+    if untried := untried_sizes_text(RunDirectory(found.run)):
+        show(untried)
+    show(_to_studio(found.run))
 
 
 @verb(DATA, argument("--out", "FOLDER", "where to write (default: newkinds-tune-NAME)"), TIME, *PLANNED)
@@ -176,7 +186,7 @@ def _refine(run: str, **chosen: Any) -> None:
 
     found = refine(run, **chosen)
     show(f"{changes_text(RefinedRecord.read(RunDirectory(found.run)))}\n\n{discovery_text(found)}")
-    show(f"to look through it: newkinds studio {shlex.quote(str(found.run))}")
+    show(_to_studio(found.run))
 
 
 @verb(

@@ -77,9 +77,9 @@ def _sizes(title: str, categories: Sequence[Category]) -> str:
 def _limits(run: RunDirectory, discovery: Discovery | None) -> Iterator[str]:
     """What the model cannot do, in sentences."""
     yield (
-        "Every image gets one of these categories, whatever it shows. With `unlike` above 1 it is probably none of "
-        "them: strangers that look quite different are nearly always told in this way, near ones (another species of "
-        "the same genus) rarely."
+        "Every image gets one of these categories, whatever it shows. `unlike` above 1: it is farther from its "
+        "category than nearly all labelled images are from theirs. Images of something else altogether are "
+        "mostly noticed so; of a kind that resembles these (another species of the same genus) most are not."
     )
     reliability = Reliability.find(run)
     if reliability is None:

@@ -25,7 +25,7 @@ def promises_of(discovery: Discovery) -> Promises:
     estimate = read_count(run, K_AUTO) if run.path(f"{K_AUTO}.json").is_file() else None
     said = [
         ("labels", _about_labels(labels)),
-        ("pipeline", _about_pipeline(run)),
+        ("pipeline", _about_pipeline(run, None if estimate is None else len(discovery.found_categories))),
         ("confidence", _about_confidence(Reliability.find(run), sum(labels.values()))),
         ("number", "" if estimate is None else _about_number(estimate)),
     ]
@@ -52,8 +52,9 @@ def _about_labels(labels: Counter[str]) -> str:
     return f"{said}.{' How images of one class differ is not known.' if most == 1 else ''}"
 
 
-def _about_pipeline(run: RunDirectory) -> str:
-    """How the way to find categories was chosen; empty if it was named."""
+def _about_pipeline(run: RunDirectory, estimated: int | None) -> str:
+    """How the way to find categories was chosen; empty if it was named. `estimated`: the number of categories, if
+    nobody has said it."""
     plan = PlanRecord.find(run)
     chosen = None if plan is None else next((one for one in plan.candidates if one.name == plan.chosen), None)
     if plan is None or chosen is None or not _is_of(chosen, run):
@@ -63,8 +64,12 @@ def _about_pipeline(run: RunDirectory) -> str:
         uneven = "If some kinds are many times larger than others, these may be split and small ones joined."
         return f"Not judged. {plan.why[:1].upper()}{plan.why[1:]}. {uneven}"
     error = "" if chosen.error is None else f" ± {percent(chosen.error)}"
+    # hidden labels are of known classes: they cannot tell whether two new kinds share a category
+    believes = ""
+    if estimated is not None:
+        believes = f" That holds only if there are {estimated} kinds, as estimated: another number can cost far more."
     right = f"{percent(chosen.score)}{error} % of the hidden ones were found again"
-    return f"Chosen by cross-validation on your labels ({plan.splits} splits): {right}."
+    return f"Chosen by cross-validation on your labels ({plan.splits} splits): {right}.{believes}"
 
 
 def _is_of(candidate: CandidateScore, run: RunDirectory) -> bool:

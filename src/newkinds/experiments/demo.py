@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .demo_controls import EPOCHS, compare_controls, methods_of
-from .demo_folder import find_kinds
+from .demo_folder import find_kinds, where_to_look
 
 
 def demo(
@@ -22,7 +22,9 @@ def demo(
     >>> print(*demo("plug-in", research=True, hosts="all", seeds=[0, 1, 2]))
     """
     methods = methods_of(hosts)  # a wrong name is found before anything long begins
-    if not research:
-        yield find_kinds(Path(out))
+    if research:
+        yield compare_controls(Path(out), methods, seeds, epochs).in_full
+        return
+    yield find_kinds(Path(out))
     compared = compare_controls(Path(out), methods, seeds, epochs)
-    yield compared.in_full if research else compared.in_short
+    yield f"{compared.in_short}\n\n{where_to_look(Path(out))}"  # last: it is what people do next

@@ -103,7 +103,7 @@ def compare_controls(folder: Path, methods: Sequence[str], seeds: Sequence[int] 
     (accuracies,) = comparisons(short, outcomes)
     accuracies.note = _significant(accuracies, short, outcomes, seeds)
     look = f"look at {folder / PAGE}"
-    more = f"{look}; all figures: newkinds demo --research"
+    more = f"more about that: {folder / PAGE}; all figures: newkinds demo --research"
     return Compared(_in_short(accuracies, more), f"{text(comparison)}\n\n{look}")
 
 

@@ -54,8 +54,12 @@ def find_kinds(out: Path) -> str:
         f"{true_number - len(drawn.known)} are not.",
         found_text(found, Run(out / FOUND), true_number),
         accuracy_text(comparison),
-        f"look at {out / PAGE}; correct it: newkinds studio {out / FOUND}",
     ])  # fmt: skip
+
+
+def where_to_look(out: Path) -> str:
+    """The page of what was found, and how to correct it."""
+    return f"look at {out / PAGE}; correct it: newkinds studio {out / FOUND}"
 
 
 def draw_folder(drawn: Table, out: Path) -> Path:

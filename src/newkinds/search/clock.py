@@ -1,5 +1,6 @@
 """How long a search may take, and on what its time was spent."""
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from ..runs.records import Stage
 from ..text import duration, read_duration
 
 LACK = "needs about"  # how the reason begins why something is not begun for want of time
+MARGIN = 1.25  # how much longer than expected something may take, where a time is proposed
 
 
 class Clock:
@@ -38,7 +40,8 @@ class Clock:
         """Why something that needs so many seconds is not begun; empty if there is time for it."""
         if needs <= self.left:
             return ""
-        return f"{LACK} {duration(needs)}, {duration(self.left)} are left"
+        enough = math.ceil((self.spent + MARGIN * needs) / 60)
+        return f"{LACK} {duration(needs)}, {duration(self.left)} are left (--time {enough}m would do)"
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

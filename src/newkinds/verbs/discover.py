@@ -33,7 +33,7 @@ from .choices import Choices, layers_of
 from .count import Number, decide_k, refuse_impossible
 from .layers import Layers, resolve_layers
 from .plan import Plan, PlannedSearch, settings_of_choice
-from .results import Correct, finished_result, put_result
+from .results import Correct, changes_text, finished_result, put_result
 from .stages import HOUR, Looked, check_images, embed_once, look, require_time
 from .train import load_images, train_on, with_k
 
@@ -113,8 +113,8 @@ def _discover_by_search(layers: Layers, run: Run, seconds: float, watchers: Sequ
         require_time(looked, plan.clock.seconds)  # a first answer must come, however long looking took
     announce(looked, plan)
     findings, number, planned = prepare_search(plan, looked)
-    discovered = _first_answer(planned, number, findings)
-    discovered, number = _better_answer(planned, number, findings, discovered)
+    first = _first_answer(planned, number, findings)
+    discovered, number = _better_answer(planned, number, findings, first)
     with plan.clock.stage("compare trainings"):
         choice = planned.compare_trainings()
     say(table_of_scores(planned.search.scores, choice.candidate.name))
@@ -132,6 +132,8 @@ def _discover_by_search(layers: Layers, run: Run, seconds: float, watchers: Sequ
     planned.finish()
     run.drop_next()
     write_page(run)  # what was compared is on it
+    if first is not None and (changed := changes_text(first, discovered)):
+        say(changed)
     return discovered
 
 

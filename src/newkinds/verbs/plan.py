@@ -14,6 +14,7 @@ from ..encoders.backbones import Backbone
 from ..errors import NewkindsError
 from ..files import make_folder, remove_leftovers
 from ..runs.config import OWN, Config
+from ..runs.directory import RunDirectory
 from ..runs.records import CandidateScore, PlanRecord
 from ..runs.run import Run
 from ..search import trainings
@@ -268,6 +269,20 @@ def _other_settings(run: Run, name: str, there: str | None, here: str | None) ->
     return (
         f"{run.folder} holds a plan with other settings ({name}): to continue it, {how}; to begin another, choose "
         "another --out."
+    )
+
+
+def untried_sizes_text(run: RunDirectory) -> str:
+    """That larger images were not tried for want of time, and how much would do; empty if they were."""
+    record = PlanRecord.find(run)
+    lacking = [] if record is None else [one for one in record.candidates if not one.trains and LACK in one.state]
+    if not lacking:
+        return ""
+    pixels = {one.settings["backbone"]["image_size"]: one.state.removeprefix("not tried: ") for one in lacking}
+    smallest = min(pixels)
+    return (
+        f"images of {smallest} px, which often gain most, were not tried: that {pixels[smallest]}. The same command "
+        "with more --time goes on from here."
     )
 
 

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
+
+from ..cluster.metrics import is_correct
 from ..console import say, warn
 from ..discovery.carry import carry_over, match_renamed
 from ..discovery.categories import Discovery
@@ -44,6 +47,20 @@ def write_views(run: Run, page: bool = True) -> None:
     if page:
         write_page(run)
     write_card(run)
+
+
+def changes_text(before: Discovery, after: Discovery) -> str:
+    """How a result of the same images differs from an earlier one; empty if it does not. Categories are matched one to
+    one by the images that they share: ids are counted anew in each result."""
+    was = {member.path: member.category_id for member in before.found_members}
+    of_both = [(was.get(member.path, -1), member.category_id) for member in after.found_members]
+    then, now = np.array([pair for pair in of_both if min(pair) >= 0], dtype=np.int64).reshape(-1, 2).T
+    changed = int((~is_correct(then, now)).sum()) if len(now) else 0
+    k_then, k_now = len(before.found_categories), len(after.found_categories)
+    if not changed and k_then == k_now:
+        return ""
+    number = f"{k_now} categories as before" if k_then == k_now else f"before {k_then} categories, now {k_now}"
+    return f"since the first answer: {number}; {changed:,} of {len(now):,} images changed their category"
 
 
 def finished_result(run: Run, page: bool = True) -> Discovery:
