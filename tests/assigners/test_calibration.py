@@ -102,7 +102,7 @@ def test_a_far_image_is_none_of_these_and_not_sure() -> None:
     assert stranger.unlike is not None
     assert stranger.unlike.item() > 1
     assert stranger.confidence.item() < 0.05
-    assert "without their own category" in calibration.note
+    assert "If their own category did not exist" in calibration.note
 
 
 @pytest.mark.parametrize("closer", [1.0, 0.3])

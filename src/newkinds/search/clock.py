@@ -41,7 +41,7 @@ class Clock:
         if needs <= self.left:
             return ""
         enough = math.ceil((self.spent + MARGIN * needs) / 60)
-        return f"{LACK} {duration(needs)}, {duration(self.left)} are left (--time {enough}m would do)"
+        return f"{LACK} {duration(needs)}, {duration(self.left)} are left (--time {enough}m would do for it)"
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
