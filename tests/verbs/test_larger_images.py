@@ -72,7 +72,7 @@ def test_without_time_for_it_the_first_answer_stays_and_more_time_continues(
     assert states["frozen features at 32 px, em"].startswith("not tried: needs about")
     assert Run(tmp_path / "run").config().backbone["image_size"] == 16
     said = untried_sizes_text(Run(tmp_path / "run"))
-    assert re.match(r"images of 32 px, .* not tried: that needs about .* are left \(--time \d+m would do for it\)\. ", said)
+    assert re.match(r"images of 32 px, .* not tried: that needs .* are left \(--time \d+m would do for it\)\. ", said)
     capfd.readouterr()
     longer = discover(tmp_path / "run", others, time="1h")
     assert "at 32 px" in longer.chosen
