@@ -258,6 +258,13 @@ def test_predict_with_nothing_readable_fails(run_cli: Cli, trained_run: Path, tm
     assert out == "path,category,category_id,is_new,confidence,unlike\n"
 
 
+def test_a_truth_of_other_images_is_said_to_be_one(run_cli: Cli, trained_run: Path, tmp_path: Path) -> None:
+    save_image(tmp_path / "sorted" / "ant" / "elsewhere.png")
+    status, _, err = run_cli("eval", trained_run, "--truth", tmp_path / "sorted")
+    assert status == 1
+    assert "what --truth names has no true class of the unlabelled images" in err
+
+
 def test_debug_shows_where_it_happened(run_cli: Cli, tmp_path: Path) -> None:
     from newkinds.errors import NewkindsError
 
