@@ -176,6 +176,8 @@ def test_two_labels_of_each_class_are_judged(vectors: Path, tmp_path: Path) -> N
     said = dict(promises_of(found))
     assert said["labels"] == "8 labelled images of 4 known classes, 2 of each."
     assert said["pipeline"].startswith("Chosen by cross-validation on your labels (4 splits): ")
+    believed = f"That holds only if there are {len(found.found_categories)} kinds, as estimated"
+    assert (believed in said["pipeline"]) == ("number" in said)
     assert "of which there are only 8" in said["confidence"]
 
 
