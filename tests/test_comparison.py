@@ -117,10 +117,17 @@ def test_the_table_says_what_changed_beneath_each_row_and_explains_it_once() -> 
     assert protocol.splitlines() == ["seed   0; 1; 2", "split  host: ab · host + CPF: cd"]
 
 
-def test_a_single_seed_has_a_difference_and_nothing_to_explain() -> None:
+def test_without_differences_only_the_spread_is_explained() -> None:
+    legend = a_comparison(Row("host", [Entry(ALL, over(60.0, 61.0, 62.0))], runs=3)).legend
+    assert "standard deviation" in legend
+    assert "Δ" not in legend
+
+
+def test_a_single_seed_has_a_difference_and_says_from_what() -> None:
     host, ours = Row("host", [Entry(ALL, one(60.0))]), Row("ours", [Entry(ALL, one(61.0), one(60.0))])
     printed = text(a_comparison(host, ours))
     assert "+1.0" in printed
+    assert "Δ: difference from the host." in printed
     assert "95 %" not in printed
     assert "±" not in printed
 

@@ -11,10 +11,9 @@ from .errors import NewkindsError
 MINUS = "\N{MINUS SIGN}"
 COLLAPSED = "†"
 HOST = "the host"
-LEGEND = (
-    "Figures: mean ± standard deviation over seeds. Δ: difference from {base}, paired seed by seed: "
-    "mean ± standard error, and its 95 % interval (Student's t)."
-)
+SPREAD = "Figures: mean ± standard deviation over seeds."
+DIFFERENCE = "Δ: difference from {base}"
+PAIRED = ", paired seed by seed: mean ± standard error, and its 95 % interval (Student's t)"
 
 
 @dataclass(frozen=True)
@@ -198,9 +197,12 @@ class Comparison:
 
     @property
     def legend(self) -> str:
-        """What ± and Δ mean; nothing for a table of single runs."""
-        return LEGEND.format(base=self.base) if any(row.runs > 1 for row in self.rows) else ""
-
+        """What ± and Δ mean, if they are in the table."""
+        has_spread = any(row.runs > 1 for row in self.rows)
+        said = [SPREAD] if has_spread else []
+        if any(row.runs and row.compared for row in self.rows):
+            said.append(f"{DIFFERENCE.format(base=self.base)}{PAIRED if has_spread else ''}.")
+        return " ".join(said)
 
     @property
     def said_below(self) -> list[str]:

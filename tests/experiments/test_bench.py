@@ -63,7 +63,7 @@ def test_any_data_may_be_compared_on(run_cli: Cli, tmp_path: Path) -> None:
     of_row = {name: figures for name, *figures in cells}
     assert re.fullmatch(r"[\d.]+", of_row["SimGCD"][0])
     assert re.fullmatch(r"[+\N{MINUS SIGN}][\d.]+", of_row["Δ"][0])
-    assert list(of_row) == ["SimGCD", "SimGCD + PATCHES", "Δ"]
+    assert list(of_row) == ["SimGCD", "SimGCD + patches", "Δ"]
     assert run_cli(*command, "--collect")[1] == text
     shutil.copytree(birds, tmp_path / "elsewhere" / birds.name)
     elsewhere = ("--data", str(tmp_path / "elsewhere" / birds.name))
@@ -197,6 +197,7 @@ def test_any_error_of_a_cell_is_told_and_the_others_run(
         (("--data", "cifar11"), "no data set 'cifar11'. Did you mean 'cifar1"),
         (("--data", ""), "no data set is named"),
         (("--seeds", "-1"), "seeds are whole numbers"),
+        (("--seeds", "0,1", "-1"), "seeds are whole numbers from 0 on, not [0, 1, -1]"),
         (("--set", "method.name=gcd"), "each cell has its own method.name"),
         (("--set", "train.seed=5"), "each cell has its own train.seed"),
         (("--set", "train.start=runs/a"), "each cell has its own train.start"),

@@ -50,7 +50,7 @@ def test_a_run_with_other_settings_is_not_the_one_that_was_asked_for(one_run: Pa
     assert benched.failed == ["SimGCD on cub, seed 0"]
     of_cub = benched.text.split("## aircraft")[0].splitlines()
     (host,) = [line for line in of_cub if line.startswith("| SimGCD  ")]
-    (patches,) = [line for line in of_cub if line.startswith("| SimGCD + PATCHES ")]
+    (patches,) = [line for line in of_cub if line.startswith("| SimGCD + patches ")]
     assert host.split("|")[3].strip() == "", "one epoch is not two"
     alone = bench("fine", tmp_path / "runs", organizers=["none"], settings=[FAST, {"train": {"epochs": 3}}], **options)
     assert "SimGCD" not in [row.name for row in alone.rows], "also if nothing was run just now"
@@ -88,7 +88,7 @@ def test_runs_with_other_settings_are_not_averaged(
     told = capsys.readouterr().err
     said = "is left out of the table: it has other settings"
     assert f"SimGCD on cub, seed 2 {said} (method.memax_weight is 9.0, not 2.0) than SimGCD on cub, seed 0" in told
-    assert f"SimGCD + PATCHES on cub, seed 0 {said} (train.momentum is 0.8, not 0.9) than SimGCD on cub, seed 0" in told
+    assert f"SimGCD + patches on cub, seed 0 {said} (train.momentum is 0.8, not 0.9) than SimGCD on cub, seed 0" in told
     asked_now = [Cell("cub", "simgcd", "none", 2)]
     assert list(collect(TABLES["ablation"].cells(), runs, preferred=asked_now).found) == asked_now
 

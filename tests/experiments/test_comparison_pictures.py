@@ -106,7 +106,7 @@ def test_an_ablation_of_creatures_is_printed_and_drawn(run_cli: Cli, tmp_path: P
     status, text, err = run_cli(*command, *options, *chosen)
     assert status == 0
     names = [line.split("|")[1].strip(" †") for line in text.splitlines() if line.startswith("| ")]
-    assert [name for name in names if name != "95 %"] == ["", "frozen + kmeans", "SimGCD", "SimGCD + ADAPTER", "Δ"]
+    assert [name for name in names if name != "95 %"] == ["", "frozen + kmeans", "SimGCD", "SimGCD + adapter", "Δ"]
     assert "## cub" not in text
     assert "reported" not in text
     assert re.search(r"drawn in .*ablation-creatures-simgcd\.png", err)

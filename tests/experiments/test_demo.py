@@ -51,8 +51,8 @@ def test_demo_shows_the_main_job_first_and_then_cpf_beside_its_controls(
     assert names == [
         "frozen + kmeans",
         "SimGCD",
-        "SimGCD + ADAPTER",
-        "SimGCD + ATTENTION-POOLING",
+        "SimGCD + adapter",
+        "SimGCD + attention-pooling",
         "SimGCD + CPF parts",
     ]
     assert "One seed: no difference is significant." in research
@@ -76,7 +76,7 @@ def test_what_is_drawn_and_found_already_stays(tmp_path: Path) -> None:
 def test_the_research_part_alone_has_all_figures(tmp_path: Path) -> None:
     (text,) = demo(tmp_path / "demo", research=True, seeds=[0], epochs=1)
     names = [line.split("|")[1].strip(" †") for line in text.splitlines() if line.startswith("| ")]
-    plugged = ["SimGCD + ADAPTER", "SimGCD + ATTENTION-POOLING", "SimGCD + CPF parts"]
+    plugged = ["SimGCD + adapter", "SimGCD + attention-pooling", "SimGCD + CPF parts"]
     assert names == ["", "frozen + kmeans", "SimGCD", *(name for row in plugged for name in (row, "Δ"))]
     assert re.search(r"^\| Δ +\| +[+−]", text, re.MULTILINE)
     assert "last epoch" in text
@@ -107,7 +107,7 @@ def test_demo_of_several_hosts_is_the_plug_in_table(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(module, "SEEDS_OF_SEVERAL", (0, 1))
     monkeypatch.setattr(module, "run_all", with_these_gains)
     (text,) = demo(tmp_path / "demo", research=True, hosts=["simgcd", "cms"], epochs=1)
-    for name in ("SimGCD", "SimGCD + ADAPTER", "SimGCD + CPF parts", "CMS", "CMS + CPF parts"):
+    for name in ("SimGCD", "SimGCD + adapter", "SimGCD + CPF parts", "CMS", "CMS + CPF parts"):
         assert re.search(rf"^\| {re.escape(name)}[ †]+\| +[\d.]+ ± [\d.]+ \|", text, re.MULTILINE), name
     assert len(re.findall(r"^\| Δ", text, re.MULTILINE)) == 4
     assert re.search(r"^seed +0; 1$", text, re.MULTILINE)
@@ -117,7 +117,7 @@ def test_demo_of_several_hosts_is_the_plug_in_table(tmp_path: Path, monkeypatch:
     assert page.count('class="interval"') == 2, "of the adapter, of both hosts: CPF's gain is the same for all seeds"
     assert len(re.findall(r"^\| 95 % +\| \[−10.7, \+14.7\]", text, re.MULTILINE)) == 3, "of two hosts, and their mean"
     for host in ("SimGCD", "CMS"):
-        assert f"{host} + ADAPTER against the host: no difference is significant." in text
+        assert f"{host} + adapter against the host: no difference is significant." in text
         assert f"{host} + CPF parts against the host:" not in text
         assert f"{host} + CPF parts against the host with adapter: no difference is significant." in text
 

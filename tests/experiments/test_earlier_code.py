@@ -79,6 +79,8 @@ def test_old_and_new_code_are_not_averaged(plugin: Path, tmp_path: Path, run_cli
     assert ours.split("|")[-2].strip() == "1", "the new one alone"
     assert "Left out of the table: Weighted on creatures, seed 0: it has other code (of the method)" in text
     assert first.model_file.read_bytes() == old
+    assert "method weighted from my_weights.py, sha256 " in text
+    assert str(tmp_path) not in text, "tables are published"
 
     collected = run_cli("bench", "plugin", "--data", "creatures", "--out", tmp_path / "runs", "--collect")
     assert collected[1] == text

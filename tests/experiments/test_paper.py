@@ -50,7 +50,7 @@ def test_hosts_stand_above_what_is_compared_with_them() -> None:
         for cell, all_ in value.items()
     }
     (comparison,) = comparisons(table, outcomes)
-    names = ["GCD", "GCD + PATCHES", "GCD + CPF", "CMS", "CMS + PATCHES", "CMS + CPF"]
+    names = ["GCD", "GCD + patches", "GCD + CPF", "CMS", "CMS + patches", "CMS + CPF"]
     assert [row.name for row in comparison.rows] == names
     assert [row.compared for row in comparison.rows] == [False, True, True] * 2
     firsts = [row.entries[0] for row in comparison.rows]
@@ -63,8 +63,8 @@ def test_hosts_stand_above_what_is_compared_with_them() -> None:
     printed = text(comparison)
     assert lines_of(printed)["GCD + CPF"][0] == "55.0 ± 1.4"
     assert printed.count("| Δ ") == 4
-    assert printed.count("| 95 % ") == 3, "of PATCHES and of its average; where all seeds differ alike there is none"
-    assert lines_of(printed)["Avg. Δ PATCHES"][0] == "+0.5 ± 0.5"
+    assert printed.count("| 95 % ") == 3, "of patches and of its average; where all seeds differ alike there is none"
+    assert lines_of(printed)["Avg. Δ patches"][0] == "+0.5 ± 0.5"
     assert lines_of(printed)["Avg. Δ CPF"][0] == "+4.0", "the seed that all have"
 
 

@@ -57,7 +57,7 @@ def gains(table: Comparison) -> dict[str, float]:
 
 def test_methods_are_compared_with_a_method_that_has_the_same_organizer() -> None:
     (table,) = grid(against="simgcd")
-    assert gains(table) == {"CMS": -10.0, "CMS + ADAPTER": -10.0, "CMS + CPF": -10.0, "Avg. Δ CMS": -10.0}
+    assert gains(table) == {"CMS": -10.0, "CMS + adapter": -10.0, "CMS + CPF": -10.0, "Avg. Δ CMS": -10.0}
     assert "difference from SimGCD with the same organizer" in markdown([table])
     assert table.parts["against"] == "simgcd"
 
@@ -84,7 +84,7 @@ def test_averages_of_gains_are_over_hosts_seed_by_seed() -> None:
     (table,) = grid()
     cpf = rows_of(table)["Avg. Δ CPF"]["all"].gain
     assert cpf == OverSeeds({0: 4.0, 1: 5.0}), "of both hosts"
-    assert gains(table)["Avg. Δ ADAPTER"] == 1.0
+    assert gains(table)["Avg. Δ adapter"] == 1.0
 
 
 def test_data_sets_are_averaged_seed_by_seed_for_rows_that_all_have() -> None:
@@ -184,7 +184,7 @@ def test_rows_stand_in_the_order_in_which_they_are_asked_for(collected: Path) ->
     order = {"methods": ["cms", "simgcd"], "organizers": ["cpf", "none"]}
     asked = bench("plugin", collected, data=["creatures"], only_collect=True, **order)  # type: ignore[arg-type]
     shown = [name for name in names_of(asked) if "Δ" not in name]
-    assert shown == ["CMS + CPF", "CMS", "CMS + ADAPTER", "SimGCD + CPF", "SimGCD", "SimGCD + ADAPTER"]
+    assert shown == ["CMS + CPF", "CMS", "CMS + adapter", "SimGCD + CPF", "SimGCD", "SimGCD + adapter"]
     alone = bench("plugin", collected, data=["creatures"], methods=["cms"], organizers=["cpf"], only_collect=True)
     assert alone.text == usual.text, "one alone is in no order"
 

@@ -39,7 +39,7 @@ def test_a_grid_runs_goes_on_and_tells_of_what_failed(
 def test_every_organizer_with_parameters_has_a_row_that_is_never_trained(tmp_path: Path) -> None:
     named = {name for name in ORGANIZERS if f"{name}-frozen" in VARIANTS}
     assert named == {name for name in ORGANIZERS if list(ORGANIZERS[name](48).parameters())} >= {"cpf", "coge", "slots"}
-    assert Cell("creatures", "simgcd", "coge-release-frozen").title == "SimGCD + COGE release frozen"
+    assert Cell("creatures", "simgcd", "coge-release-frozen").title == "SimGCD + coge release frozen"
 
     cell = Cell("creatures", "simgcd", "slots-frozen")
     worked = run_all([cell], tmp_path, lambda _: [CREATURES, TINY_TRAINING, SMALL_HEAD], lambda _: None)

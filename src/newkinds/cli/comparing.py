@@ -7,14 +7,18 @@ from typing import Any
 from ..errors import NewkindsError
 from ..text import show
 from .options import DOWNLOAD, LOG, argument, choices, named_watchers, names, switch, verb
-from .parsing import whole_number
+from .parsing import Argument, Joined, whole_number, whole_numbers
+
+
+def _seeds(help: str) -> Argument:
+    return argument("--seeds", "N", help, type=whole_numbers, nargs="+", action=Joined)
 
 
 @verb(
     argument("--out", "FOLDER", "where to write (default: newkinds-demo)"),
     switch("--research", "research", "only CPF beside its controls, with all figures"),
     argument("--hosts", "NAMES", "methods, separated by commas, or all (default: simgcd)", type=names),
-    argument("--seeds", "N", "one run each (default: 0 to 4; for several hosts 0 to 2)", type=whole_number, nargs="+"),
+    _seeds("one run each (default: 0 to 4; for several hosts 0 to 2)"),
     *choices("epochs"),
 )
 def _demo(**chosen: Any) -> None:
@@ -39,7 +43,7 @@ def _demo(**chosen: Any) -> None:
     argument("--organizers", "NAMES", "with commas: none, patches, cpf … (see docs/reproducibility.md)", type=names),
     argument("--baselines", "NAMES", "with commas, on frozen features: kmeans, pim-whitened …, all, none", type=names),
     argument("--data", "NAMES", "data sets, with commas; for any data also folders and CSV files", type=names),
-    argument("--seeds", "N", "one run each (default: 0)", type=whole_number, nargs="+"),
+    _seeds("one run each, with spaces or commas (default: 0)"),
     argument("--against", "NAME", "an organizer, a method or METHOD+ORGANIZER (default: none, the host alone)"),
     switch("--collect", "only_collect", "run nothing: print what is finished"),
     switch("--again", "again", "run again what other code made; what is there is kept in OUT/earlier-code"),

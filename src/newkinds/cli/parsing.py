@@ -67,3 +67,14 @@ def whole_number(text: str) -> int:
 
 def whole_number_or_auto(text: str) -> int | str:
     return text if text == "auto" else whole_number(text)
+
+
+def whole_numbers(text: str) -> list[int]:
+    return [whole_number(number.strip()) for number in text.split(",") if number.strip()]
+
+
+class Joined(argparse.Action):
+    """Makes one list of several: `--seeds 0,1 2`."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        setattr(namespace, self.dest, [value for some in values for value in some])

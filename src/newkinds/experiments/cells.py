@@ -69,7 +69,7 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """`SimGCD`, `SimGCD + CPF`, `SimGCD + CPF parts`, `SimGCD + CPF without prior`, `frozen + kmeans whitened`; of
+        """`SimGCD`, `SimGCD + adapter`, `SimGCD + CPF`, `SimGCD + CPF without prior`, `frozen + kmeans whitened`; of
         a class that says `title = "My Method"`, that."""
         plugged = self.plugged_title
         return f"{self.method_title} + {plugged}" if plugged else self.method_title
@@ -89,7 +89,7 @@ class Cell:
             name, variant = self.organizer, []
         if name == "none":
             return ""
-        return " ".join([name if "assigner" in self.variant else name.upper(), *variant])
+        return " ".join([name.upper() if name == "cpf" else name, *variant])
 
     def folder(self, out: Path) -> Path:
         return out / f"{self.data}-{self.method}-{self.organizer}-seed{self.seed}"

@@ -191,7 +191,8 @@ def collect(
                     else:
                         outcomes[cell] = outcome
             except NewkindsError as error:
-                refused[cell] = Refused(f"in {folder}, {error}".removesuffix("."))
+                said = str(error).replace(str(folder), folder.name)  # tables are published: where runs lie is not
+                refused[cell] = Refused(f"in {folder.name}, {said}".removesuffix("."))
     found, left_out = comparable(outcomes, preferred)
     for cell, run in {**refused, **left_out}.items():
         warn(f"{cell} is left out of the table: {run.reason}.")
