@@ -73,7 +73,7 @@ def test_rows_of_a_plugin_are_read_from_their_files(
     assert f"need 'vanishing' of {plugin}, which is not loaded" in said
     assert f"add --plugin {plugin}" in said
     table = bench("ablation", folder / "runs", data=["creatures"], only_collect=True).text
-    assert "| vanishing + NOT-THERE " in table
+    assert "| vanishing + not-there " in table
 
 
 def test_no_code_of_a_plugin_is_run_to_collect(

@@ -101,7 +101,7 @@ def _outcome(run: Run, evaluation: Evaluation) -> Outcome:
         "epoch_seconds": sum(seconds) / len(seconds) if seconds else None,
         "inference_seconds": Timing.read(run).embedding_seconds,
     }
-    protocol = dict(evaluation.protocol)
+    protocol = _without_places(evaluation.protocol, there["data"], record)
     if not protocol:
         raise ValueError("its protocol is missing")
     if count is not None:
@@ -118,6 +118,17 @@ def _outcome(run: Run, evaluation: Evaluation) -> Outcome:
         figures, protocol, settings, _is_of_present_code(run, record),
         None if evaluation.test is None else _accuracies(evaluation.test.metrics), _largest_share(run),
     )  # fmt: skip
+
+
+def _without_places(protocol: Mapping[str, str], data: Mapping[str, Any], record: Protocol) -> dict[str, str]:
+    """The protocol with the names of data and plugins instead of where they lie: tables are published, and a path
+    tells who made the runs."""
+    places = [value for value in data.values() if isinstance(value, str) and Path(value).is_absolute()]
+    places += [part.origin for part in record.outside.values() if Path(part.origin).is_absolute()]
+    named = dict(protocol)
+    for place in sorted(places, key=len, reverse=True):  # a path may be the beginning of another
+        named = {field: value.replace(place, Path(place).name or place) for field, value in named.items()}
+    return named
 
 
 def _is_of_present_code(run: Run, record: Protocol) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -267,11 +267,9 @@ def _views(train: TrainConfig) -> str:
 
 
 def _outside(record: Protocol) -> str:
-    """The parts that a plugin or another package brought; of a file its name and checksum, as this is published and
-    where the file lies tells who made the run."""
+    """The parts that a plugin or another package brought."""
     return "; ".join(
-        f"{section} {part.name} from "
-        + (f"{PurePath(part.origin).name}, sha256 {part.checksum}" if part.checksum else part.origin)
+        f"{section} {part.name} from {part.origin}" + (f", sha256 {part.checksum}" if part.checksum else "")
         for section, part in record.outside.items()
     )
 
