@@ -143,5 +143,8 @@ def nearest(word: str, options: Iterable[str]) -> str:
     """
     import difflib
 
-    close = difflib.get_close_matches(word, list(options), n=1, cutoff=0.6)
+    names = list(options)
+    first_words = {name.split("_")[0]: name for name in reversed(names)}  # memax → memax_weight
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    close = close or [first_words[found] for found in difflib.get_close_matches(word, first_words, n=1, cutoff=0.8)]
     return f" Did you mean '{close[0]}'?" if close else ""

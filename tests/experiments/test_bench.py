@@ -19,7 +19,7 @@ from newkinds.errors import NewkindsError
 from newkinds.experiments.bench import bench
 from newkinds.experiments.cells import Cell
 from newkinds.experiments.outcomes import collect, read_outcome
-from newkinds.experiments.paper import TABLES
+from newkinds.experiments.paper import CONTROLS, TABLES
 from newkinds.experiments.styles import STYLES
 from newkinds.experiments.tasks import Worked
 from newkinds.runs.run import Run
@@ -111,8 +111,8 @@ def test_the_papers_table_asks_for_pim_where_the_paper_has_it_and_for_nothing_qu
     bench("coarse", tmp_path, data=["cifar10"], baselines=["none"])
     hosts = ["gcd", "promptcal", "dccl", "protogcd", "infosieve", "simgcd", "legogcd", "cms", "selex"]
     assert set(hosts) | {"promptcal-stage1"} == {cell.method for cell in begun}, "a first stage is needed"
-    assert [cell.organizer for cell in begun if cell.method == "gcd"] == ["none", "cpf", "pim"]
-    for chosen, count in (({"methods": ["cms"]}, 2), ({"organizers": ["none"], "methods": ["gcd"]}, 1)):
+    assert [cell.organizer for cell in begun if cell.method == "gcd"] == ["none", *CONTROLS, "cpf", "pim"]
+    for chosen, count in (({"methods": ["cms"]}, 5), ({"organizers": ["none"], "methods": ["gcd"]}, 1)):
         begun.clear()
         bench("coarse", tmp_path, data=["cifar10"], baselines=["none"], **chosen)  # type: ignore[arg-type]
         assert len(begun) == count
@@ -181,8 +181,8 @@ def test_any_error_of_a_cell_is_told_and_the_others_run(
         raise MemoryError("CUDA out of memory")
 
     monkeypatch.setattr("newkinds.experiments.run_grid.discover", exhausted)
-    grid = {"data": ["cub"], "methods": ["simgcd"], "baselines": ["none"], "backbone": "tiny"}
-    benched = bench("fine", tmp_path, **grid, data_root=birds)  # type: ignore[arg-type]
+    grid = {"data": ["cub"], "methods": ["simgcd"], "organizers": ["none", "cpf"], "baselines": ["none"]}
+    benched = bench("fine", tmp_path, **grid, backbone="tiny", data_root=birds)  # type: ignore[arg-type]
     assert len(tried) == len(benched.failed) == 2
     assert "there is not enough memory" in capsys.readouterr().err
     assert "no run yet" in benched.text
@@ -199,12 +199,13 @@ def test_any_error_of_a_cell_is_told_and_the_others_run(
         (("--seeds", "-1"), "seeds are whole numbers"),
         (("--seeds", "0,1", "-1"), "seeds are whole numbers from 0 on, not [0, 1, -1]"),
         (("--set", "method.name=gcd"), "each cell has its own method.name"),
+        (("--set", "method.simgcd.memx=2", "--data", "cub"), "'method.simgcd.memx'. Did you mean 'memax_weight'"),
         (("--set", "train.seed=5"), "each cell has its own train.seed"),
         (("--set", "train.start=runs/a"), "each cell has its own train.start"),
     ],
 )
 def test_wrong_names_are_said_before_anything_is_run(
-    options: tuple[str, str], said: str, birds: Path, tmp_path: Path, run_cli: Cli
+    options: tuple[str, ...], said: str, birds: Path, tmp_path: Path, run_cli: Cli
 ) -> None:
     status, _, err = run_cli("bench", "fine", "--out", tmp_path / "runs", "--data-root", birds, *options)
     assert status == 1
@@ -226,7 +227,8 @@ def test_settings_of_one_organizer_wait_for_it_and_wrong_ones_stop_their_cell_al
         "bench", "fine", "--out", tmp_path, "--data", "cub", "--data-root", birds, "--seeds", "0", "0", "--baselines",
         "none", "--backbone", "tiny",
     )  # fmt: skip
-    run_cli(*command, "--methods", "simgcd", "--set", "organizer.cpf={primitives: 8, heads: 8}")
+    of_cpf = ("--organizers", "none,cpf", "--set", "organizer.cpf={primitives: 8, heads: 8}")
+    run_cli(*command, "--methods", "simgcd", *of_cpf)
     assert begun == ["cub-simgcd-none-seed0", "cub-simgcd-cpf-seed0"], "each once, although a seed was named twice"
     begun.clear()
     one_host = ("--organizers", "none", "--set", "method.memax_weight=2")

@@ -93,6 +93,20 @@ def test_runs_with_other_settings_are_not_averaged(
     assert list(collect(TABLES["ablation"].cells(), runs, preferred=asked_now).found) == asked_now
 
 
+def test_of_rows_that_are_named_no_others_are_shown(one_run: Path, tmp_path: Path) -> None:
+    runs = copied(one_run, tmp_path, none_seed0="", patches_seed0="name: none>name: patches")
+
+    def shown(**names: list[str]) -> list[str]:
+        found = bench("fine", runs, only_collect=True, **names)  # type: ignore[arg-type]
+        return [f"{row.name} {row['all'].change}" for row in found.rows]
+
+    everything = ["SimGCD –", "SimGCD + patches +0.0"]
+    assert shown() == shown(baselines=["none"]) == shown(methods=["simgcd"]) == everything
+    assert shown(organizers=["none"]) == ["SimGCD –"]
+    assert shown(organizers=["none", "cpf"], baselines=["kmeans"]) == ["SimGCD –"]
+    assert shown(methods=["cms"]) == []
+
+
 def test_runs_on_other_images_or_weights_are_not_averaged(one_run: Path, tmp_path: Path) -> None:
     seeds = {f"none_seed{seed}": f"\n  seed: 0>\n  seed: {seed}" for seed in (1, 2, 3)}
     runs = copied(one_run, tmp_path, none_seed0="", **seeds)

@@ -52,8 +52,8 @@ def bench(
     `table`: "fine", "coarse", "count" or "cost" of the paper; for any `data`, also folders and CSV files, "ablation"
     and "sensitivity", which are also drawn, "plugin", or "all": every system in a small size. `methods`, `organizers`,
     `data`, `baselines`: all of the table's by default; `baselines=["none"]` leaves out those rows of frozen features,
-    which need no training; rows stand in the order in which they are named. They are compared with what is `against`
-    them: that organizer in the same host (by default none: the host alone), that method with the same organizer
+    which need no training; rows stand in the order in which they are named, and of what is named no others are shown.
+    They are compared with what is `against` them: that organizer in the same host (by default none: the host alone), that method with the same organizer
     ("simgcd"), or one row ("simgcd+cpf"). Each cell follows its recipe, if there is one, over which `choices`
     (backbone, weights, data_root, settings …) win, and over
     these what `per_method` has for the rows of one method: {"simgcd": {"train": {"lr": 0.3}}}; a second
@@ -111,10 +111,14 @@ def bench(
         organizers=_each_once(_ordered(organizers or ()), whole.organizers, ORGANIZERS, VARIANTS),
         baselines=_each_once(_ordered((baselines and asked.baselines) or ()), whole.baselines),
     )  # fmt: skip
+    is_named = _names_row(asked, bool(methods), bool(organizers), baselines is not None)
     every = [*widest.cells(), *unloaded_rows(folder, widest.data)]
-    found, left_out = collect(every, folder, sources, preferred=worked.finished, differs=differs)
+    named = [row for row in every if is_named(row)]
+    bases = {base for row in named for base in (row.host, widest.base_of(row))}
+    read = [row for row in every if row in named or row in bases]
+    found, left_out = collect(read, folder, sources, preferred=worked.finished, differs=differs)
     wanted = {cell.row for cell in (*cells, *found)}
-    rows = [row for row in every if row in wanted or whole.reports(row)]
+    rows = [row for row in every if (row in wanted and row in named) or whole.reports(row)]
     shown = comparisons(widest, found, rows, left_out)
     if against != "none" and found and not any(row.compared for each in shown for row in each.rows):
         warn(f"nothing is compared with {against}: no run of it is in {folder}, with the same seeds as the others.")
@@ -125,6 +129,20 @@ def bench(
         drawn = shown if whole.compares_inside_hosts else comparisons(replace(widest, against="none"), found, rows)
         pictures = draw_comparisons(drawn, folder, whole.picture)
     return Benched(STYLES[style](shown), failed, pictures, busy, [str(cell) for cell in left_out], shown)
+
+
+def _names_row(asked: PaperTable, methods: bool, organizers: bool, baselines: bool) -> Callable[[Cell], bool]:
+    """Whether a row is one of those that are asked for, or that these start from; of what the user did not name
+    (`methods`, `organizers`, `baselines`) all is."""
+    rows = [row for row in with_what_comes_before(asked.cells()) if not row.is_baseline]
+    of_method, of_organizer = {row.method for row in rows}, {row.organizer for row in rows}
+
+    def is_named(row: Cell) -> bool:
+        if row.is_baseline:
+            return not baselines or row.organizer in asked.baselines
+        return (not methods or row.method in of_method) and (not organizers or row.organizer in of_organizer)
+
+    return is_named
 
 
 def _describe_difference(
@@ -240,6 +258,7 @@ def _runnable(cells: Sequence[Cell], settings: Callable[[Cell], Settings], out: 
     once, before any run."""
     wrong: dict[object, str] = {}  # a row, a data set or a backbone → what is wrong with it, "" for nothing
     blocked = set()
+    _require_a_sound_row({cell.row: [*settings(cell.row), *cell.row.layers()] for cell in cells})
     untrained = {cell.row for cell in cells if not (cell.folder(out) / "model.safetensors").is_file()}
     for row in dict.fromkeys(cell.row for cell in cells):
         layers = [*settings(row), *row.layers()]
@@ -254,6 +273,21 @@ def _runnable(cells: Sequence[Cell], settings: Callable[[Cell], Settings], out: 
         ):
             blocked.add(row)
     return [cell for cell in cells if cell.row not in blocked]
+
+
+def _require_a_sound_row(layers_of_row: Mapping[Cell, Settings]) -> None:
+    """Refuse settings that no row accepts; baselines take of the settings what they need."""
+    reasons: dict[str, None] = {}  # each once
+    for row, layers in layers_of_row.items():
+        try:
+            resolve(*layers)
+        except NewkindsError as error:
+            reasons[str(error)] = None
+        else:
+            if not row.is_baseline:
+                return
+    if reasons:
+        raise NewkindsError(f"no row can have these settings: {' '.join(reasons)}")
 
 
 def _note_wrong(wrong: dict[object, str], what: object, about: str, check: Callable[[], object]) -> str:
