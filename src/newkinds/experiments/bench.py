@@ -53,7 +53,8 @@ def bench(
     and "sensitivity", which are also drawn, "plugin", or "all": every system in a small size. `methods`, `organizers`,
     `data`, `baselines`: all of the table's by default; `baselines=["none"]` leaves out those rows of frozen features,
     which need no training; rows stand in the order in which they are named, and of what is named no others are shown.
-    They are compared with what is `against` them: that organizer in the same host (by default none: the host alone), that method with the same organizer
+    They are compared with what is `against` them:
+    that organizer in the same host (by default none: the host alone), that method with the same organizer
     ("simgcd"), or one row ("simgcd+cpf"). Each cell follows its recipe, if there is one, over which `choices`
     (backbone, weights, data_root, settings …) win, and over
     these what `per_method` has for the rows of one method: {"simgcd": {"train": {"lr": 0.3}}}; a second
