@@ -135,12 +135,13 @@ def bench(
 def _names_row(asked: PaperTable, methods: bool, organizers: bool, baselines: bool) -> Callable[[Cell], bool]:
     """Whether a row is one of those that are asked for, or that these start from; of what the user did not name
     (`methods`, `organizers`, `baselines`) all is."""
-    rows = [row for row in with_what_comes_before(asked.cells()) if not row.is_baseline]
-    of_method, of_organizer = {row.method for row in rows}, {row.organizer for row in rows}
+    rows = with_what_comes_before(asked.cells())
+    hosts = [row for row in rows if not row.is_baseline]
+    of_method, of_organizer = {row.method for row in hosts}, {row.organizer for row in hosts}
 
     def is_named(row: Cell) -> bool:
         if row.is_baseline:
-            return not baselines or row.organizer in asked.baselines
+            return not baselines or row in rows
         return (not methods or row.method in of_method) and (not organizers or row.organizer in of_organizer)
 
     return is_named
