@@ -29,6 +29,10 @@ class Busy(NewkindsError):
     """Another process is working there: what is wrong now will be right later."""
 
 
+class KeptApart(NewkindsError):
+    """Other code made what is there: it is not wrong, and it is not mixed with what the present code makes."""
+
+
 class RunEnded(BaseException):
     """One of several processes is gone, and this one cannot go on. Like a KeyboardInterrupt it is no Exception: what
     goes on after an error, such as a grid of runs, cannot go on after this one.

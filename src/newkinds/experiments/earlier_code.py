@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..console import say, warn
-from ..errors import NewkindsError
+from ..errors import KeptApart, NewkindsError
 from ..files import move_folder
 from ..runs.code import describe_difference
 from ..runs.records import Protocol
@@ -18,7 +18,7 @@ EARLIER_CODE = "earlier-code"  # the folder, among the runs, of those that other
 def require_present_code(run: Run) -> None:
     """Refuse a run, finished or not, that other code made than there is now."""
     if differing := _differing(run):
-        raise NewkindsError(
+        raise KeptApart(
             f"{run.folder} was made by other code ({differing}). Its figures are not mixed with those of the code as "
             f"it is now: newkinds bench … --again (in Python again=True) runs it again, and keeps what is there in "
             f"{EARLIER_CODE}; or choose another --out."

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from ..console import say, warn
-from ..errors import Busy, NewkindsError, reason_of
+from ..errors import Busy, KeptApart, NewkindsError, reason_of
 
 Call = Callable[[], Any]
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0  # seconds until a task is looked at again that another process is at
@@ -156,7 +156,7 @@ class TaskQueue:
 
     def _fail(self, name: Hashable, error: BaseException) -> None:
         self._worked.failed.append(name)
-        warn(f"{name} failed: {reason_of(error)}")
+        warn(f"{name} {'is kept apart' if isinstance(error, KeptApart) else 'failed'}: {reason_of(error)}")
 
     def _pause(self) -> bool:
         """Nothing can be begun: wait for other processes; whether we do."""
