@@ -53,7 +53,7 @@ def learns_prototypes(method: str) -> bool:
 ONCE = (
     "data/published", "data/test_odd_data.py", "discovery/test_report_browser.py", "discovery/test_studio_browser.py",
     "discovery/test_studio_screens.py", "experiments", "faults", "generated", "test_docs.py", "test_readme.py",
-    "test_ownership.py", "test_results.py", "test_site.py", "test_supply.py", "test_tutorial.py",
+    "test_ownership.py", "test_results_page.py", "test_site.py", "test_supply.py", "test_tutorial.py",
     "training/test_contract.py",
     "training/test_distributed.py", "training/test_processes_end.py", "verbs/test_examples.py",
     "verbs/test_hardened.py", "verbs/test_plan.py", "verbs/test_refine.py", "verbs/test_refine_training.py",

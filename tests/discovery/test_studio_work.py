@@ -143,7 +143,7 @@ def test_what_is_new_and_what_has_no_place_yet(creatures: Path, chromium: Browse
         screen.press("3")
         screen.until(lambda: screen.text("h1") == "New since last time" and screen.tiles())
         assert "40 images came; 1 category opened, 1 copy left out" in screen.text("#main .hint")
-        heads = [head.text.split("\n")[0] for head in screen.all(".group-head")]
+        heads = screen.until(lambda: [head.text.split("\n")[0] for head in screen.all(".group-head")])
         assert heads[:2] == ["new-8", "not placed yet"]
         first = screen.tiles()[0]
         screen.until(lambda: "sure" in screen.browser.execute_script("return document.activeElement.ariaLabel"))
