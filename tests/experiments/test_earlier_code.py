@@ -74,6 +74,7 @@ def test_old_and_new_code_are_not_averaged(plugin: Path, tmp_path: Path, run_cli
     assert status == 1, "one of the runs that were asked for is not there"
     assert f"made by other code (the code of the method 'weighted' ({plugin}) has changed)" in err
     assert "Weighted on creatures, seed 0 is kept apart" in err
+    assert "is left out" not in err, "it is said once"
     assert "--again" in err
     assert "creatures-simgcd-none-seed0 is finished already" in err, "nothing has changed for the host"
     (ours,) = [line for line in text.splitlines() if line.startswith("| Weighted")]

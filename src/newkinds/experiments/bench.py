@@ -117,7 +117,7 @@ def bench(
     named = [row for row in every if is_named(row)]
     bases = {base for row in named for base in (row.host, widest.base_of(row))}
     read = [row for row in every if row in named or row in bases]
-    found, left_out = collect(read, folder, sources, preferred=worked.finished, differs=differs)
+    found, left_out = collect(read, folder, sources, worked.finished, differs, told=worked.failed)
     wanted = {cell.row for cell in (*cells, *found)}
     rows = [row for row in every if (row in wanted and row in named) or whole.reports(row)]
     shown = comparisons(widest, found, rows, left_out)

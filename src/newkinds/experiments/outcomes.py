@@ -180,11 +180,12 @@ def require_run_of(cell: Cell, outcome: Outcome, source: Mapping[str, Any]) -> N
 
 def collect(
     rows: Iterable[Cell], out: Path, sources: Mapping[str, Mapping[str, Any]] | None = None,
-    preferred: Collection[Cell] = (), differs: Callable[[Cell], str] | None = None,
+    preferred: Collection[Cell] = (), differs: Callable[[Cell], str] | None = None, told: Collection[Cell] = (),
 ) -> "Sorted":  # fmt: skip
     """The finished runs of some rows, of all seeds found; runs that do not belong in the table are named.
     `sources`: where each data set is. If runs have different settings, those like the `preferred` ones stay.
-    `differs`: how the settings of a run differ from those that are asked for, in words; empty if they do not."""
+    `differs`: how the settings of a run differ from those that are asked for, in words; empty if they do not.
+    `told`: runs of which people have been told why they do not belong."""
     outcomes: dict[Cell, Outcome] = {}
     refused: dict[Cell, Refused] = {}
     for row in rows:
@@ -206,7 +207,8 @@ def collect(
                 refused[cell] = Refused(f"in {folder.name}, {said}".removesuffix("."))
     found, left_out = comparable(outcomes, preferred)
     for cell, run in {**refused, **left_out}.items():
-        warn(f"{cell} is left out of the table: {run.reason}.")
+        if cell not in told:
+            warn(f"{cell} is left out of the table: {run.reason}.")
     return Sorted(found, {**refused, **left_out})
 
 
