@@ -117,7 +117,10 @@ def test_the_map_shows_and_opens(chromium: Browser, creatures: Path) -> None:
     screen.until(lambda: screen.text("h1") == pointed)
     screen.go("#/map")
     screen.until(lambda: "480 images" in screen.text(".map .hint"))
-    screen.press("n", "n", Keys.ENTER)
+    screen.until(lambda: screen.browser.execute_script("return document.activeElement.tagName") == "CANVAS")
+    screen.press("n", "n")
+    screen.until(lambda: screen.text(".map .hint").startswith(f"{named},"))
+    screen.press(Keys.ENTER)
     screen.until(lambda: screen.text("h1") == named, "by keyboard too")
     screen.served.end()
 

@@ -255,7 +255,7 @@ def test_the_card_says_what_the_model_cannot_do(edited: Path, photos: Path, expo
     assert "python predict.py" in card
     assert re.search(r"\| images \| 112, of which 28 labelled \|", card)
     assert "Corrected by hand 5 times (1 × rename, 1 × merge, 1 × split, 1 × move, 1 × junk)" in card
-    assert "With `unlike` above 1 it is probably none" in card
+    assert "`unlike` above 1: it is farther from its category" in card
     assert "split again 4 times" in card  # what confidence was calibrated on
     assert str(photos.parent) not in card  # it is going elsewhere
     assert "<script>" not in card.replace("\\<script\\>", "")

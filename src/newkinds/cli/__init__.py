@@ -12,7 +12,7 @@ from ..errors import NewkindsError, RunEnded, is_expected, outside_names, place_
 from ..text import show
 from . import comparing, correcting, finding, keeping, using  # noqa: F401  (they add verbs)
 from .options import PLUGIN, VERBS, Verb
-from .parsing import Parser, usage_of
+from .parsing import VerbParser, usage_of
 
 WORK = {  # what people do, one after the other, and by which verbs: as --help shows them
     "see it work": ("demo", "list"),
@@ -39,7 +39,7 @@ GROUPS = {
 def parser(first: str | None = None) -> argparse.ArgumentParser:
     """The parsers of all verbs; or only of those that begin with a word, which takes a fraction of the time."""
     below = "\n\n".join([*_work_lines(), LAYOUT, ASK])
-    main = Parser("newkinds", USAGE, **_help(ABOUT, below))
+    main = VerbParser("newkinds", USAGE, **_help(ABOUT, below))
     main.add_argument("--version", action="version", version=f"newkinds {__version__}")
     main.add_argument("--debug", action="store_true", help="show the traceback of an error")
     places = {"": main.add_subparsers(prog="newkinds", metavar="VERB", help=argparse.SUPPRESS)}

@@ -12,7 +12,7 @@ from ..text import visible
 Argument = tuple[str, dict[str, Any]]  # what argparse's add_argument takes
 
 
-class Parser(argparse.ArgumentParser):
+class VerbParser(argparse.ArgumentParser):
     """As argparse's, with a hint for whatever was misspelt."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
