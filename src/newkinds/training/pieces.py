@@ -7,7 +7,6 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from ..data.batch import Inputs
 from ..data.world import chunks
@@ -30,6 +29,8 @@ def encode_in_pieces(
             return encode(inputs)
         with drawing_for(whole, slice(start, start + images)):
             return encode(inputs)
+
+    from torch.utils.checkpoint import checkpoint  # slow to import with torch 2.6
 
     def encode_piece(rows: range) -> T:
         with drawing_for(whole, slice(start + rows.start, start + rows.stop)):
