@@ -17,7 +17,7 @@ from . import (  # noqa: F401
 
 # isort: split
 from . import hosted  # noqa: F401
-from .base import CONTRACTS, AskedPart, Broken, Contract, Verdict, ask_all
+from .base import CONTRACTS, AskedPart, Broken, Contract, ContractResult, ask_all
 from .plugin import answers_text, check_plugin
 
-__all__ = ["CONTRACTS", "AskedPart", "Broken", "Contract", "Verdict", "answers_text", "ask_all", "check_plugin"]
+__all__ = ["CONTRACTS", "AskedPart", "Broken", "Contract", "ContractResult", "answers_text", "ask_all", "check_plugin"]

@@ -60,7 +60,7 @@ class Contract:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ContractResult:
     """What came out when a part was asked."""
 
     part: AskedPart
@@ -91,23 +91,23 @@ def require(holds: bool, otherwise: str) -> None:
         raise Broken(otherwise)
 
 
-def ask_all(part: AskedPart) -> list[Verdict]:
+def ask_all(part: AskedPart) -> list[ContractResult]:
     """What comes of each contract of a part; an error in one does not stop the others."""
     return [_ask(part, asked) for asked in CONTRACTS[part.kind]]
 
 
-def _ask(part: AskedPart, asked: Contract) -> Verdict:
+def _ask(part: AskedPart, asked: Contract) -> ContractResult:
     try:
         with keep_quiet(), silence():
             remark = asked.ask(part)
     except NotAsked as why:
-        return Verdict(part, asked, "left out", str(why))
+        return ContractResult(part, asked, "left out", str(why))
     except Exception as error:
         reason = reason_of(error)
         if place_outside(error) is None and (place := place_of(part.entry, asked.keeper)):
             reason = f"{reason} ({place})"
-        return Verdict(part, asked, "broken", reason)
-    return Verdict(part, asked, "remark" if remark else "held", remark or "")
+        return ContractResult(part, asked, "broken", reason)
+    return ContractResult(part, asked, "remark" if remark else "held", remark or "")
 
 
 def place_of(entry: Any, keeper: str) -> str:

@@ -10,13 +10,13 @@ from ..errors import NewkindsError
 from ..files import user_path
 from ..plugins import load_plugin
 from ..text import plural
-from .base import ASKED, AskedPart, Verdict, ask_all
+from .base import ASKED, AskedPart, ContractResult, ask_all
 
 SHOWN = {"held": "ok", "remark": "note", "left out": "-", "broken": "FAIL"}
 SECTION = {"data set": "data"}  # of settings, where it is not called as the kind
 
 
-def check_plugin(file: str | Path, settings: Sequence[Mapping[str, Any]] = ()) -> list[Verdict]:
+def check_plugin(file: str | Path, settings: Sequence[Mapping[str, Any]] = ()) -> list[ContractResult]:
     """Whether the parts that a Python file registers hold what ours do, on a few drawn creatures.
 
     `settings`: theirs, where they are not the defaults, by sections: `{"data": {"root": "birds/"}}`.
@@ -31,7 +31,7 @@ def check_plugin(file: str | Path, settings: Sequence[Mapping[str, Any]] = ()) -
             f"the plugin {file} registers nothing: put @METHODS.register(\"name\") (ORGANIZERS, DATASETS …) before a "
             "class or function."
         )
-    answers: list[Verdict] = []
+    answers: list[ContractResult] = []
     for kind, name in track(named, "checking", total=len(named)):
         own = {k: v for layer in settings for k, v in layer.get(SECTION.get(kind, kind), {}).items()}
         with TemporaryDirectory(prefix="newkinds-") as folder:
@@ -39,7 +39,7 @@ def check_plugin(file: str | Path, settings: Sequence[Mapping[str, Any]] = ()) -
     return answers
 
 
-def answers_text(answers: Sequence[Verdict]) -> str:
+def answers_text(answers: Sequence[ContractResult]) -> str:
     """For the terminal: a block for each part, a line for each contract."""
     blocks = []
     for part in dict.fromkeys((answer.part.kind, answer.part.name) for answer in answers):
@@ -56,7 +56,7 @@ def answers_text(answers: Sequence[Verdict]) -> str:
     return "\n\n".join(blocks)
 
 
-def answers_json(answers: Sequence[Verdict]) -> list[dict[str, str]]:
+def answers_json(answers: Sequence[ContractResult]) -> list[dict[str, str]]:
     return [
         {
             "kind": answer.part.kind, "name": answer.part.name, "contract": answer.contract.says,
