@@ -3,6 +3,7 @@
 import importlib.resources
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property, lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +19,7 @@ from ..files import user_path
 from ..settings import AtLeastOne
 from .blocks import all_tokens, first_token
 from .families import FamilyChoice
+from .frozen_precision import FrozenPrecision, computing_in, frozen_dtype
 from .hub import pretrained_file, size_of
 from .tokens import Tokens
 from .tunings import TUNINGS, Anatomy, LastBlocks, Tuning
@@ -41,7 +43,8 @@ class Backbone(nn.Module):
     """A timm network that gives tokens, of which the last `train_blocks` blocks are trained.
 
     Everything else stays frozen: patch and position embeddings, class token, and, unless `train_norm`, the final norm.
-    The network is always in evaluation mode: no dropout, and the BatchNorms of a CNN keep their statistics.
+    The network is always in evaluation mode: no dropout, and the BatchNorms of a CNN keep their statistics. The blocks
+    of a plain ViT that never train multiply in `dtype`; what they give has the type of what they are given.
 
     >>> tokens = build_backbone("tiny")(images)        # images (B, 3, 64, 64)
     >>> tokens.cls.shape, tokens.patches.shape, tokens.grid
@@ -55,6 +58,7 @@ class Backbone(nn.Module):
         train_blocks: int = 0,
         name: str = "unnamed",
         train_norm: bool = False,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
         self.network = network  # any of timm's, which have names in common but no class
@@ -65,6 +69,7 @@ class Backbone(nn.Module):
         self.has_class_token = any(name.endswith("cls_token") for name, _ in network.named_parameters())
         train_last_blocks(network, train_blocks, train_norm)
         self.tuning: Tuning = LastBlocks(self.anatomy)
+        self.dtype = dtype if self.is_plain_vit else torch.float32  # convolutions gain nothing from less
         self.eval()
 
     @property
@@ -133,9 +138,10 @@ class Backbone(nn.Module):
             tokens = self(images)
             return torch.cat([tokens.cls[:, None], tokens.patches], dim=1)
         sequence = self._first_tokens(images)
-        for block in self._blocks[: self.frozen_blocks]:
-            sequence = block(sequence)
-        return sequence
+        with self._in_frozen_precision(images):
+            for block in self._blocks[: self.frozen_blocks]:
+                sequence = block(sequence)
+        return sequence.to(images.dtype)
 
     def trained_part(self, sequence: Tensor, patches: bool = True) -> Tokens:
         """What `forward` gives, from the tokens (B, T, D) that `frozen_part` gave."""
@@ -187,9 +193,16 @@ class Backbone(nn.Module):
         """How many of the first blocks depend on nothing that trains."""
         return min(len(self._blocks) - self.train_blocks, self.tuning.first)
 
+    def _in_frozen_precision(self, values: Tensor) -> AbstractContextManager[object]:
+        """For what depends on nothing that trains: not the first tokens, if the first block does, nor float64."""
+        rounds = self.frozen_blocks > 0 and values.dtype is torch.float32
+        return computing_in(self.dtype if rounds else torch.float32, values.device)
+
     def _first_tokens(self, images: Tensor) -> Tensor:
         network = self.network
-        return network.norm_pre(network.patch_drop(network._pos_embed(network.patch_embed(images))))
+        with self._in_frozen_precision(images):
+            tokens = network._pos_embed(network.patch_embed(images))
+            return network.norm_pre(network.patch_drop(tokens)).to(images.dtype)
 
     def _through(self, start: int, sequence: Tensor, patches: bool) -> Tokens:
         """The rest of `network.forward_features` from block `start` on; the first token alone if that is all."""
@@ -197,7 +210,10 @@ class Backbone(nn.Module):
         blocks, tuning = self._blocks, self.tuning
         for number in range(start, len(blocks)):
             compute = all_tokens if whole or number + 1 < len(blocks) else first_token
-            if number < tuning.first:
+            if number < self.frozen_blocks:
+                with self._in_frozen_precision(sequence):
+                    sequence = compute(blocks[number], sequence).to(sequence.dtype)
+            elif number < tuning.first:
                 sequence = compute(blocks[number], sequence)
             else:
                 sequence = tuning.through(number, blocks[number], compute, tuning.enter(number, sequence))
@@ -245,6 +261,7 @@ def build_backbone(
     width: AtLeastOne | None = None,
     train_norm: bool = False,
     family: FamilyChoice = "auto",
+    precision: FrozenPrecision = "auto",
     *,
     tuning: Mapping[str, Any] | None = None,
     load_weights: bool = True,
@@ -258,6 +275,8 @@ def build_backbone(
     train_norm: whether the final norm of a ViT trains with its last blocks.
     family: how it was pretrained, by which settings have their defaults (`families.py`); auto: by the weight file, else
         by the name; none: the published defaults. It changes nothing that is built here.
+    precision: of blocks that never train; auto: bfloat16 on a CPU that multiplies it natively, else float32
+        (`frozen_precision.py`). The bundled "tiny" is computed in float32 everywhere.
     tuning: the name and settings of what else trains, such as {"name": "prompts"}; by default nothing.
     load_weights: False builds the architecture alone, for weights that are put in afterwards.
 
@@ -272,7 +291,8 @@ def build_backbone(
         network, preprocessing = ReadyMade(width), Preprocessing(1)
     else:
         network, preprocessing = _tiny(image_size) if name == TINY else _from_timm(name, image_size)
-    backbone = Backbone(network, preprocessing, train_blocks, name, train_norm)
+    dtype = torch.float32 if name == TINY else frozen_dtype(precision)
+    backbone = Backbone(network, preprocessing, train_blocks, name, train_norm, dtype)
     if tuning is not None:
         settings = {setting: value for setting, value in tuning.items() if setting != "name"}
         backbone.tuning = TUNINGS[tuning["name"]](backbone.anatomy, **settings)

@@ -113,6 +113,7 @@ def _origin(
     alone = backbone.is_fixed and not patches
     settings |= {"view_seed": (seed, 0), "precision": (precision, "float16"), "class_token_alone": (alone, False)}
     settings |= {"kinds_of_views": (list(kinds), ["weak"])}
+    settings |= {"computed_in": (str(backbone.dtype), "torch.float32")}
     return {
         "timm": timm.__version__,
         "backbone": backbone.name,

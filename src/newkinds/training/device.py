@@ -66,8 +66,8 @@ def compute_as(config: TrainConfig, device: torch.device) -> Iterator[None]:
 class MixedPrecision:
     """Mixed precision for the encoder; losses stay in float32.
 
-    "auto" is bfloat16 on CUDA (float16 if the card lacks it) and float32 elsewhere, where half precision
-    gains nothing (CPU) or was never tested by us (MPS).
+    "auto" is bfloat16 on CUDA (float16 if the card lacks it) and float32 elsewhere, where training in half precision
+    was never tested by us. Blocks that do not train have a setting of their own, `backbone.precision`.
     """
 
     def __init__(self, name: str, device: torch.device) -> None:

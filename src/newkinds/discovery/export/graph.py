@@ -43,6 +43,7 @@ class Classifier(nn.Module):
         self.extension = placer.extension
         self.edited = Edited(placer)
         self.space = model.space
+        model.encoder.backbone.dtype = torch.float32  # what is exported runs on any machine
         preprocessing = model.encoder.backbone.preprocessing
         for name, values in (("mean", preprocessing.mean), ("std", preprocessing.std)):
             self.register_buffer(name, torch.tensor(values).view(3, 1, 1))
