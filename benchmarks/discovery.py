@@ -6,6 +6,7 @@ from all of them down to a share of 1/UNEVEN. Cells are JSON files, and finished
 
 - `frozen`: k-means, Ward, semi-supervised k-means on the class tokens of one size, and what the rule and the pool of
   before take there (eight ways, judged by labelled images alone). All know the true number of categories.
+- `baselines`: the first three of these alone, which takes seconds.
 - `chosen`: each candidate of today there, and which of them the rule takes; with `--unknown` also with the number of
   categories that is counted.
 - `discover`: the command itself, within each of `--times`, with the true number of categories; with `--unknown` also
@@ -66,7 +67,7 @@ FIGURES = ("All", "Old", "New", "by name")  # of a row, in percent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["frozen", "chosen", "discover", "table", "json"])
+    parser.add_argument("what", choices=[*TOKEN_CELLS, "discover", "table", "json"])
     parser.add_argument(
         "--data", nargs="+", required=True, help="NAME=FOLDER[:CLASSES[:KNOWN SHARE[:UNEVEN]]] or creatures"
     )
@@ -163,10 +164,16 @@ def write_split(
 # -- what frozen features give -----------------------------------------------------------------------------------------
 
 
+def baselines(draw: Draw, size: int | None, weights: str | None) -> dict[str, Any]:
+    """Clustering of the class tokens of one size."""
+    task = Task.of(draw, size, weights)
+    return {"rows": task.baselines(), "k": task.k, "images": len(task.labels)}
+
+
 def frozen(draw: Draw, size: int | None, weights: str | None) -> dict[str, Any]:
     """Baselines, and what was taken before, on the class tokens of one size."""
     task = Task.of(draw, size, weights)
-    found = {name: task.accuracies(way) for name, way in BASELINES.items()}
+    found = task.baselines()
     labels = task.labels
     halves = resplits(labels, 3 if int((labels >= 0).sum()) > 1000 else 6, np.random.RandomState(draw.seed))
     scores = {
@@ -220,6 +227,9 @@ class Task(NamedTuple):
     def accuracies(self, way: Way, k: int | None = None) -> tuple[float, float, float, float]:
         return accuracies(way, self.rows, self.truth, self.labels, self.known, k or self.k)
 
+    def baselines(self) -> dict[str, tuple[float, float, float, float]]:
+        return {name: self.accuracies(way) for name, way in BASELINES.items()}
+
     def choose(self, seed: int, k: int) -> Way:
         """What the rule of `discover` takes, if it looks for k categories."""
         search = Search(judge_of(self.labels, seed, k), Clock(HOUR))
@@ -247,6 +257,7 @@ def numbers(images: Table) -> NDArray[np.int64]:
 
 
 TOKEN_CELLS = {
+    "baselines": {"baselines{}": baselines},
     "frozen": {"frozen{}": frozen},
     "chosen": {"chosen{}": chosen, "chosen{}-unknown": counted},
 }
