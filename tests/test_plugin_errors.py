@@ -175,9 +175,7 @@ def test_checks_and_counters_of_others_are_named_too(run_cli: Cli, tmp_path: Pat
     assert "bug in newkinds" not in err
 
 
-def test_a_part_of_another_package_is_not_blamed_on_newkinds_either(
-    package: Callable[..., None], run_cli: Cli
-) -> None:
+def test_a_part_of_another_package_is_not_blamed_on_newkinds_either(package: Callable[..., None], run_cli: Cli) -> None:
     module = OF_DATA["check"].replace("evidence.nothing", "None").replace('@CHECKS.register("mistaken")', "")
     package("newkinds_wrong", module, checks={"mistaken": "newkinds_wrong:Mistaken"})
     status, _, err = run_cli("check", "creatures", *TINY[:4])

@@ -178,5 +178,3 @@ def test_every_kind_has_contracts_of_its_own() -> None:
     for kind, contracts in CONTRACTS.items():
         assert len({contract.says for contract in contracts}) == len(contracts) > 1, kind
         assert all(len(contract.says) < 110 for contract in contracts)
-
-

@@ -109,9 +109,7 @@ def test_a_grid_side_by_side_is_that_of_one_process(tmp_path: Path, monkeypatch:
     assert (beside.failed, beside.busy) == ([], [])
     assert [log.name for log in (tmp_path / "two" / "logs").iterdir()] == ["creatures-mine-none-seed1.log"]
     bench("ablation", tmp_path / "one", data=["creatures"], **asked, seeds=[1])
-    there, alone = (
-        read_outcome(Cell("creatures", "mine", "none", 1).folder(tmp_path / out)) for out in ("two", "one")
-    )
+    there, alone = (read_outcome(Cell("creatures", "mine", "none", 1).folder(tmp_path / out)) for out in ("two", "one"))
     assert there is not None
     assert alone is not None
     clocks = ("seconds", "epoch_seconds", "inference_seconds")

@@ -59,9 +59,7 @@ def figures(text: str) -> dict[tuple[str, ...], str]:
     return {tuple(line[header.index(key)] for key in keys): line[header.index("mean")] for line in lines}
 
 
-def test_rows_of_a_plugin_are_read_from_their_files(
-    runs: tuple[Path, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_of_a_plugin_are_read_from_their_files(runs: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
     folder, text = runs
     assert "vanishing" not in METHODS
     collected = bench("ablation", folder / "runs", data=["creatures"], only_collect=True, style="csv").text

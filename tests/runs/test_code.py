@@ -24,6 +24,7 @@ def config_of(method: str, organizer: str = "none", assigner: str = "own") -> Co
 @pytest.fixture
 def edited(monkeypatch: pytest.MonkeyPatch) -> object:
     """Has files of newkinds changed, as far as checksums can see: edited("methods/simgcd.py")."""
+
     def edit(*names: str) -> None:
         for function in (code._shared, code._own_code):
             function.cache_clear()

@@ -28,7 +28,7 @@ def check_plugin(file: str | Path, settings: Sequence[Mapping[str, Any]] = ()) -
     named = [(kind, name) for kind, registry in ASKED.items() for name in registry.registered_from(origin)]
     if not named:
         raise NewkindsError(
-            f"the plugin {file} registers nothing: put @METHODS.register(\"name\") (ORGANIZERS, DATASETS …) before a "
+            f'the plugin {file} registers nothing: put @METHODS.register("name") (ORGANIZERS, DATASETS …) before a '
             "class or function."
         )
     answers: list[ContractResult] = []
@@ -64,5 +64,3 @@ def answers_json(answers: Sequence[ContractResult]) -> list[dict[str, str]]:
         }
         for answer in answers
     ]  # fmt: skip
-
-

@@ -266,9 +266,7 @@ def _comparison(table: PaperTable, data: str, cells: Sequence[Cell], outcomes: M
     if table.against != "none":
         parts["against"] = table.against
     averages = [] if "+" in table.against else average_gains(rows, lambda row: compared_for.get(row.name, ""))
-    return Comparison(
-        rows, shared_protocol(rows), table.note, table.title, parts, table.base_name, averages=averages
-    )
+    return Comparison(rows, shared_protocol(rows), table.note, table.title, parts, table.base_name, averages=averages)
 
 
 def _left_out(table: PaperTable, cell: Cell, run: Refused) -> LeftOut:

@@ -173,4 +173,3 @@ class TaskQueue:
 
 def _raise(error: Exception) -> None:
     raise error
-

@@ -81,9 +81,7 @@ class RowTuning:
         return self._trials[row]
 
     def _trials_of(self, row: Cell) -> list[Trial]:
-        trials = [
-            Trial(row, tuple(zip(self._grid, values, strict=True))) for values in product(*self._grid.values())
-        ]
+        trials = [Trial(row, tuple(zip(self._grid, values, strict=True))) for values in product(*self._grid.values())]
         layers = [*self._settings(row), *row.layers()]
         configs = [resolve(*layers, *layers_of_values(dict(trial.values))) for trial in trials]
         is_used = any(config != configs[0] for config in configs)
