@@ -11,8 +11,8 @@ from all of them down to a share of 1/UNEVEN. Cells are JSON files, and finished
   categories that is counted.
 - `discover`: the command itself, within each of `--times`, with the true number of categories; with `--unknown` also
   without it.
-- `table`: what is there, printed; `json`: as a table for RESULTS.md, of what begins with class tokens or of the
-  command.
+- `table`: what is there, printed; `json`: as a table for RESULTS.md, of what begins with class tokens, of the command,
+  or of how honest the confidence of the command's runs is.
 
     python benchmarks/discovery.py frozen --data cars=cars_147:49 uneven=cars_147:49:0.5:6 creatures --sizes 112 224 \\
         --weights vit_small_patch14_dinov2.fp16.safetensors --out runs/discovery
@@ -39,13 +39,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import newkinds
+from calibration import expected_calibration_error
 from choosing import BEFORE, accuracies
 from newkinds.assigners.resplit import resplits
 from newkinds.cluster.count import COUNTERS
+from newkinds.cluster.metrics import is_correct
 from newkinds.data import load_table, source_of
 from newkinds.data.folder import files_below
 from newkinds.data.table import Table, readable
+from newkinds.discovery.categories import Discovery
 from newkinds.encoders.encoder import frozen_encoder
+from newkinds.evaluation.judge import true_classes
 from newkinds.files import csv_text, write_whole
 from newkinds.runs.config import resolve
 from newkinds.runs.records import PlanRecord
@@ -75,7 +79,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[112], help="frozen: pixels along one side")
     parser.add_argument("--times", nargs="+", default=["5m"], help="discover: how long it may take")
     parser.add_argument("--unknown", action="store_true", help="discover: also without the number of categories")
-    parser.add_argument("--of", choices=["chosen", "discover"], default="chosen", help="json: which cells")
+    parser.add_argument("--of", choices=list(TABLES), default="chosen", help="json: which cells")
     parser.add_argument("--machine", default="2 CPU cores", help="json: what it ran on, in words")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, required=True)
@@ -318,24 +322,26 @@ def table(name: str, out: Path) -> str:
 def as_json(given: argparse.Namespace) -> str:
     """A table for RESULTS.md (scripts/build_results.py): means over the seeds of frozen cells, or one row per run."""
     sets = [data.partition("=")[0] for data in given.data]
-    rows = [row for name in sets for row in (token_rows if given.of == "chosen" else run_rows)(name, given)]
+    columns, rows_of = TABLES[given.of]
+    rows = [row for name in sets for row in rows_of(name, given)]
     data = [f"{name}={Path(rest).name}" if rest else name for name, _, rest in (d.partition("=") for d in given.data)]
     options = f"--sizes {' '.join(map(str, given.sizes))}"
-    if given.of == "discover":
+    if given.of != "chosen":
         options = f"--times {' '.join(given.times)}"
     if given.unknown:
         options += " --unknown"
     seeds = " ".join(map(str, given.seeds))
     table = {
         "command": [
-            f"python benchmarks/discovery.py {given.of} --data {' '.join(data)} {options} --seeds {seeds} "
+            f"python benchmarks/discovery.py {'chosen' if given.of == 'chosen' else 'discover'} "
+            f"--data {' '.join(data)} {options} --seeds {seeds} "
             "--weights vit_small_patch14_dinov2.fp16.safetensors --out runs/discovery"
         ],
         "date": time.strftime("%Y-%m-%d"),
         "machine": given.machine,
         "seeds": seeds,
         "notebook": "discover.md",
-        "columns": list(TOKEN_COLUMNS if given.of == "chosen" else RUN_COLUMNS),
+        "columns": list(columns),
         "rows": rows,
     }
     lines = [f" {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in table.items()]
@@ -397,6 +403,45 @@ def run_rows(name: str, given: argparse.Namespace) -> list[list[Any]]:
                 took = [cell["chosen"], cell["size"], round(cell["minutes"], 1)]
                 rows.append([name, limit, seed, cell["k"], counted, figures[:3], figures[3], *took])
     return rows
+
+
+CONFIDENCE_COLUMNS = (
+    "data", "time", "seed", "K̂ of K", "hidden labels found again", "by name", "right", "mean confidence",
+    "calibration error", "below 10 % sure (right)", "above 90 % sure (right)",
+)  # fmt: skip
+
+
+def confidence_rows(name: str, given: argparse.Namespace) -> list[list[Any]]:
+    """One row per run of the command: what it said about itself, and how right its unlabelled images are."""
+    rows = []
+    for limit in given.times:
+        for what in (limit, f"{limit}-unknown"):
+            for seed, cell in cells_of(name, what, given).items():
+                out = given.out / f"{name}-{seed}-{what}"
+                members = [member for member in Discovery.read(out).found_members if member.given_label is None]
+                truth = true_classes([member.path for member in members], load_table(Run(out).config().data))
+                true = np.unique([truth[member.path] for member in members], return_inverse=True)[1]
+                correct = is_correct(true, np.array([member.category_id for member in members]))
+                sure = np.array([member.confidence for member in members], dtype=np.float64)
+                error = expected_calibration_error(sure, correct)
+                promised = 100 * (cell["candidates"][cell["chosen"]] or 0)
+                [figures] = cell["rows"].values()
+                about = [name, what.replace("-", ", K "), seed, f"{cell['found']} of {cell['k']}"]
+                shares = [round(100 * float(part), 1) for part in (correct.mean(), sure.mean(), error)]
+                ends = [share_right(correct, sure < 0.1), share_right(correct, sure > 0.9)]
+                rows.append([*about, round(promised, 1), figures[3], *shares, *ends])
+    return rows
+
+
+def share_right(correct: NDArray[np.bool_], some: NDArray[np.bool_]) -> str:
+    return f"{some.sum():,} ({100 * correct[some].mean():.0f})" if some.any() else "0"
+
+
+TABLES = {
+    "chosen": (TOKEN_COLUMNS, token_rows),
+    "discover": (RUN_COLUMNS, run_rows),
+    "confidence": (CONFIDENCE_COLUMNS, confidence_rows),
+}
 
 
 def describe(row: str, found: Mapping[str, Any]) -> str:
