@@ -106,5 +106,5 @@ def test_sizes_beyond_the_usual_one_are_considered_if_the_backbone_knows_them() 
     assert sizes["dinov2", "photos"] == [112, 168, 224, 336]
     assert sizes["dino", "photos"] == [112, 160, 224]
     assert sizes["dinov2", "icons"] == sizes["dino", "icons"] == [112]
-    assert stages._times(0.5) == 0.25
+    assert 4.8 < 1 / stages._times(0.5) < 7.4
     assert 2.5 < stages._times(1.5) < 3
