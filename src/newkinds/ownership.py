@@ -11,11 +11,11 @@ leaves the old file, which fits an older line.
 
 import os
 import stat
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .errors import NewkindsError
+from .errors import Busy, NewkindsError
 from .files import (
     append_line,
     checksum,
@@ -295,6 +295,24 @@ def remove_own_folder(folder: Path) -> bool:
 
 
 # -- locks ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def hold_lock(file: Path, busy: str) -> Iterator[None]:
+    """Hold a lock, whose folder is made for it; if another process has it, that is an error which says `busy`. A killed
+    process leaves it free."""
+    from filelock import FileLock, Timeout  # slow to import, and a reader needs no lock
+
+    folder = make_folder(file.parent)
+    lock = FileLock(require_lock(file))
+    try:
+        held = lock.acquire(timeout=0)
+    except Timeout:
+        raise Busy(busy) from None
+    except OSError as error:
+        raise NewkindsError(f"cannot write in {folder}: {error.strerror or error}.") from error
+    with held:
+        yield
 
 
 def require_lock(file: Path) -> Path:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import Busy, NewkindsError
+from ..errors import NewkindsError
 from ..files import (
     append_line,
     checksum,
@@ -26,7 +26,7 @@ from ..files import (
     sync_tree,
     temporary_of,
 )
-from ..ownership import LOCK, OF_RUN, OwnFiles, remove_own_folder, require_lock
+from ..ownership import LOCK, OF_RUN, OwnFiles, hold_lock, remove_own_folder
 
 FORMAT = 2  # of a run directory; written into protocol.json
 CHECKSUMS = OF_RUN
@@ -284,19 +284,10 @@ class RunDirectory:
 
         Whoever has claimed it may hand this very object on to others that claim it too.
         """
-        from filelock import FileLock, Timeout  # slow to import, and a reader needs no lock
-
         if self._is_claimed:
             yield
             return
-        lock = FileLock(require_lock(make_folder(self.folder) / LOCK))
-        try:
-            held = lock.acquire(timeout=0)
-        except Timeout:
-            raise Busy(f"another process is training in {self.folder}: {advice}.") from None
-        except OSError as error:
-            raise NewkindsError(f"cannot write in {self.folder}: {error.strerror or error}.") from error
-        with held:
+        with hold_lock(self.path(LOCK), f"another process is training in {self.folder}: {advice}."):
             self._is_claimed = True
             try:
                 yield
