@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from newkinds.console import say
-from newkinds.errors import Busy, NewkindsError
+from newkinds.errors import Busy, KeptApart, NewkindsError
 from newkinds.process import end_if_interrupted
 
 
@@ -19,7 +19,11 @@ def tell(words: str) -> dict[str, str]:
 def fail(kind: str) -> None:
     if kind == "die":
         os._exit(9)
-    raise Busy("another process is at it.") if kind == "busy" else NewkindsError("it cannot be done.")
+    if kind == "busy":
+        raise Busy("another process is at it.")
+    if kind == "apart":
+        raise KeptApart("other code made it.")
+    raise NewkindsError("it cannot be done.")
 
 
 def work_for_ever(sign: Path) -> None:

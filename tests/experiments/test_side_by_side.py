@@ -69,7 +69,7 @@ def test_tasks_side_by_side(
     """What they say is in their logs; one that fails, and a process that dies, stop no other."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     monkeypatch.setattr(plugins, "_loaded", {})  # of other tests, whose files are gone
-    calls: dict[str, Any] = {kind: partial(fail, kind) for kind in ("error", "die", "busy")}
+    calls: dict[str, Any] = {kind: partial(fail, kind) for kind in ("error", "die", "busy", "apart")}
     calls |= {f"tell {number}": partial(tell, f"word {number}") for number in range(3)}
     tasks = [Task(name, partial(lambda call: call, call), log=name.replace(" ", "-")) for name, call in calls.items()]
     with SideBySide(2, tmp_path) as pool:
@@ -79,11 +79,12 @@ def test_tasks_side_by_side(
     assert worked.finished == {
         f"tell {number}": {"OMP_NUM_THREADS": "2", "NEWKINDS_SIDE_BY_SIDE": "2"} for number in range(3)
     }
-    assert sorted(worked.failed) == ["die", "error"]
+    assert sorted(worked.failed) == ["apart", "die", "error"]
     assert worked.busy == ["busy"]
     said = " ".join(capsys.readouterr().err.split())
     assert "die failed: its process died (exit status 9)" in said
     assert f"error failed: it cannot be done (all it said is in {tmp_path / 'logs' / 'error.log'})" in said
+    assert "apart is kept apart: other code made it." in said, "as it is said of one that this process did"
     assert "word" not in said
     log = (tmp_path / "logs" / "tell-1.log").read_text()
     assert "word 1" in log

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 from .. import process
 from ..console import say
-from ..errors import Busy, NewkindsError, reason_of
+from ..errors import Busy, KeptApart, NewkindsError, reason_of
 from ..files import make_folder
 from ..plugins import load_plugin, loaded_plugins
 from .tasks import Call, Ended, Task
 
 LOGS = "logs"  # the folder of their output, among the runs
-Answer = tuple[str, Any]  # "done" and the result, or "busy" or "failed" and a sentence
+Answer = tuple[str, Any]  # "done" and the result, or "busy", "kept apart" or "failed" and a sentence
 
 
 class Worker(NamedTuple):
@@ -84,6 +84,8 @@ class SideBySide:
         self._free[number] = worker
         if kind == "busy":
             return Ended(task.name, error=Busy(value))
+        if kind == "kept apart":
+            return Ended(task.name, error=KeptApart(value))
         if kind == "failed":
             return Ended(task.name, error=NewkindsError(f"{value} (all it said is in {log})"))
         say(f"{task.name} is finished")
@@ -198,5 +200,7 @@ def _answer(log: Path, sent: bytes, plugins: list[str]) -> Answer:
             return "done", pickle.loads(sent)()
         except Busy as error:
             return "busy", str(error)
+        except KeptApart as error:
+            return "kept apart", str(error)
         except Exception as error:  # also out of memory, a full disk, a bug: others may still succeed
             return "failed", reason_of(error).rstrip(".")
