@@ -70,6 +70,17 @@ def test_old_and_new_code_are_not_averaged(plugin: Path, tmp_path: Path, run_cli
     edit(plugin)
     first = Run(OURS.folder(tmp_path / "runs"))
     old = first.model_file.read_bytes()
+    alone = run_cli(*command, "--seeds", "0")[1]
+    (ours,) = [line for line in alone.splitlines() if line.startswith("| Weighted")]
+    assert set(ours) <= set("| Weighted"), "a row of old runs alone has no figures"
+    said = "Weighted on creatures, seed 0: it has other code (of the method) than there is now."
+    assert f"Left out of the table: {said}" in alone
+    _, shown, err = run_cli("bench", "plugin", "--data", "creatures", "--out", tmp_path / "runs", "--collect")
+    assert "| Weighted" not in shown
+    assert "| SimGCD" in shown, "nothing has changed for the host"
+    assert said in shown
+    assert said.replace(": it has", " is left out of the table: it has") in " ".join(err.split())
+
     status, text, err = run_cli(*command, "--seeds", "0", "1")
     assert status == 1, "one of the runs that were asked for is not there"
     assert f"made by other code (the code of the method 'weighted' ({plugin}) has changed)" in err

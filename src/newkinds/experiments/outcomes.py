@@ -60,6 +60,7 @@ class Outcome:
     protocol: dict[str, str]
     settings: dict[str, Any] = field(default_factory=dict)  # "train.lr" → 0.1, except those that change no result
     is_of_present_code: bool = True
+    changed_plugins: tuple[str, ...] = ()  # sections whose part is a plugin's that is loaded now and has changed since
     test: dict[str, float | None] | None = None  # ACCURACY on the official test images, if they were evaluated
     largest_share: float | None = None  # of the unlabelled images, in the category that has most of them
 
@@ -114,10 +115,17 @@ def _outcome(run: Run, evaluation: Evaluation) -> Outcome:
     settings = {name: value for name, value in settings.items() if name not in FREE_TO_CHANGE}
     if (tuned := Tuned.find(run)) is not None:
         settings |= _settings_of_tuned(tuned, settings)
+    unknown = run.missing_parts()  # of the code of parts that are not loaded nobody can tell whether it has changed
+    differing = [] if unknown else differing_code(record.code, code_of(run.config()))
     return Outcome(
-        figures, protocol, settings, _is_of_present_code(run, record),
-        None if evaluation.test is None else _accuracies(evaluation.test.metrics), _largest_share(run),
-    )  # fmt: skip
+        figures,
+        protocol,
+        settings,
+        is_of_present_code=not (unknown or differing),
+        changed_plugins=tuple(section for section in differing if section in record.outside),
+        test=None if evaluation.test is None else _accuracies(evaluation.test.metrics),
+        largest_share=_largest_share(run),
+    )
 
 
 def _without_places(protocol: Mapping[str, str], data: Mapping[str, Any], record: Protocol) -> dict[str, str]:
@@ -129,11 +137,6 @@ def _without_places(protocol: Mapping[str, str], data: Mapping[str, Any], record
     for place in sorted(places, key=len, reverse=True):  # a path may be the beginning of another
         named = {field: value.replace(place, Path(place).name or place) for field, value in named.items()}
     return named
-
-
-def _is_of_present_code(run: Run, record: Protocol) -> bool:
-    """Whether the code that made a run is as it is now; of parts that are not loaded nobody can tell."""
-    return not (run.missing_parts() or differing_code(record.code, code_of(run.config())))
 
 
 def _settings_of_tuned(tuned: Tuned, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,7 +201,10 @@ def collect(
             try:
                 if (outcome := read_outcome(folder)) is not None:
                     require_run_of(cell, outcome, (sources or {}).get(cell.data, {"name": cell.data}))
-                    if differs is not None and (differing := differs(cell)):
+                    if outcome.changed_plugins:  # also if there is no other run of its row
+                        reason = f"it has {_other_code(outcome.changed_plugins)} than there is now"
+                        refused[cell] = Refused(reason, outcome)
+                    elif differs is not None and (differing := differs(cell)):
                         refused[cell] = Refused(f"it has other settings than asked for ({differing})", outcome)
                     else:
                         outcomes[cell] = outcome
@@ -267,8 +273,13 @@ def _what_differs(own: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
         return f"other code (newkinds {own.get(f'{CODE}newkinds')}, not {usual.get(f'{CODE}newkinds')})"
     said = [f"{name} is {own.get(name)}, not {usual.get(name)}" for name in names if not name.startswith(CODE)]
     kinds = [f"other settings ({', '.join(said)})"] if said else []
-    kinds += [f"other code (of the {' and the '.join(code)})"] if code else []
+    kinds += [_other_code(code)] if code else []
     return " and ".join(kinds)
+
+
+def _other_code(sections: Iterable[str]) -> str:
+    """`other code (of the method and the organizer)`"""
+    return f"other code (of the {' and the '.join(sections)})"
 
 
 def _accuracies(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
