@@ -39,6 +39,19 @@ def test_a_bar_that_failed_does_not_hide_the_next(terminal: io.StringIO) -> None
     assert "second" in terminal.getvalue()
 
 
+def test_only_bars_and_warnings_are_shown(terminal: io.StringIO) -> None:
+    with module.show_only_bars():
+        module.say("a detail")
+        module.warn("a fault")
+        assert list(module.track([1], "training", total=1)) == [1]
+        with module.keep_quiet():
+            list(module.track([1], "measuring", total=1))
+    module.say("what follows")
+    shown = terminal.getvalue()
+    assert [words in shown for words in ("a fault", "training", "what follows")] == [True] * 3
+    assert [words in shown for words in ("a detail", "measuring")] == [False] * 2
+
+
 def test_names_of_files_are_no_markup(terminal: io.StringIO) -> None:
     module.warn("[bold]x[/nothing].png")
     assert "[bold]x[/nothing].png" in terminal.getvalue()
@@ -82,3 +95,6 @@ def test_a_program_that_reads_along_gets_lines_with_the_time_left(monkeypatch: p
     assert list(module.track([1, 2, 3], "embedding images", total=3)) == [1, 2, 3]
     lines = written.getvalue().splitlines()
     assert lines == [f"embedding images: {done} of 3, about 0 s to go" for done in (1, 2)]
+    with module.show_only_bars():
+        assert list(module.track([1, 2], "training", total=2)) == [1, 2]
+    assert written.getvalue().splitlines()[2:] == ["training: 1 of 2, about 0 s to go"], "lines that are a bar"

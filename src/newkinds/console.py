@@ -24,6 +24,7 @@ console = Console(stderr=True, soft_wrap=True, highlight=False)
 _bar_shown = False
 _quiet = False
 _warns = True  # although quiet
+_says = True  # unless quiet: else there are only bars and warnings
 
 
 def be_quiet() -> None:
@@ -42,14 +43,24 @@ def keep_quiet(but_warnings: bool = False) -> AbstractContextManager[None]:
     return _be(quiet=True, warns=but_warnings)
 
 
+def show_only_bars() -> AbstractContextManager[None]:
+    """While it is open, nothing is said but warnings, and bars move: what goes on is a step of what was announced."""
+    return _be(quiet=_quiet, says=False)
+
+
 @contextmanager
-def _be(quiet: bool, warns: bool = True) -> Iterator[None]:
-    global _quiet, _warns
-    before, (_quiet, _warns) = (_quiet, _warns), (quiet, warns and (_warns or not quiet))
+def _be(quiet: bool, warns: bool = True, says: bool = True) -> Iterator[None]:
+    global _quiet, _warns, _says
+    was_quiet, warned, said = _quiet, _warns, _says
+    _quiet = quiet
+    _warns = warns and (warned or not quiet)
+    _says = says
     try:
         yield
     finally:
-        _quiet, _warns = before
+        _quiet = was_quiet
+        _warns = warned
+        _says = said
 
 
 @contextmanager
@@ -67,6 +78,11 @@ def silence() -> Iterator[None]:
 
 def say(message: str) -> None:
     """A plain line; never markup, for names of files end up in messages."""
+    if _says:
+        _print_line(message)
+
+
+def _print_line(message: str) -> None:
     if not _quiet:
         console.print(Text(visible(message)))
 
@@ -116,7 +132,7 @@ class ProgressLines(ProgressBar):
         if now - self._said >= LINE_EVERY and self._done < self._total:
             self._said = now
             left = (now - self._started) / (self._done - self._before) * (self._total - self._done)
-            say(f"{self._description}: {self._done:,} of {self._total:,}, about {duration(left)} to go")
+            _print_line(f"{self._description}: {self._done:,} of {self._total:,}, about {duration(left)} to go")
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The plan of discover and tune: what is tried, what is kept, and what an interruption leaves behind."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -109,8 +110,14 @@ def test_what_wins_is_what_the_plan_the_settings_the_model_and_the_page_say(
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_plan_ends_with_a_complete_run_and_says_what_was_compared(tmp_path: Path) -> None:
+def test_a_plan_ends_with_a_complete_run_and_says_what_was_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     record = planned(tmp_path / "run")
+    trials = capsys.readouterr().err.partition("compare trainings\n")[2].splitlines()
+    of_adapter = r"trying: adapter on class tokens \(about \d+ s, \d+ (s|min|h) are left\)"
+    assert re.fullmatch(of_adapter, trials[0])
+    assert re.match(r"trying: |\|", trials[1]), "a trial has one line, and then comes the next, or the table"
     names = [score.name for score in record.candidates]
     assert "frozen features, em" in names
     assert "adapter on class tokens, own assigner" in names

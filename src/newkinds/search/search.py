@@ -89,7 +89,7 @@ class Search(Generic[S]):
                 self._note(replace(self._begin(source, name, way), state=f"not tried: {why_not}"))
             return
         if source.training:
-            say(f"trying: {source.name} (about {duration(source.needs())})")
+            say(f"trying: {source.name} (about {duration(source.needs())}, {duration(self.clock.left)} are left)")
             self.scores = [score for score in self.scores if score.name != source.name]  # there was no time before
         for score in self._judge(source, missing):
             self._note(score)

@@ -11,7 +11,7 @@ from typing_extensions import Unpack
 
 from ..assigners.calibration import HeldOutImages
 from ..cluster.count import Count
-from ..console import say, warn
+from ..console import say, show_only_bars, warn
 from ..data import load_table
 from ..data.loaded import LoadedDataset, named_data
 from ..data.table import Table, readable, require_discoverable, require_labels
@@ -198,9 +198,11 @@ def train_further(table: Table, config: Config, model: Model, pace: Pace | None 
 def _fit(
     table: Table, config: Config, model: Model, watch: Evaluator | None, cache: TokenCache | None, pace: Pace | None
 ) -> Fitted:
+    """A trial: whoever makes one says in a line what is tried; what a training says is for those who study it."""
     if cache is None:
         cache, config = _cached(model, table, config, choose_device(config.train.device), build=True)
-    return fit(model, table, config.train, None, watch, cache, pace=pace)
+    with show_only_bars():
+        return fit(model, table, config.train, None, watch, cache, pace=pace)
 
 
 def begin_model(table: Table, config: Config) -> Model:
