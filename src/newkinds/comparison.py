@@ -10,6 +10,7 @@ from .errors import NewkindsError
 
 MINUS = "\N{MINUS SIGN}"
 COLLAPSED = "†"
+OF_COLLAPSED = f"{COLLAPSED} Collapsed, with nearly all images in one category"
 HOST = "the host"
 SPREAD = "Figures: mean ± standard deviation over seeds."
 DIFFERENCE = "Δ: difference from {base}"
@@ -211,7 +212,7 @@ class Comparison:
         for row in self.rows:
             shares = [f"seed {seed} ({100 * share:.0f} %)" for seed, share in sorted(row.collapsed.items())]
             fallen += [f"{row.name}: {', '.join(shares)}"] if shares else []
-        collapsed = f"{COLLAPSED} Collapsed, with nearly all images in one category: {'; '.join(fallen)}."
+        collapsed = f"{OF_COLLAPSED}: {'; '.join(fallen)}."
         names_of: dict[str, list[str]] = {}
         for run in self.left_out:
             names_of.setdefault(run.reason, []).append(run.name)

@@ -121,6 +121,10 @@ def test_a_collapsed_run_is_marked_wherever_it_stands() -> None:
     assert "| SimGCD † " in printed
     assert "† Collapsed, with nearly all images in one category: SimGCD: seed 0 (97 %)." in printed
     assert r"SimGCD $^\dagger$ &" in latex(shown)
+    lines = [line for line in latex(shown).splitlines() if not line.startswith("%")]
+    note = r"\footnotesize $^\dagger$ Collapsed, with nearly all images in one category."
+    assert lines[-2] == rf"\multicolumn{{11}}{{l}}{{{note}}} \\", "beneath the table, not in a comment alone"
+    assert "dagger" not in latex(grid()), "if nothing collapsed"
     benched = Benched(printed, [], [], tables=shown)
     assert benched.row("simgcd").collapsed == {0: 0.97}
 

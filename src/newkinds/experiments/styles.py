@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from ..comparison import COLLAPSED, Comparison, Entry, Row
+from ..comparison import COLLAPSED, OF_COLLAPSED, Comparison, Entry, Row
 from ..files import csv_text
 from ..text import protocol_lines, text_table
 from .averages import AVERAGE, side_by_side
@@ -131,7 +131,7 @@ def _range(numbers: Sequence[int]) -> str:
 
 
 def _tabular(table: Comparison) -> str:
-    """LaTeX, with all that must be known about it as comments."""
+    """LaTeX, with all that must be known about it as comments; what a mark in it means is printed, too."""
     where = ", on the test images" if table.parts["evaluated"] == "test" else ""
     said = [BOOKTABS, f"{table.title}: {table.parts['data']}{where}", *table.said_below]
     said += [f"{name}: {value}" for name, value in table.protocol]
@@ -143,7 +143,11 @@ def _tabular(table: Comparison) -> str:
         lines += [r"\midrule"] if line.begins_averages else []
         bold = best.get(id(line.row), set()) if line.is_figures else set()
         lines.append(_tex_line(line.cells, bold))
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+    lines.append(r"\bottomrule")
+    if any(row.collapsed for row in table.rows):
+        note = f"{OF_COLLAPSED}.".translate(TEX)
+        lines.append(f"\\multicolumn{{{len(header)}}}{{l}}{{\\footnotesize {note}}} \\\\")
+    return "\n".join([*lines, r"\end{tabular}"])
 
 
 def _tex_line(cells: Sequence[str], bold: Collection[int] = ()) -> str:
