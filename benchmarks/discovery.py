@@ -11,8 +11,9 @@ from all of them down to a share of 1/UNEVEN. Cells are JSON files, and finished
   categories that is counted.
 - `discover`: the command itself, within each of `--times`, with the true number of categories; with `--unknown` also
   without it.
-- `table`: what is there, printed; `json`: as a table for RESULTS.md, of what begins with class tokens, of the command,
-  or of how honest the confidence of the command's runs is.
+- `table`: what is there, printed; `json`: as a table for RESULTS.md, `--of` what begins with class tokens, the
+  command's runs one by one, their means beside clustering (`default`, which needs the cells of `baselines`), or how
+  honest their confidence is.
 
     python benchmarks/discovery.py frozen --data cars=cars_147:49 uneven=cars_147:49:0.5:6 creatures --sizes 112 224 \\
         --weights vit_small_patch14_dinov2.fp16.safetensors --out runs/discovery
@@ -405,6 +406,29 @@ def run_rows(name: str, given: argparse.Namespace) -> list[list[Any]]:
     return rows
 
 
+DEFAULT_COLUMNS = ("data", "K", "seeds", "px taken", *BASELINES, "`discover`", "by name", "minutes")
+
+
+def default_rows(name: str, given: argparse.Namespace) -> list[list[Any]]:
+    """Means over the seeds of the command, beside clustering of the class tokens of the image size that it took."""
+    rows = []
+    for limit in given.times:
+        cells = cells_of(name, limit, given)
+        if not cells:
+            continue
+        beside = {
+            seed: json.loads((given.out / f"{name}-{seed}-baselines{cell['size'] or ''}.json").read_text())
+            for seed, cell in cells.items()
+        }
+        sizes = dict.fromkeys(cell["size"] for cell in cells.values())
+        about = [f"{name}, {limit}", next(iter(cells.values()))["k"], " ".join(map(str, cells))]
+        found = mean_of(cells, f"discover {limit}", slice(0, 4)) or []
+        minutes = round(float(np.mean([cell["minutes"] for cell in cells.values()])), 1)
+        clustered = [mean_of(beside, row) for row in BASELINES]
+        rows.append([*about, ", ".join(str(size or "–") for size in sizes), *clustered, found[:3], found[3], minutes])
+    return rows
+
+
 CONFIDENCE_COLUMNS = (
     "data", "time", "seed", "K̂ of K", "hidden labels found again", "by name", "right", "mean confidence",
     "calibration error", "below 10 % sure (right)", "above 90 % sure (right)",
@@ -439,6 +463,7 @@ def share_right(correct: NDArray[np.bool_], some: NDArray[np.bool_]) -> str:
 
 TABLES = {
     "chosen": (TOKEN_COLUMNS, token_rows),
+    "default": (DEFAULT_COLUMNS, default_rows),
     "discover": (RUN_COLUMNS, run_rows),
     "confidence": (CONFIDENCE_COLUMNS, confidence_rows),
 }

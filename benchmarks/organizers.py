@@ -50,6 +50,7 @@ from newkinds.methods import METHODS
 from newkinds.methods.base import Progress
 from newkinds.methods.schedules import cosine_lr
 from newkinds.runs.config import Config, resolve
+from newkinds.training.device import MixedPrecision
 from newkinds.training.loop import gatherer, step
 from newkinds.training.model import Model, build_model
 from newkinds.training.optimizers import build_optimizer, parameter_groups
@@ -122,6 +123,7 @@ def main() -> None:
     parser.add_argument("--draws", action="store_true", help="each seed draws its own classes and labels")
     parser.add_argument("--blocks", type=int, default=0, help="last blocks of the backbone that train (default: none)")
     parser.add_argument("--backbone-ratio", type=float, default=0.01, help="their learning rate over the head's")
+    parser.add_argument("--precision", default="float32", help="of the blocks and organizers that train")
     parser.add_argument("--tune", action="store_true", help="labelled images alone, split again")
     parser.add_argument("--information", action="store_true", help="train nothing: baselines, what patches know")
     parser.add_argument("--collect", action="store_true", help="run nothing: print what is finished")
@@ -134,6 +136,7 @@ def main() -> None:
     for data in () if given.collect else given.data:
         name = data.partition("=")[0]
         trained = f"-blocks{given.blocks}" if given.blocks else ""
+        trained += f"-{given.precision}" if given.precision != "float32" else ""
         kind = f"{name}-{given.size}{trained}" + ("-tune" if given.tune else "")
         drawn: tuple[Table, torch.Tensor] | None = None
         for seed in given.seeds:
@@ -236,6 +239,7 @@ def run(
     config = config_of(host, row, seed, given)
     model = build_model(config, table.known, len(set(table.truth or [])), load_weights=False)
     model.encoder.backbone = copy.deepcopy(backbone) if given.blocks else backbone  # each run trains its own blocks
+    model.precision = MixedPrecision(given.precision, torch.device("cpu"))
     backbone = model.encoder.backbone
     whole = InMemory(tokens)
     store: InMemory | SlotStore = whole
