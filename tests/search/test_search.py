@@ -264,7 +264,7 @@ def test_of_ways_that_may_differ_by_chance_alone_the_first_in_the_best_features_
     first, by_chance = score("a", [0.5, 0.7, 0.9]), score("b", [0.6, 0.67, 0.89])  # +.02 ± .04
     choice = choose([first, by_chance])
     assert choice.candidate is first
-    assert "by no more than chance behind b with 72.0 %" in choice.why
+    assert "within a standard error of b with 72.0 %" in choice.why
     better = score("c", [0.52, 0.71, 0.93])  # +.02 ± .006
     assert choose([first, better]).candidate is better
     assert choose([by_chance, first]).candidate is by_chance

@@ -13,7 +13,7 @@ from ..errors import NewkindsError
 from .weights import read_shapes
 
 FamilyChoice = Literal["auto", "none", "tiny", "DINO", "DINOv2", "DINOv3", "CLIP", "CNN", "supervised"]
-PUBLISHED: dict[str, Any] = {"backbone": {"family": "none", "precision": "float32"}}  # as published, whatever the backbone
+PUBLISHED: dict[str, Any] = {"backbone": {"family": "none", "precision": "float32"}}  # whatever the backbone
 
 
 class Family(NamedTuple):

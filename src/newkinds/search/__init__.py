@@ -1,1 +1,1 @@
-"""The search for the best way to find categories: candidates, compared on labels that are hidden for a moment."""
+"""The search for the best way to find categories: candidates, compared on held-out labels."""

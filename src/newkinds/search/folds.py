@@ -1,4 +1,4 @@
-"""What refining goes on from, and how it is judged: by labels that are hidden for a moment, a fifth at a time."""
+"""What refining goes on from, and how it is judged: by held-out labels, a fifth at a time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

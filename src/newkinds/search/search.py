@@ -260,7 +260,7 @@ def choose(scores: Sequence[CandidateScore], favours_first: bool = True) -> Choi
         first = max(done, key=_mean)
         beside = f"the best of {len(done)} that were judged"
         if first is not frozen:
-            beside = f"by no more than chance behind {first.name} with {percent(first.score)} %, {beside}"
+            beside = f"within a standard error of {first.name} with {percent(first.score)} %, {beside}"
         return Choice(frozen, f"{percent(frozen.score)} % {on_hidden}, {beside}")
     gain, error = gain_of(shown.scores, frozen)
     against = f"{100 * gain:+.1f} ± {100 * error:.1f} against the best answer without it"

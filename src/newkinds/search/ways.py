@@ -27,7 +27,7 @@ RULE = (
     "The task itself is repeated with fewer labels: a quarter of the known classes act as new, and a quarter of the "
     "others' labels is hidden. What was hidden is judged: an image of a known class is right in the category of that "
     "name, those of new classes are matched with the new categories (All by name). The best mean over the splits wins, "
-    "but of ways in the same features the first that is no more than a standard error of the difference behind, if "
+    "but of candidates in the same features the first that is within a standard error of the difference, if "
     "there are images enough to tell how to whiten them; "
     "training must win by more than the standard error of its gain over the best frozen answer, or that stays."
 )

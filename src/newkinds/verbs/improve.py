@@ -1,5 +1,6 @@
 """A better model for a run that has grown, in the same run: it is refined beside, and takes the place of the present
-one if labels that are hidden for a moment are found again more often. Ids, names and decisions stay."""
+one if held-out labels are found again more often, or as often with categories that the present
+model does not know. Ids, names and decisions stay."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -61,12 +62,9 @@ def improve(run: Run, seconds: float, device: str, page: bool, updated: bool) ->
     share = float(np.mean(present_shares(load(run.folder, device).model, learner)[: len(best.scores) or None]))
     if not _wins(score, share, found, source):
         judged = "could not be judged" if best.score is None else f"{100 * score:.1f} %"
-        say(
-            f"the model stays as it is: it finds {100 * share:.1f} % of labels that are hidden for a moment again, "
-            f"{best.name} {judged}"
-        )
+        say(f"the model stays as it is: it finds {100 * share:.1f} % of held-out labels again, {best.name} {judged}")
     else:
-        sentence = f"{best.name}: {100 * score:.1f} % of hidden labels are found again, {100 * share:.1f} % before"
+        sentence = f"{best.name}: {100 * score:.1f} % of held-out labels are found again, {100 * share:.1f} % before"
         adopted = _Adopted(run, beside, source, sentence, updated)
         found = put_result(run, adopted.config(), partial(_adopt, adopted), page=page)
         say(f"a better model: {sentence}")

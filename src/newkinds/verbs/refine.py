@@ -370,14 +370,14 @@ def _sentences(learner: Learner, choice: Choice) -> list[str]:
     """How well it can be trusted, in words."""
     best, lessons = choice.candidate, learner.lessons
     score = best.score
-    said = [f"{best.name}: {100 * score:.1f} % of labels that are hidden for a moment are found again"] if score else []
+    said = [f"{best.name}: {100 * score:.1f} % of held-out labels are found again"] if score else []
     if best.training != CONTINUED:
         config = learner.target.config()
         share = lessons.share_of_decided(learner.rows(config), Way.of(best.settings))
         if share is not None:
             n, right = int(lessons.decided.sum()), sum(c.status == "accepted" for c in lessons.said)
             said.append(
-                f"of {n} images that you decided about, {100 * share:.0f} % would be put there without being told "
+                f"of {n} images that you decided about, {100 * share:.0f} % are put there by the refined model alone "
                 f"(before: {100 * right / n:.0f} %)"
             )
     return said
