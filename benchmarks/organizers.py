@@ -418,7 +418,7 @@ def report(out: Path) -> None:
         for row, base in itertools.product(ROWS, CONTROLS):
             every = gain_over_hosts(found, row, base, figure)
             if every is not None:
-                print(f"{figure}, {row} − {base}: {said(every)} over {every.runs} pairs")
+                print(f"{figure}, {row} − {base}: {said(every)} over {every.runs} draws")
 
 
 def gain_of(rows: dict[str, dict[int, dict[str, float]]], row: str, base: str, figure: str = "new") -> OverSeeds | None:
@@ -430,10 +430,15 @@ def gain_of(rows: dict[str, dict[int, dict[str, float]]], row: str, base: str, f
 
 
 def gain_over_hosts(found: Found, row: str, base: str, figure: str = "new") -> OverSeeds | None:
-    """The same over all hosts and data sets: every pair of runs counts once."""
-    gains = [gain_of(rows, row, base, figure) for (data, _), rows in found.items() if not data.endswith("-tune")]
-    values = [value for gain in gains if gain is not None for value in gain.of_seed.values()]
-    return OverSeeds(dict(enumerate(values))) if values else None
+    """The same over all hosts and data sets. Hosts of one draw share its images, so their pairs are not independent: a
+    draw counts once, by the mean over its hosts."""
+    of_draw: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for (data, _), rows in found.items():
+        gain = None if data.endswith("-tune") else gain_of(rows, row, base, figure)
+        for seed, value in {} if gain is None else gain.of_seed.items():
+            of_draw[data, seed].append(value)
+    means = [float(np.mean(values)) for values in of_draw.values()]
+    return OverSeeds(dict(enumerate(means))) if means else None
 
 
 def write_table(file: Path, given: argparse.Namespace) -> None:
@@ -449,9 +454,9 @@ def write_table(file: Path, given: argparse.Namespace) -> None:
             rows.append([f"{METHODS[host].__name__}, {row}", len(cells), means[:3], means[3:], *differences])
     for row in ROWS:
         gains = [gain_over_hosts(found, row, base) for base in CONTROLS]
-        pairs = max((gain.runs for gain in gains if gain is not None), default=0)
-        if pairs:
-            rows.append([f"**all hosts**, {row}", pairs, None, None, *(as_cell(gain) for gain in gains)])
+        draws = max((gain.runs for gain in gains if gain is not None), default=0)
+        if draws:
+            rows.append([f"**all hosts**, {row}", draws, None, None, *(as_cell(gain) for gain in gains)])
     table = {
         "command": [
             f"python benchmarks/organizers.py --data {' '.join(data)} --size {given.size} --backbone {given.backbone} "
@@ -463,7 +468,7 @@ def write_table(file: Path, given: argparse.Namespace) -> None:
         "seeds": " ".join(map(str, given.seeds)),
         "notebook": given.notebook,
         "columns": [
-            "host, organizer", "runs", "All / Old / New", "All / New by em", *(f"New − {base}" for base in CONTROLS),
+            "host, organizer", "draws", "All / Old / New", "All / New by em", *(f"New − {base}" for base in CONTROLS),
         ],
         "rows": rows,
     }  # fmt: skip
