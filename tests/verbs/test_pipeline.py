@@ -240,7 +240,7 @@ def test_category_count(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixtu
         newkinds.train(photos, out, k=16, settings=ONE_EPOCH)
     assert not out.exists()
     found = newkinds.discover(photos, out, k=2, settings=ONE_EPOCH)
-    assert "no room for new categories" in capfd.readouterr().err
+    assert "leave no room for a new one" in capfd.readouterr().err
     assert found.new == []
 
 

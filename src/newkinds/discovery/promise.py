@@ -25,9 +25,9 @@ def promises_of(discovery: Discovery) -> Promises:
     estimate = read_count(run, K_AUTO) if run.path(f"{K_AUTO}.json").is_file() else None
     said = [
         ("labels", _about_labels(labels)),
-        ("pipeline", _about_pipeline(run, None if estimate is None else len(discovery.found_categories))),
+        ("pipeline", _about_pipeline(run, len(discovery.found_categories), estimate is not None)),
         ("confidence", _about_confidence(Reliability.find(run), sum(labels.values()))),
-        ("number", "" if estimate is None else _about_number(estimate)),
+        ("number", _about_given_number(run) if estimate is None else _about_number(estimate)),
     ]
     return [(about, sentence) for about, sentence in said if sentence]
 
@@ -52,9 +52,8 @@ def _about_labels(labels: Counter[str]) -> str:
     return f"{said}.{' How images of one class differ is not known.' if most == 1 else ''}"
 
 
-def _about_pipeline(run: RunDirectory, estimated: int | None) -> str:
-    """How the way to find categories was chosen; empty if it was named. `estimated`: the number of categories, if
-    nobody has said it."""
+def _about_pipeline(run: RunDirectory, categories: int, estimated: bool) -> str:
+    """How the way to find so many categories was chosen; empty if it was named."""
     plan = PlanRecord.find(run)
     chosen = None if plan is None else next((one for one in plan.candidates if one.name == plan.chosen), None)
     if plan is None or chosen is None or not _is_of(chosen, run):
@@ -64,12 +63,20 @@ def _about_pipeline(run: RunDirectory, estimated: int | None) -> str:
         uneven = "If some kinds are many times larger than others, these may be split and small ones joined."
         return f"Not judged. {plan.why[:1].upper()}{plan.why[1:]}. {uneven}"
     error = "" if chosen.error is None else f" ± {percent(chosen.error)}"
-    # hidden labels are of known classes: they cannot tell whether two new kinds share a category
-    believes = ""
-    if estimated is not None:
-        believes = f" That holds only if there are {estimated} kinds, as estimated: another number can cost far more."
     right = f"{percent(chosen.score)}{error} % of the hidden ones were found again"
-    return f"Chosen by cross-validation on your labels ({plan.splits} splits): {right}.{believes}"
+    believed = _believed(plan, categories, estimated)
+    return f"Chosen by cross-validation on your labels ({plan.splits} splits): {right}. {believed}"
+
+
+def _believed(plan: PlanRecord, categories: int, estimated: bool) -> str:
+    """That nothing judged the number: hidden labels are of known classes, so they cannot tell whether two new kinds
+    share a category, or whether there is one for a new kind at all."""
+    holds = f"That holds only if there are {categories} kinds"
+    if estimated:
+        return f"{holds}, as estimated: another number can cost far more."
+    who = "you said" if "k" in plan.asked else "the data set says"
+    cost = "if there are more, images of new kinds are put into known classes"
+    return f"{holds}, known and new together, as {who}: {cost}."
 
 
 def _is_of(candidate: CandidateScore, run: RunDirectory) -> bool:
@@ -87,6 +94,19 @@ def _about_confidence(reliability: Reliability | None, labelled: int) -> str:
     few = f", of which there are only {labelled}" if labelled < FEW else ""
     error = "" if reliability.error is None else f". There it is off by {percent(reliability.error)} points on average"
     return f"Calibrated on labelled images that were hidden in turn{few}{error}."
+
+
+def _about_given_number(run: RunDirectory) -> str:
+    """What the images themselves say beside the number that somebody gave; empty if nobody looked."""
+    plan = PlanRecord.find(run)
+    seen = None if plan is None else plan.number_seen
+    if seen is None:
+        return ""
+    look = f"look like {seen.looks_like}, known and new together"
+    if seen.fits:
+        return f"You said {seen.given}, which fits the images: they {look}."
+    advice = "look at the categories, or have the number estimated, without --k, into another --out"
+    return f"You said {seen.given}, but the images {look}: {advice}."
 
 
 def _about_number(estimate: Count) -> str:

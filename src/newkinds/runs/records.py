@@ -93,6 +93,26 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class NumberSeen:
+    """How many categories the images look like, beside the number that somebody gave."""
+
+    given: int
+    answer: int
+    low: int
+    high: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether the given number lies in the interval."""
+        return self.low <= self.given <= self.high
+
+    @property
+    def looks_like(self) -> str:
+        """`8 kinds (7 to 9)`"""
+        return f"{self.answer} kinds ({self.low} to {self.high})"
+
+
+@dataclass(frozen=True)
 class PlanRecord(Record):
     """How the way to find the categories was chosen; the same command continues from it."""
 
@@ -109,6 +129,7 @@ class PlanRecord(Record):
     finished: bool = False
     candidates: list[CandidateScore] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
+    number_seen: NumberSeen | None = None  # if somebody gave a number, and it was cheap to look
 
     @property
     def ranked(self) -> list[CandidateScore]:

@@ -26,8 +26,9 @@ from ..files import make_folder, refuse_inputs
 from ..ownership import require_output
 from ..runs.config import Config
 from ..runs.directory import K_AUTO
-from ..runs.records import read_count, write_count
+from ..runs.records import NumberSeen, read_count, write_count
 from ..runs.run import Run
+from ..search.search import FAILURES
 from ..settings import flat
 from ..training.model import load_model
 from .choices import Choices, layers_of, recipes_of
@@ -35,6 +36,10 @@ from .layers import drop_setting, resolve_layers
 from .stages import HOUR, embed_once, look
 
 COUNT_BY = "combined"
+# A number that somebody gave is looked at only if that costs next to nothing.
+MOST_LOOKED_AT = 20_000  # images
+SHARE_OF_SECOND_LOOK = 0.03  # of the time of a command
+COUNT_SECONDS = 7e-6  # for each image and number of its feature, of one core (300 to 8,000 images, 384 and 768 numbers)
 
 
 def count_categories(
@@ -147,6 +152,40 @@ def estimate_number(rows: Tensor, targets: NDArray[np.int64], known: int) -> Cou
     return COUNTERS[COUNT_BY](rows, targets)
 
 
+def look_at_given(k: int, rows: Tensor, table: Table, seconds: float) -> NumberSeen | None:
+    """How many categories the images look like, if somebody said `k`: by the same estimate as `--k auto`, from unit
+    rows (n, D), in a command that takes so many seconds. None: there are too many images to look in passing, or too few
+    labels to contradict anybody. Nothing else depends on it."""
+    once = table.distinct()
+    known = len(table.known)
+    needs = COUNT_SECONDS * len(once) * rows.shape[1]
+    if known < 2 or len(once) > MOST_LOOKED_AT or needs > SHARE_OF_SECOND_LOOK * seconds:
+        return None
+    try:
+        with torch.random.fork_rng(devices=[]):
+            estimate = estimate_number(rows[once], table.targets[once], known)
+    except FAILURES:  # such as images that all have a label: nobody has asked for this
+        return None
+    if estimate.low is None or estimate.high is None:
+        return None
+    return NumberSeen(k, max(estimate.answer, known), max(estimate.low, known), max(estimate.high, known))
+
+
+def warn_of_number(seen: NumberSeen) -> None:
+    """Say that a given number does not look like that of the images."""
+    if seen.fits:
+        return
+    cost = (
+        "With too few, images of new kinds are put into known classes, and look certain there."
+        if seen.given < seen.low
+        else "With too many, kinds are split."
+    )
+    warn(
+        f"you said {seen.given} kinds (--k); these images look like {seen.looks_like}, known and new together. {cost} "
+        "If you are not sure of the number, leave out --k: it is then estimated (into another --out)."
+    )
+
+
 def require_possible(k: int | str | None, table: Table) -> int:
     """How many categories there will be: `k`, or what the data set says; or why that is not possible."""
     known = len(table.known)
@@ -158,8 +197,11 @@ def require_possible(k: int | str | None, table: Table) -> int:
         )
     assert isinstance(k, int)  # "auto" has been counted
     refuse_impossible(k, table)
-    if k == known:
-        warn(f"--k {k} leaves no room for new categories: every image will get one of the {known} known classes.")
+    if k == known and None in table.labels:
+        warn(
+            f"{known} classes are known, and {k} categories, known and new together, leave no room for a new one: "
+            "every unlabelled image will get a known class."
+        )
     return k
 
 

@@ -30,7 +30,7 @@ from ..text import duration
 from ..training.loop import Diverged
 from ..training.watching import Watcher
 from .choices import Choices, layers_of
-from .count import Number, decide_k, refuse_impossible
+from .count import Number, decide_k, look_at_given, refuse_impossible, warn_of_number
 from .layers import Layers, resolve_layers
 from .plan import Plan, PlannedSearch, settings_of_choice
 from .results import Correct, changes_text, finished_result, put_result
@@ -149,7 +149,12 @@ def prepare_search(plan: Plan, looked: Looked) -> tuple[list[checks.CheckResult]
             asked = "auto"
         known_before = plan.run if not _what_changed(plan.run, looked.table, silent=True) else None
         number = decide_k(asked, looked.table, known_before, lambda: images.rows)
-    return findings, number, plan.begin(images, number.k)
+        seen = None if plan.earlier is None else plan.earlier.number_seen
+        if seen is None and isinstance(asked, int):
+            seen = look_at_given(asked, images.rows, looked.table, plan.clock.seconds)
+        if seen is not None:
+            warn_of_number(seen)
+    return findings, number, plan.begin(images, number.k, seen)
 
 
 def compare_frozen(planned: PlannedSearch) -> None:

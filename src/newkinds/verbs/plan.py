@@ -1,6 +1,7 @@
 """The plan of `discover` and `tune`: what is compared, kept in `plan.json`, so that the same command continues."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -15,7 +16,7 @@ from ..errors import NewkindsError
 from ..files import make_folder, remove_leftovers
 from ..runs.config import OWN, Config
 from ..runs.directory import RunDirectory
-from ..runs.records import CandidateScore, PlanRecord
+from ..runs.records import CandidateScore, NumberSeen, PlanRecord
 from ..runs.run import Run
 from ..search import trainings
 from ..search.clock import LACK, Clock
@@ -87,21 +88,25 @@ class Plan:
         more_time = before.budget_seconds is not None and self.clock.seconds > before.budget_seconds
         return not (more_time and any(LACK in score.state for score in before.candidates))
 
-    def begin(self, images: EmbeddedImages, categories: int) -> "PlannedSearch":
-        """The search for so many categories, with what is known from an earlier command about the same images."""
+    def begin(self, images: EmbeddedImages, categories: int, seen: NumberSeen | None = None) -> "PlannedSearch":
+        """The search for so many categories, with what is known from an earlier command about the same images. `seen`:
+        how many they look like, if somebody gave their number."""
         if self.earlier is not None:
             with self.run.claimed():
                 remove_leftovers(self.run.folder)
             say(f"continuing the plan in {self.run.folder}")
         scores = [] if self.earlier is None else self.earlier.candidates
-        return PlannedSearch(self, images, categories, scores)
+        return PlannedSearch(self, images, categories, scores, seen)
 
 
 class PlannedSearch:
     """The search of a plan: shipped candidates, as far as the user has not named what to take."""
 
-    def __init__(self, plan: Plan, images: EmbeddedImages, categories: int, scores: list[CandidateScore]) -> None:
-        self.plan, self.images, self.categories = plan, images, categories
+    def __init__(
+        self, plan: Plan, images: EmbeddedImages, categories: int, scores: list[CandidateScore],
+        seen: NumberSeen | None = None,
+    ) -> None:  # fmt: skip
+        self.plan, self.images, self.categories, self.seen = plan, images, categories, seen
         self.clock = plan.clock
         table = self.looked.table
         judge = judge_of(table.targets, self.looked.config.train.seed, categories, table.group_numbers())
@@ -142,7 +147,10 @@ class PlannedSearch:
         return self._choose_frozen()
 
     def look_closer(self) -> Choice:
-        """Compare features of larger images, by labelled ones alone: of the largest size that there is time for."""
+        """Compare features of larger images, by labelled ones alone: of the largest size that there is time for.
+
+        None is looked at if the first are right on every split, as the states of all sizes then say.
+        """
         looked = self.looked
         larger = looked.sizes[looked.sizes.index(looked.size) + 1 :] if self.search.judge.splits else ()
         for size in reversed(larger):
@@ -224,7 +232,8 @@ class PlannedSearch:
         return self.record()
 
     def record(self) -> PlanRecord:
-        return self.search.record(self._choice, self._digest, self._finished, self.plan._asked())
+        record = self.search.record(self._choice, self._digest, self._finished, self.plan._asked())
+        return replace(record, number_seen=self.seen)
 
     def _write(self) -> None:
         if self._keeps:
