@@ -20,7 +20,7 @@ from newkinds.errors import NewkindsError
 from newkinds.runs.records import CandidateScore
 from newkinds.search import ways
 from newkinds.search.clock import Clock, seconds_of
-from newkinds.search.frozen_features import FrozenFeatures, frozen_ways, is_first_favoured
+from newkinds.search.frozen_features import CloserFeatures, FrozenFeatures, frozen_ways, is_first_favoured
 from newkinds.search.search import JUDGED, Search, choose, judged, table_of_scores
 from newkinds.search.trainings import TRAININGS, table_of_split, training_called
 from newkinds.search.ways import Features, Judge, Way, judge_of, score_split
@@ -149,6 +149,16 @@ def test_nothing_is_trained_that_cannot_change_the_result() -> None:
     assert source.asked == 0
     assert search.scores[-1].name == "pretended"
     assert search.scores[-1].state == "not tried: frozen features are right on every split already"
+
+
+def test_no_larger_images_are_looked_at_if_all_is_right_already() -> None:
+    search = Search(judge_of(TARGETS, seed=0, categories=6), Clock(HOUR))
+    search.compare(FrozenFeatures(rows_of(TARGETS)), [Way("balanced")])
+    larger = CloserFeatures(lambda: pytest.fail("a pass"), 60.0, 0.75, len(TARGETS), "frozen features at 336 px", {})
+    search.compare(larger, [Way("balanced")])
+    right_already = "not tried: frozen features are right on every split already"
+    assert search.state_of("frozen features at 336 px, balanced") == right_already
+    assert search.choose().candidate.name == "frozen features, balanced"
 
 
 def test_without_time_a_training_is_not_begun_and_with_more_it_is() -> None:

@@ -97,7 +97,8 @@ class Search(Generic[S]):
     def _why_not(self, source: FeatureSource[S]) -> str:
         if not self.judge.splits:
             return self.judge.silent_because
-        if source.training and (best := self.best(trains=False)) is not None and min(best.scores) >= 1.0:
+        best = self.best(trains=False)
+        if best is not None and min(best.scores) >= 1.0 and (source.training or source.needs()):
             return "frozen features are right on every split already"
         return source.unfit() or self.clock.lack(source.needs())
 
