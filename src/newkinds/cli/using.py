@@ -1,6 +1,7 @@
 """The verbs that use and look at a finished run."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from ..ownership import remove_output, require_output, require_table_name, write
 from ..text import plural, show
 from .options import DOWNLOAD, JSON, RUN, TRUTH, argument, choices, switch, verb
 from .parsing import whole_number
+
+MANY_UNLIKE = 0.2  # of the images: if as many are unlike every category, there may be kinds that the run does not know
+MOST_NAMED = 3  # files and folders that a proposed command repeats
 
 
 @verb(
@@ -64,7 +68,23 @@ def _predict(run: str, images: list[str], out: str | None = None, report: str | 
         show(csv_text(columns, rows), end="")
     if report is not None:
         show(f"look at {report}", file=sys.stderr)
+    if said := _unlike_text(run, images, [p.as_member().is_unlike for p in predictions], report):
+        show(said, file=sys.stderr)
     return 0 if predictions else 1
+
+
+def _unlike_text(run: str, images: list[str], unlike: list[bool], report: str | None) -> str:
+    """What to do about images unlike every category, if they are more than stragglers."""
+    strange = sum(unlike)
+    if strange < 2 or strange < MANY_UNLIKE * len(unlike):
+        return ""
+    asked = shlex.join(images) if len(images) <= MOST_NAMED else "IMAGE …"
+    look = "shows them in groups" if report else "with --report FILE.html a page shows them in groups"
+    page = f"{report} {look}" if report else look
+    return (
+        f"{strange:,} of {plural(len(unlike), 'image')} are unlike every category (unlike > 1): {page}; "
+        f"newkinds update {shlex.quote(run)} {asked} takes them in, and opens a category where enough are alike"
+    )
 
 
 @verb(RUN, TRUTH, JSON)
