@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from ..cluster import metrics
-from ..console import warn
+from ..console import keep_quiet, warn
 from ..data import load_table, source_of
 from ..data.spellings import refuse_two_spellings
 from ..data.splits import split_checksum
@@ -63,7 +63,8 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     evaluated = f"{judged:,} unlabelled training images"
     as_found = None
     if edits:
-        as_found, _ = _on_unlabelled(found, found.found_members, given, opened, by_own_truth=truth is None)
+        with keep_quiet():  # of the same images, warnings were given above
+            as_found, _ = _on_unlabelled(found, found.found_members, given, opened, by_own_truth=truth is None)
         evaluated += f", with {edits} correction{'' if edits == 1 else 's'} by hand, which may be why they are right"
     if truth is not None:
         evaluated += f", judged by {Path(truth).name} (split {split_checksum(given)})"
@@ -126,7 +127,9 @@ def _on_unlabelled(
             f"no true class is known for the unlabelled images in {run.folder}: give them with --truth."
         )
     if missing:
-        warn(f"{plural(missing, 'unlabelled image')} without a true class left out of the evaluation.")
+        first = next(member.path for member in kept if member.path not in truth_of)
+        left_out = f"{plural(missing, 'unlabelled image')} without a true class left out of the evaluation"
+        warn(f"{left_out}{': ' if missing == 1 else ', such as '}{first}.")
     # a benchmark says which classes are known, even if none of a class's images kept its label
     known = given.known if by_own_truth else {member.given_label for member in members} - {None}
     labels = {number: label for label, number in found.class_ids(run.about_model().get("known", [])).items()}
@@ -287,25 +290,29 @@ def all_true(paths: Sequence[str], labels: Sequence[str | None], given: Table) -
 def true_classes(paths: Sequence[str], given: Table) -> dict[str, str]:
     """Path → true class, as far as it is known.
 
-    Images are found by their path, or else by their file name: a folder that was sorted has other paths.
+    Each image is found by its path, or else by its file name: a folder that was sorted has other paths. A name that
+    could mean several images is an error, unless paths fit for others: then these images are only left out.
     """
     classes = given.truth if given.truth is not None else given.labels
     by_path = {path: label for path, label in zip(given.paths, classes, strict=True) if label is not None}
-    if any(path in by_path for path in paths):
-        return by_path
-    wanted: dict[str, list[str]] = {}
+    wanted: dict[str, list[str]] = {}  # name → images that are not there by their path
     for path in paths:
-        wanted.setdefault(Path(path).name, []).append(path)
-    truth_of: dict[str, str] = {}
+        if path not in by_path:
+            wanted.setdefault(Path(path).name, []).append(path)
+    there = by_path.keys() & set(paths)
+    named: dict[str, set[str]] = {}  # name → classes of what has it, and is none of the images that are there
     for path, label in by_path.items():
-        same_name = wanted.get(Path(path).name, [])
-        if len(same_name) > 1 or any(truth_of.get(image, label) != label for image in same_name):
+        if path not in there and Path(path).name in wanted:
+            named.setdefault(Path(path).name, set()).add(label)
+    for name, meant in named.items():
+        if len(wanted[name]) == len(meant) == 1:
+            by_path[wanted[name][0]] = meant.pop()
+        elif not there:
             raise NewkindsError(
-                f"several images are called {Path(path).name}, so their true classes cannot be told apart by name: "
+                f"several images are called {name}, so their true classes cannot be told apart by name: "
                 "give the same paths as in the run, e.g. in a CSV file with path and label."
             )
-        truth_of.update(dict.fromkeys(same_name, label))
-    return truth_of
+    return by_path
 
 
 def evaluation_table(evaluation: dict[str, Any]) -> str:
