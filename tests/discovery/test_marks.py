@@ -60,6 +60,11 @@ def test_unsure_is_far_below_the_others() -> None:
     assert {name: found for name, found in marks.items() if found} == {"c4": ["unsure"]}
 
 
+def test_nothing_is_unsure_at_nearly_full_confidence() -> None:
+    marks = marks_of(some_categories([50] * 6, [1.0, 0.999, 1.0, 1.0, 0.99, 1.0]), [], [], np.full(6, 0.3))
+    assert set(map(tuple, marks.values())) == {()}
+
+
 def test_equal_categories_and_no_categories_have_no_marks() -> None:
     assert set(map(tuple, marks_of(some_categories([50] * 9, [0.9] * 9), [], [], np.full(9, 0.3)).values())) == {()}
     assert marks_of([], [], [], np.empty(0)) == {}

@@ -16,6 +16,7 @@ SMALL_SHARE = 0.2  # of the median size; a category below that is small
 FEWEST_LABELLED = 3  # members of a category, below which their labels say nothing about it
 AGREEMENT = 0.8  # share of the commonest label among labelled members; a category below that is mixed
 FEWEST_FOR_FENCE = 4  # categories, below which none is unusual
+UNSURE_GAP = 0.1  # below the median mean confidence: less is no reason to look, however alike all others are
 FENCE = 1.5  # × the interquartile range: how far outside the middle half a figure must lie to be unusual (Tukey)
 
 MEANINGS: Mapping[Mark, str] = {
@@ -44,6 +45,8 @@ def marks_of(
     sizes, confidences = (np.array([getattr(c, what) for c in filled], float) for what in ("size", "confidence"))
     small = (sizes < FEWEST_IMAGES) | (sizes < SMALL_SHARE * np.median(sizes)) if filled else sizes
     unsure = unusually_high(-confidences)
+    if filled:
+        unsure &= confidences < np.median(confidences) - UNSURE_GAP
     wide = unusually_high(spreads)
     marks: dict[str, list[Mark]] = {}
     for place, category in enumerate(filled):
