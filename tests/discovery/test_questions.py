@@ -1,6 +1,7 @@
 """What to look at next: every kind of question against plain loops, and nothing that people decided is asked again."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -260,6 +261,26 @@ def test_the_command_line_shows_questions_with_reasons(run: Path, run_cli: Cli) 
     assert status == 0
     assert [one["kind"] for one in listed] == ["doubt"] * 5
     assert listed[0]["answers"][0]["command"][:2] == ["newkinds", "accept"]
+
+
+def test_five_are_asked_by_default_and_other_categories_are_called_by_their_names(run: Path, run_cli: Cli) -> None:
+    found = Discovery.read(run)
+    assert len(next_questions(found)) == 5
+    (before,) = next_questions(found, only="doubt", number=1)
+    found.rename(before.other_id, "barn owl")
+    (doubt,) = next_questions(found, only="doubt", number=1)
+    assert (doubt.path, doubt.other_name) == (before.path, "barn owl")
+    assert "it is 'barn owl'" in [answer.meaning for answer in doubt.answers("run")]
+    status, _, error = run_cli("next", str(run), "-n", "5")
+    assert status == 2
+    assert "there is no option -n. Did you mean '--number'?" in error
+
+
+def test_what_a_typical_image_stands_for_is_said_plainly(run: Path) -> None:
+    reasons = [question.reason for question in next_questions(Discovery.read(run), number=20, only="typical")]
+    several = r"it stands for \d+ images of '[^']+', which look more like it than like any that you have labelled or"
+    assert any(re.match(several, reason) for reason in reasons)
+    assert any(re.match(r"nothing in '[^']+' that you have labelled or decided looks like it", one) for one in reasons)
 
 
 def test_bad_input_is_refused_in_a_sentence(run: Path, run_cli: Cli) -> None:

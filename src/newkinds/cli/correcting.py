@@ -198,7 +198,7 @@ def _image(found: "Discovery", entry: str) -> str:
 
 @verb(
     RUN,
-    argument("--number", "N", "how many images (default: 20)", type=whole_number),
+    argument("--number", "N", "how many images (default: 5)", type=whole_number),
     argument("--only", "KIND", "questions of one kind: name, typical, doubt, label, merge or pool"),
     JSON,
 )  # fmt: skip
@@ -220,8 +220,10 @@ def _next(run: str, as_json: bool = False, **chosen: Any) -> None:
     for number, question in enumerate([] if as_json else questions, start=1):
         shown = " and ".join(escaped(path) for path in (question.path, question.other_path) if path is not None)
         show(f"{number:>3}  {shown}\n     {question.asks} {question.reason[:1].upper()}{question.reason[1:]}.")
-        for answer in question.answers(run):
-            show(f"       {answer.meaning + ':':<22} {shlex.join(answer.command)}")
+        answers = question.answers(run)
+        width = max(len(escaped(answer.meaning)) for answer in answers) + 1
+        for answer in answers:
+            show(f"       {escaped(answer.meaning) + ':':<{width}} {shlex.join(answer.command)}")
 
 
 @verb(RUN)

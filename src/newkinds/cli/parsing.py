@@ -3,7 +3,7 @@
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from ..errors import nearest
@@ -23,7 +23,7 @@ class VerbParser(argparse.ArgumentParser):
             if option is None:
                 self.error(f"{left[0]} is one argument too many.")
             name = option.partition("=")[0]
-            self.error(f"there is no option {name}.{nearest(name, self._option_string_actions)}")
+            self.error(f"there is no option {name}.{_nearest_option(name, self._option_string_actions)}")
         return known, left
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -37,6 +37,15 @@ class VerbParser(argparse.ArgumentParser):
         said = re.sub(r"\Aargument (\S+): (?=.* is not )", r"\1 ", message)
         self.print_usage(sys.stderr)
         self.exit(2, visible(f"{self.prog}: error: {said}\nsee {self.prog} --help\n"))
+
+
+def _nearest_option(name: str, options: Iterable[str]) -> str:
+    """A hint for an option that there is not; of `-n`, the only one that begins with that letter."""
+    names = list(options)
+    if len(name) == 2:
+        begin = [option for option in names if option.startswith(f"-{name}")]
+        return f" Did you mean '{begin[0]}'?" if len(begin) == 1 else ""
+    return nearest(name, names)
 
 
 def usage_of(command: str, arguments: Sequence[Argument]) -> str:

@@ -26,6 +26,7 @@ Kind = Literal["name", "typical", "doubt", "label", "merge", "pool"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Rows = NDArray[np.int64]  # numbers of images
 
+NUMBER = 5  # of questions, if nobody says: as many as are answered before the screen is full
 OTHERS_EVERY = 5  # one question in so many is of `_OTHERS`, in turn; all others are names, then typical images
 SHARPNESS = 3  # power of a cosine: how much faster images stand for near ones than for far ones
 MOST_COMPARED = 300  # images of a category that are compared with each other; of more, an even sample
@@ -51,6 +52,7 @@ class Question:
     category_id: int  # where the image is now; negative: in no category
     other_id: int | None = None  # the category where it may belong, or with which its own may be one
     other_path: str | None = None  # of two categories that may be one: an image of the other
+    other_name: str | None = None  # of the other category
 
     @property
     def paths(self) -> list[str]:
@@ -67,7 +69,7 @@ class Question:
         image = escaped(self.path)  # as tables spell it: no command obeys what a file is called
         move = ["newkinds", "move", run, image, "--to"]
         accept = Reply("it is right there", ["newkinds", "accept", run, image])
-        likely = [] if self.other_id is None else [Reply("it is the other one", [*move, other])]
+        likely = [] if self.other_id is None else [Reply(f"it is '{self.other_name}'", [*move, other])]
         elsewhere = Reply("it is another one", [*move, "CATEGORY"])
         unknown = Reply("it is a new kind", [*move, "NAME", "--new"])
         if self.kind == "name":
@@ -81,7 +83,7 @@ class Question:
 
 
 def next_questions(
-    found: Discovery, embedding: NDArray[np.float32] | None = None, number: int = 20, only: Kind | None = None
+    found: Discovery, embedding: NDArray[np.float32] | None = None, number: int = NUMBER, only: Kind | None = None
 ) -> list[Question]:
     """The `number` images that are worth most to look at now, in this order; fewer if there is no more to ask.
 
@@ -163,7 +165,10 @@ class _View:
                 self.left.setdefault(origin, set()).add(int(self.of[row]))
 
     def name(self, category: int) -> str:
-        return f"'{self.category[category].name}'"
+        return f"'{self.called(category)}'"
+
+    def called(self, category: int) -> str:
+        return self.category[category].name
 
     def is_known(self, category: Category) -> bool:
         """Whether people know what it is: by a label, by a name that they gave, or by an image that they decided."""
@@ -213,7 +218,11 @@ def _ask_typical(view: _View) -> Iterator[Question]:
         for gain, other, so_many in _most_typical(view, number, seen):
             heappush(best, (-gain, other, so_many))
         name = view.name(number)
-        reason = f"typical of {plural(stands_for, 'image')} of {name}, unlike those that you have seen there"
+        if stands_for == 1:
+            reason = f"nothing in {name} that you have labelled or decided looks like it"
+        else:
+            unlike_seen = "which look more like it than like any that you have labelled or decided"
+            reason = f"it stands for {plural(stands_for, 'image')} of {name}, {unlike_seen}"
         yield Question(view.paths[row], "typical", f"Is this {name}?", reason, number)
 
 
@@ -252,7 +261,10 @@ def _doubts_in(view: _View, category: int, rows: Rows) -> Iterator[Question]:
                 if is_elsewhere
                 else (f"almost as much like {next_best} as like {own}, where it is")
             )
-            yield Question(view.paths[row], "doubt", f"Is this {own} or {next_best}?", reason, category, other)
+            yield Question(
+                view.paths[row], "doubt", f"Is this {own} or {next_best}?", reason, category, other,
+                other_name=view.called(other),
+            )  # fmt: skip
 
 
 def _spread(view: _View, category: int, rows: Rows) -> Iterator[int]:
@@ -284,7 +296,9 @@ def _ask_labels(view: _View) -> Iterator[Question]:
     for row in rows[np.argsort(view.rivals.margin[rows], kind="stable")].tolist():
         own, other = int(view.of[row]), int(view.rivals.other_id[row])
         reason = f"labelled {view.name(own)}, but it looks more like {view.name(other)}"
-        yield Question(view.paths[row], "label", "Is the label right?", reason, own, other)
+        yield Question(
+            view.paths[row], "label", "Is the label right?", reason, own, other, other_name=view.called(other)
+        )
 
 
 def _ask_merges(view: _View) -> Iterator[Question]:
@@ -311,7 +325,7 @@ def _pair(view: _View, one: Category, other: Category, reason: str) -> Question 
     if rows[0] is None or rows[1] is None:
         return None
     paths = view.paths[rows[0]], view.paths[rows[1]]
-    return Question(paths[0], "merge", "Are these two of one kind?", reason, one.id, other.id, paths[1])
+    return Question(paths[0], "merge", "Are these two of one kind?", reason, one.id, other.id, paths[1], other.name)
 
 
 def _towards(view: _View, category: int, other: int) -> int | None:
@@ -347,7 +361,10 @@ def _ask_pool(view: _View) -> Iterator[Question]:
         nowhere = "is in no category yet" if where < 0 else "is unlike every category"
         alike = "" if len(inside) == 1 else f", and {plural(len(inside) - 1, 'more image')} like it"
         likely = where if where >= 0 else other if other >= 0 else None
-        yield Question(view.paths[row], "pool", "Where does this belong?", f"it {nowhere}{alike}", where, likely)
+        name = None if likely is None else view.called(likely)
+        yield Question(
+            view.paths[row], "pool", "Where does this belong?", f"it {nowhere}{alike}", where, likely, other_name=name
+        )
 
 
 _OTHERS = (_ask_doubts, _ask_labels, _ask_merges, _ask_pool)
