@@ -8,11 +8,13 @@ import pytest
 
 from discovered import discovered
 from newkinds import Discovery
+from newkinds.discovery.card import _limits
 from newkinds.discovery.carry import carry_over
 from newkinds.discovery.edits import POOL, POOL_NAME
 from newkinds.discovery.export.tables import assignments_text
 from newkinds.discovery.report.edit_history import positions, present_labels
 from newkinds.discovery.studio.space import Space
+from newkinds.discovery.summary import discovery_text
 from newkinds.errors import NewkindsError
 from newkinds.runs.directory import RunDirectory
 
@@ -74,6 +76,23 @@ def test_what_is_not_placed_yet_is_in_no_category(tmp_path: Path) -> None:
     places = positions(found.categories, found.members)
     assert places[-2:] == [POOL, POOL]
     assert found.categories[places[-3]].id == found.members[-3].category_id
+
+
+def test_images_that_wait_are_named_with_the_next_command(tmp_path: Path) -> None:
+    run = grown(tmp_path / "run")
+    found = Discovery.read(run)
+    text = discovery_text(found)
+    assert (
+        f"2 images wait to be placed: like no category, and too few are alike to open one: {found.pool[0].path}" in text
+    )
+    assert f"newkinds next {run} --only pool asks where they belong" in text
+    record = RunDirectory(run)
+    card = "\n".join(_limits(record, found))
+    assert "Every image gets one of these categories" not in card
+    assert "2 images of this run wait to be placed" in card
+    assert "Every image gets one of these categories" in "\n".join(
+        _limits(record, Discovery.read(discovered(tmp_path / "b")))
+    )
 
 
 def test_a_table_of_an_earlier_version_has_no_updates(tmp_path: Path) -> None:

@@ -76,8 +76,12 @@ def _sizes(title: str, categories: Sequence[Category]) -> str:
 
 def _limits(run: RunDirectory, discovery: Discovery | None) -> Iterator[str]:
     """What the model cannot do, in sentences."""
+    gets = "Every image gets one of these categories, whatever it shows."
+    if discovery is not None and (waiting := len(discovery.pool)):
+        some = "1 image of this run waits" if waiting == 1 else f"{waiting:,} images of this run wait"
+        gets = f"{some} to be placed, like none of these categories; `predict` gives one to every image all the same."
     yield (
-        "Every image gets one of these categories, whatever it shows. `unlike` above 1: it is farther from its "
+        f"{gets} `unlike` above 1: it is farther from its "
         "category than nearly all labelled images are from theirs. Images of something else altogether are "
         "mostly noticed so; of a kind that resembles these (another species of the same genus) most are not."
     )

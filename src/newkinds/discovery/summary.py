@@ -1,11 +1,14 @@
 """What was found, in a few lines for the terminal."""
 
-from ..text import plural, text_table
+import shlex
+
+from ..text import escaped, plural, text_table
 from .categories import Discovery
 from .doubts import doubts_of, label_notes
 from .promise import promises_text
 
 MOST_NOTES = 5  # on names of categories
+MOST_WAITING = 3  # images that are not placed yet, by name
 
 
 def discovery_text(discovery: Discovery) -> str:
@@ -17,7 +20,13 @@ def discovery_text(discovery: Discovery) -> str:
     unlike = f"{unlike_count} {are} unlike every category (unlike > 1): see the report\n"
     pool_count = len(discovery.pool)
     waits = "image waits" if pool_count == 1 else "images wait"
-    pool = f"{pool_count} {waits} to be placed: like no category, and too few are alike to open one\n"
+    named = ", ".join(escaped(member.path) for member in discovery.pool[:MOST_WAITING])
+    more = f" and {pool_count - MOST_WAITING:,} more" if pool_count > MOST_WAITING else ""
+    where = f"newkinds next {shlex.quote(str(discovery.run))} --only pool asks where they belong"
+    pool = (
+        f"{pool_count} {waits} to be placed: like no category, and too few are alike to open one: {named}{more}\n"
+        f"  {where}\n"
+    )
     doubtful, notes = len(doubts_of(discovery)), label_notes(discovery)
     were = "labelled image stays in its class" if doubtful == 1 else "labelled images stay in their class"
     doubts = f"{doubtful} {were} although the model would say another: see Labels to check in the report\n"
