@@ -10,6 +10,7 @@ from ..runs.records import Stage
 from ..text import duration, read_duration
 
 LACK = "needs about"  # how the reason begins why something is not begun for want of time
+OVERRUN = 1.25  # × the time: what takes longer than that is worth a line
 MARGIN = 1.25  # how much longer than expected something may take, where a time is proposed
 
 
@@ -27,6 +28,7 @@ class Clock:
         self.stages = list(stages)
         self._earlier = spent
         self._started = time.monotonic()
+        self._longer: dict[str, tuple[float, float]] = {}  # stage → how long it took, and what was measured before
 
     @property
     def spent(self) -> float:
@@ -44,12 +46,27 @@ class Clock:
         return f"{LACK} {duration(needs)}, {duration(self.left)} are left (--time {enough}m would do for it)"
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Say what is done now, and note how long it took."""
+    def stage(self, name: str, expected: float | None = None) -> Iterator[None]:
+        """Say what is done now, and note how long it took; `expected`: seconds, if that was measured before."""
         say(f"[{duration(self.spent)}] {name}")
         started = time.monotonic()
         yield
-        self.stages.append(Stage(name, round(time.monotonic() - started, 2), round(self.spent, 2)))
+        took = time.monotonic() - started
+        self.stages.append(Stage(name, round(took, 2), round(self.spent, 2)))
+        if expected and took > OVERRUN * expected:
+            self._longer[name] = took, expected
+
+    def overrun(self) -> str:
+        """By how much the time was overrun, and what took it; empty if by no more than a quarter."""
+        if self.spent <= OVERRUN * self.seconds:
+            return ""
+        more = f"{duration(self.spent - self.seconds)} more than --time {duration(self.seconds)}"
+        said = f"this took {duration(self.spent)}, {more}"
+        if self._longer:
+            name, (took, expected) = max(self._longer.items(), key=lambda entry: entry[1][0] - entry[1][1])
+            return f"{said}: '{name}' took {duration(took)}, and {duration(expected)} by what was measured before it"
+        longest = max(self.stages, key=lambda stage: stage.seconds, default=None)
+        return said if longest is None else f"{said}, most of it for '{longest.name}' ({duration(longest.seconds)})"
 
 
 def seconds_of(time: str | float | None, default: float) -> float:

@@ -134,12 +134,14 @@ def _discover_by_search(layers: Layers, run: Run, seconds: float, watchers: Sequ
     write_page(run)  # what was compared is on it
     if first is not None and (changed := changes_text(first, discovered)):
         say(changed)
+    if late := plan.clock.overrun():
+        say(late)
     return discovered
 
 
 def prepare_search(plan: Plan, looked: Looked) -> tuple[list[checks.CheckResult], Number, PlannedSearch]:
     """Embed every image once, look for faults, and count the categories."""
-    with plan.clock.stage("embed every image once"):
+    with plan.clock.stage("embed every image once", looked.size.seconds):
         images = embed_once(looked)
     with plan.clock.stage("check the data"):
         findings = check_images(images)

@@ -59,6 +59,8 @@ def tune(
         planned.compare_trainings()
     recipe = recipe_of(planned, number.k)
     run.write(RECIPE, yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True))
+    if late := plan.clock.overrun():
+        say(late)
     return planned.finish()
 
 
