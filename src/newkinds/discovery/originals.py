@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 import numpy as np
 from PIL import Image
 
+from ..console import keep_quiet
 from ..data import load_table, root_of
 from ..data.folder import table_below
 from ..data.images import BadImage
@@ -55,7 +56,8 @@ def originals(run: RunDirectory, members: Sequence[Member], folder: str | Path |
     if folder is not None and "root" not in data:
         raise NewkindsError(f"the images of {data['name']} are in no folder, so --images does not apply.")
     try:
-        table = load_table(data if folder is None else {**data, "root": str(folder)})
+        with keep_quiet():  # what there is to say about the data was said when the run began
+            table = load_table(data if folder is None else {**data, "root": str(folder)})
     except NewkindsError as error:
         raise NewkindsError(f"{reason_of(error)}\n{WHERE}" if "root" in data else reason_of(error)) from None
     row_of = {path: row for row, path in enumerate(table.paths)}

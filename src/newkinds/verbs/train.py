@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -145,7 +145,7 @@ def train_on(
             write_count(estimate, run, K_AUTO)
         write_skipped(table.skipped, run)
         if table.skipped:
-            say(f"the skipped files are listed in {run.home / 'skipped.csv'}")
+            _mention_skipped(run.home / "skipped.csv")
         trains = describe_groups(parameter_groups(model, config.train), config.train.lr)
         record_protocol(run, config, table, model.components(), trains, device)
         if config.train.eval_every and table.truth is None and watch is None:
@@ -162,6 +162,11 @@ def train_on(
         if not run.path("README.md").is_file():
             run.write("README.md", run_card(run, Described(model.known, describe_protocol(run)), None))
     return TrainedRun(LoadedRun(run, model), cache, embedded)
+
+
+@cache  # once in a process: each answer of a search has this list
+def _mention_skipped(file: Path) -> None:
+    say(f"the skipped files are listed in {file}")
 
 
 def train_in_memory(

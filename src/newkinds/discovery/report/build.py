@@ -10,7 +10,7 @@ from PIL import Image
 
 from ..._version import __version__
 from ...comparison import Comparison
-from ...console import warn
+from ...console import keep_quiet, warn
 from ...data import load_table
 from ...data.images import BadImage
 from ...data.json_lists import COCO, MEGADETECTOR
@@ -192,7 +192,8 @@ def _truth_of(run: RunDirectory, folder: str | Path | None) -> dict[str, str | N
         data = {**data, "group_by_time": None}  # photos need not be opened for it
     moved = {} if folder is None else {"root" if "root" in data else "path": str(folder)}
     try:
-        table = load_table({**data, **moved})
+        with keep_quiet():  # what there is to say about the data was said when the run began
+            table = load_table({**data, **moved})
     except NewkindsError:  # the images have moved, or are not there
         return {}
     return {} if table.truth is None else dict(zip(table.paths, table.truth, strict=True))
