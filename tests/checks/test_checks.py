@@ -198,6 +198,8 @@ def test_what_can_be_promised_with_so_few() -> None:
     assert "2 of 3 known classes have fewer than 5 labelled images (b (1), c (4))" in said(
         ["a"] * 5 + ["b"] + ["c"] * 4 + [None], "few labels"
     )
+    assert "1 known class with 5 labelled images." in said(["a"] * 5 + [None], "coverage")
+    assert "2 known classes with 5 labelled images each." in said(["a"] * 5 + ["b"] * 5 + [None], "coverage")
     assert said(["a"] * 5 + [None] * 9, "few images").startswith("9 unlabelled images for 1 known class:")
     assert said(["a"] * 5 + [None] * 10, "few images") == ""
     assert said(["a"] * 100 + ["b"] + [None], "imbalance").startswith("'a' has 100 labelled images, 'b' has 1")

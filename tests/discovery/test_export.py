@@ -18,6 +18,7 @@ from conftest import Killed
 from exporting import DATA_SETS, NAMES, PATHS, photos_run, run_of, snapshot, table
 from newkinds import Discovery, NewkindsError
 from newkinds.data.creatures.dataset import creatures_table
+from newkinds.discovery.edits import POOL
 from newkinds.discovery.export import EXPORTS
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -70,6 +71,13 @@ def test_no_cell_of_a_table_is_a_formula(tmp_path: Path):
         assert not [cell for cell in cells if cell[:1] in ("=", "+", "-", "@")]
     assert [row["path"] for row in table(tmp_path / "found.csv")] == [m.path for m in Discovery.read(run).members]
     assert [row["category"] for row in table(tmp_path / "out" / "categories.csv")] == names
+
+
+def test_an_image_that_waits_is_not_said_to_be_of_a_category(tmp_path: Path, run_cli: Cli) -> None:
+    run = photos_run(tmp_path, categories=[0, 1, 0, 0, 2, 2, 3, POOL])
+    status, said, _ = run_cli("export", run, "--to", "folders", "--out", tmp_path / "out")
+    assert status == 0
+    assert "8 images of 4 categories copied, 1 of them not placed yet" in said
 
 
 @pytest.mark.parametrize("to", DATA_SETS)

@@ -142,6 +142,11 @@ def parse(newick: str) -> tuple[list[str], dict[frozenset[str], float]]:
     return names, ways
 
 
+def test_a_single_group_is_not_several(tmp_path: Path) -> None:
+    run = discovered(tmp_path / "run", new=2)
+    assert newkinds.export(run, "tree", tmp_path / "out") == "4 categories in 1 group"
+
+
 def test_an_exported_tree_says_who_is_how_far_from_whom(tmp_path: Path) -> None:
     run = discovered(tmp_path / "run", new=10)
     found = Discovery.read(run)

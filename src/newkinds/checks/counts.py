@@ -36,7 +36,7 @@ class Coverage(Check):
         labelled = sum(counts)
         said = f"{plural(len(table), 'image')}: {labelled:,} labelled and {len(table) - labelled:,} unlabelled"
         if labelled:
-            said += f"; {plural(len(counts), 'known class')} with {_spread(counts)} each"
+            said += f"; {plural(len(counts), 'known class')} with {_spread(counts)}{' each' if len(counts) > 1 else ''}"
         if not labelled:
             said += (
                 ". Categories are found, but without labels nothing can be judged, and none has a name. To name known "

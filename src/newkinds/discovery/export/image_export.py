@@ -18,9 +18,9 @@ from ...errors import NewkindsError, Skipped
 from ...files import csv_text, json_text, write_whole
 from ...runs.directory import RunDirectory
 from ...runs.seen_images import replaced_rows
-from ...text import spelt
+from ...text import plural, spelt
 from ..categories import Discovery
-from ..edits import JUNK, NO_CATEGORY
+from ..edits import JUNK, NO_CATEGORY, POOL
 from ..kinds import Category, Member
 from ..originals import REPLACED, WHERE, originals
 from .base import EXPORTS
@@ -245,9 +245,9 @@ class DataSet:
         only_parts = all(found.part != WHOLE for found in self.found)
         how = "written" if self._originals.file is None or only_parts else DONE[self.files]
         junk = f"; {self.junk_count:,} junk left out (--junk includes them)" if self.junk_count else ""
-        images = "1 image" if len(pictures) == 1 else f"{len(pictures):,} images"
-        categories = "1 category" if len(filled) == 1 else f"{len(filled):,} categories"
-        return f"{images} of {categories} {how}{junk}"
+        waiting = sum(picture.member.category_id == POOL for picture in pictures)
+        waits = f", {waiting:,} of them not placed yet" if waiting else ""
+        return f"{plural(len(pictures), 'image')} of {plural(len(filled), 'category')} {how}{waits}{junk}"
 
 
 def data_set(name: str) -> Callable[[Callable[[DataSet], list[ExportedImage]]], Callable[..., str]]:

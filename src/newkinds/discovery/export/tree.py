@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import NewkindsError
 from ...files import json_text, write_whole
-from ...text import spelt
+from ...text import plural, spelt
 from ..categories import Discovery
 from ..tree import MOST_JOINED, Tree
 from .base import EXPORTS
@@ -40,7 +40,7 @@ def to_tree(discovery: Discovery, target: Path) -> str:
     write_whole(target / "tree.json", json_text(content, "tree.json", indent=1, ensure_ascii=False) + "\n")
     names = {number: spelt(category.name) for number, category in categories.items()}
     write_whole(target / "tree.nwk", newick(tree, names) + "\n")
-    return f"{len(tree.ids):,} categories in {len(groups):,} groups"
+    return f"{plural(len(tree.ids), 'category')} in {plural(len(groups), 'group')}"
 
 
 def newick(tree: Tree, names: Mapping[int, str]) -> str:
