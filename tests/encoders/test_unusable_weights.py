@@ -67,7 +67,7 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
 def test_truncated_file(tmp_path: Path, suffix: str, keep: int) -> None:
     file = saved(parity_state(), tmp_path / f"weights{suffix}")
     file.write_bytes(file.read_bytes()[:keep])
-    with pytest.raises(NewkindsError, match=rf"weights\{suffix} is damaged or not a weight file"):
+    with pytest.raises(NewkindsError, match=rf"weights\{suffix} is damaged or not a weight file; download or copy"):
         load_weights(small_vit(), file)
 
 

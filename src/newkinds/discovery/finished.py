@@ -311,7 +311,8 @@ def read_features(run: Run) -> Tensor:
     except FileNotFoundError:
         raise NewkindsError(f"{file} is missing: run newkinds discover again.") from None
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
-        raise NewkindsError(f"{file} is damaged ({error}): delete it and run newkinds discover again.") from None
+        why = "it holds no features" if isinstance(error, KeyError) else str(error)
+        raise NewkindsError(f"{file} is damaged ({why}): delete it and run newkinds discover again.") from None
 
 
 def load(run: str | Path, device: str = "auto") -> LoadedRun:

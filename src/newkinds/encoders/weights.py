@@ -208,7 +208,4 @@ def _unreadable(file: Path, error: Exception) -> str:
             f"{file} holds more than tensors ({held}) and is not loaded, as that "
             "could run code. If you trust it, save its state dict alone, as .safetensors or with torch.save."
         )
-    return (
-        f"{file} is damaged or not a weight file ({type(error).__name__}); "
-        "download or copy it again, and compare its size with the original."
-    )
+    return f"{file} is damaged or not a weight file; download or copy it again, and compare its size with the original."

@@ -334,7 +334,8 @@ def load_model(config: Config, path: Path, device: torch.device, find_anew: bool
     except FileNotFoundError:
         raise NewkindsError(f"there is no {path}: finish the training first (newkinds train or discover).") from None
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise NewkindsError(f"{path} is damaged or not a newkinds model: {error}.") from None
+        why = f": {error}" if isinstance(error, (SafetensorError, OSError)) else ""  # others name what we looked for
+        raise NewkindsError(f"{path} is damaged or not a newkinds model{why}.") from None
     model = build_model(config, known, k, load_weights=False)
     require_finite(tensors, dict(model.named_parameters()), path)  # a centre without members may be NaN
     if find_anew:
