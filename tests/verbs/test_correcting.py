@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -111,6 +112,11 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(run: Path, words, says,
     assert typed(verb, run, *rest) == 1
     assert says in capsys.readouterr().err
     assert Discovery.read(run).revision == 0
+
+
+def test_the_command_that_lists_categories_names_the_run(run: Path, capsys) -> None:
+    assert typed("merge", run, "new-1", "nothing") == 1
+    assert f"`newkinds name {shlex.quote(str(run))}` lists all of them" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

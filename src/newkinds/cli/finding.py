@@ -185,7 +185,8 @@ def _refine(run: str, **chosen: Any) -> None:
     from ..verbs.refine import refine
 
     found = refine(run, **chosen)
-    show(f"{changes_text(RefinedRecord.read(RunDirectory(found.run)))}\n\n{discovery_text(found)}")
+    changes = changes_text(RefinedRecord.read(RunDirectory(found.run)), found.run)
+    show(f"{changes}\n\n{discovery_text(found)}")
     show(_to_studio(found.run))
 
 

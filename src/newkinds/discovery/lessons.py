@@ -1,8 +1,10 @@
 """What people said about the images of a run, as something to learn from: `corrections.csv` of a refined run; and what
 became of it: their decisions are kept, and it is said what changed."""
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,7 +138,7 @@ def changes(
     )
 
 
-def changes_text(record: RefinedRecord) -> str:
+def changes_text(record: RefinedRecord, run: Path) -> str:
     """What `refined.json` says, for the terminal."""
     labels, decided, categories = record.labels, record.decided, record.categories
     rows = [
@@ -156,7 +158,7 @@ def changes_text(record: RefinedRecord) -> str:
     if unnamed := [c.name for c in record.sizes if not c.is_new and is_numbered(c.name)]:
         lines.append(
             f"to name     {', '.join(unnamed)}: labelled by you, and so known from here on, but without a name of "
-            f"their own (newkinds name RUN {unnamed[0]}=…)"
+            f"their own (newkinds name {shlex.quote(str(run))} {unnamed[0]}=…)"
         )
     if drifted := [c.name for c in record.sizes if 2 * c.kept < c.before]:
         lines.append(f"look at     {', '.join(drifted)}: fewer than half of the images are still there")
