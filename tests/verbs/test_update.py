@@ -129,7 +129,9 @@ def test_nothing_new_writes_nothing(run: Path, begun: Path, kinds: Kinds, tmp_pa
     assert {file: file.stat().st_mtime_ns for file in run.iterdir() if not file.name.startswith(".")} == files
 
 
-def test_an_update_is_undone_whole_and_its_ids_are_not_used_again(run: Path, kinds: Kinds, tmp_path: Path) -> None:
+def test_an_update_is_undone_whole_and_its_ids_are_not_used_again(
+    run: Path, kinds: Kinds, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = Discovery.read(run)
     was = shown(before)
     found = newkinds.update(run, more(tmp_path, kinds.draw({2: 6, 12: 12})))
@@ -138,7 +140,9 @@ def test_an_update_is_undone_whole_and_its_ids_are_not_used_again(run: Path, kin
     found.rename(12, "swift")
     found.move([member.path for member in found.members if member.since == 1][:1], "owl")
     found.accept([found.members[0].path])
+    capsys.readouterr()
     back = newkinds.undo_update(run)
+    assert capsys.readouterr().err.startswith("update 1 is undone: ")
     assert back.category("grey heron").id == next(n for n, name, *_ in was.values() if name == "heron")
     assert back.members[0].status == "accepted"
     rest = {path: entry for path, entry in shown(back).items() if path != back.members[0].path}

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..console import say, warn
+from ..console import say, show_only_bars, warn
 from ..discovery.categories import Discovery
 from ..discovery.edits import Corrections, Edit, made_categories, reach_of, with_paths
 from ..discovery.finished import FEATURES
@@ -44,7 +44,8 @@ def undo_update(run: str | Path, *, page: bool = True) -> Discovery:
             )
         opened.drop_next()
         lost: list[str] = []
-        found = put_result(opened, source.config(), partial(_restore, opened, source, last, lost), page=page)
+        with show_only_bars():  # first of all it is said that it is undone
+            found = put_result(opened, source.config(), partial(_restore, opened, source, last, lost), page=page)
         say(f"update {last.number} is undone: {len(found.members):,} images, as before it")
         for sentence in lost:
             warn(sentence)
