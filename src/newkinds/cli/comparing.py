@@ -23,7 +23,7 @@ def _seeds(help: str) -> Argument:
 )
 def _demo(**chosen: Any) -> None:
     """See it work on drawn creatures: find the kinds in a partly labelled folder, judged by its hidden truth and beside
-    k-means; then train a host alone, with controls and with CPF.
+    k-means; then train a host alone, with controls and with CPF, in three lines.
 
     newkinds demo                                     a folder, its page, and how good it is
     newkinds demo --research --seeds 0 1 2            only CPF beside its controls, with all figures

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..comparison import Comparison
+from ..comparison import Comparison, Row
 from ..console import keep_quiet, say
 from ..data import load_table
 from ..discovery.described import read_described
@@ -20,7 +20,6 @@ from ..files import make_folder
 from ..methods import METHODS
 from ..ownership import OwnFiles
 from ..runs.config import resolve
-from ..text import text_table
 from .cells import Cell
 from .demo_folder import DATA
 from .outcomes import ACCURACY, Outcome
@@ -101,10 +100,19 @@ def compare_controls(folder: Path, methods: Sequence[str], seeds: Sequence[int] 
     _write_page(folder, shown, comparison, shlex.join(command))
     short = replace(table, measures=ACCURACY)
     (accuracies,) = comparisons(short, outcomes)
-    accuracies.note = _significant(accuracies, short, outcomes, seeds)
-    look = f"look at {folder / PAGE}"
-    more = f"more about that: {folder / PAGE}; all figures: newkinds demo --research"
-    return Compared(_in_short(accuracies, more), f"{text(comparison)}\n\n{look}")
+    best = _best_rows(accuracies)
+    rivals = [control for control in CONTROLS if control in best]
+    beside = ""
+    if CPF in best and rivals:
+        strongest = max(rivals, key=lambda control: _new(best[control]))
+        said = _against(strongest, short, outcomes)
+        beside = next((one for one in said if one.startswith(f"{best[CPF].name} ")), _nothing_sure(seeds))
+    in_short = [
+        f"For research, new kinds on frozen features in %: {', '.join(map(_figure, best.values()))}.",
+        beside,
+        f"With all figures and intervals: {folder / PAGE}, or newkinds demo --research",
+    ]
+    return Compared("\n".join(filter(None, in_short)), f"{text(comparison)}\n\nlook at {folder / PAGE}")
 
 
 def _significant(
@@ -113,21 +121,39 @@ def _significant(
     """Which differences from the hosts, and of CPF from each control, are significant."""
     said = [row.significant_differences() for row in comparison.rows]
     for control in CONTROLS:
-        (beside,) = comparisons(replace(table, against=control), outcomes)
-        said += [row.significant_differences(beside.base) for row in beside.rows if row.parts["organizer"] == CPF]
-    return " ".join(filter(None, said)) or (ONE_SEED if len(seeds) == 1 else NO_SPREAD)
+        said += _against(control, table, outcomes)
+    return " ".join(filter(None, said)) or _nothing_sure(seeds)
 
 
-def _in_short(comparison: Comparison, more: str) -> str:
-    """One line per row: accuracies, and what New has more than the host."""
-    columns = ["for research: organizers on frozen features", *(column.title for column in comparison.columns)]
-    rows = []
+def _against(control: str, table: PaperTable, outcomes: Mapping[Cell, Outcome]) -> list[str]:
+    """Which differences of CPF from a control are significant, a sentence for each host of which that can be said."""
+    (beside,) = comparisons(replace(table, against=control), outcomes)
+    rows = (row for row in beside.rows if row.parts["organizer"] == CPF)
+    return [said for row in rows if (said := row.significant_differences(beside.base))]
+
+
+def _nothing_sure(seeds: Sequence[int]) -> str:
+    return ONE_SEED if len(seeds) == 1 else NO_SPREAD
+
+
+def _best_rows(comparison: Comparison) -> dict[str, Row]:
+    """Of each organizer the row that finds new kinds best, in the order of the table; k-means has one of its own."""
+    best: dict[str, Row] = {}
     for row in comparison.rows:
-        new = row.entries[-1]
-        gain = f"{new.change.partition(' ')[0]} {new.interval}".rstrip() if row.compared else ""
-        rows.append([row.name, *(entry.text for entry in row.entries), gain])
-    table = text_table([*columns, "New − host [95 %]"], rows)
-    return "\n\n".join([table, comparison.note.replace(". ", ".\n"), more])
+        what = row.parts["organizer"] if row.parts["assigner"] == "own" else row.parts["assigner"]
+        if what not in best or _new(row) > _new(best[what]):
+            best[what] = row
+    return best
+
+
+def _new(row: Row) -> float:
+    """Accuracy on new kinds."""
+    found = row.entries[-1].ours
+    return -1.0 if found is None else found.mean
+
+
+def _figure(row: Row) -> str:
+    return f"{row.name} {row.entries[-1].text}"
 
 
 def _write_page(folder: Path, shown: Cell, comparison: Comparison, command: str) -> None:
