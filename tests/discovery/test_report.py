@@ -155,7 +155,7 @@ def test_losses_have_a_true_minus_sign() -> None:
 def test_comparison_without_rows_shows_its_protocol() -> None:
     document = Document(render(a_page(comparison=Comparison([], [("Seed", "1234")]))))
     assert "1234" in document.text
-    assert "Difference" not in document.text
+    assert "difference" not in document.text
 
 
 def test_page_with_nothing_to_show() -> None:
