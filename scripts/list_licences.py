@@ -18,8 +18,8 @@ ABOUT = """# Licences
 
 newkinds is under the Apache License 2.0. It is installed with these packages; `scripts/list_licences.py` writes this
 page from what the installed packages say about themselves (torch's list includes what its binaries bundle). Three
-extras bring the GPL, and are never installed without asking: `infomap`; `heic`, as the wheels of pillow-heif bundle x265; and
-`video`, as those of av bundle FFmpeg with x264 and x265.
+extras bring the GPL, and are never installed without asking: `infomap`; `heic`, as the wheels of pillow-heif bundle
+x265; and `video`, as those of av bundle FFmpeg with x264 and x265.
 
 | Package | Needed for | Licence |
 |---|---|---|
