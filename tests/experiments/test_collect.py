@@ -107,6 +107,25 @@ def test_of_rows_that_are_named_no_others_are_shown(one_run: Path, tmp_path: Pat
     assert shown(methods=["cms"]) == []
 
 
+def test_only_the_seeds_that_are_named_are_shown(one_run: Path, tmp_path: Path, run_cli: Cli) -> None:
+    """All by default, also if a file says which are run."""
+    runs = copied(one_run, tmp_path, none_seed0="", none_seed1="seed: 0>seed: 1")
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text(f"{{table: fine, out: '{runs}', seeds: [1], settings: {{train: {{epochs: 7}}}}}}")
+
+    def seeds_shown(*arguments: object) -> tuple[set[str], str]:
+        _, text, said = run_cli("bench", *arguments, "--collect", "--style", "csv")
+        return {line["seed"] for line in csv.DictReader(io.StringIO(text)) if line["seed"]}, " ".join(said.split())
+
+    for asked in (("fine", "--out", runs), ("--config", sweep)):
+        shown, said = seeds_shown(*asked)
+        assert shown == {"0", "1"}
+        assert "ignores" not in said, "what a file says is not ignored by those who collect its runs"
+        assert seeds_shown(*asked, "--seeds", "0")[0] == {"0"}
+        _, said = seeds_shown(*asked, "--epochs", "3", "--set", "train.lr=0.3", "--tune", "train.lr=0.1,1")
+        assert "it ignores --epochs, --set, --tune." in said
+
+
 def test_runs_on_other_images_or_weights_are_not_averaged(one_run: Path, tmp_path: Path) -> None:
     seeds = {f"none_seed{seed}": f"\n  seed: 0>\n  seed: {seed}" for seed in (1, 2, 3)}
     runs = copied(one_run, tmp_path, none_seed0="", **seeds)

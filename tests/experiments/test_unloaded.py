@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from newkinds import plugins
 from newkinds.encoders.organizers import ORGANIZERS
+from newkinds.errors import NewkindsError
 from newkinds.experiments.bench import bench
 from newkinds.methods import METHODS
 
@@ -72,6 +74,24 @@ def test_rows_of_a_plugin_are_read_from_their_files(runs: tuple[Path, str], caps
     assert f"add --plugin {plugin}" in said
     table = bench("ablation", folder / "runs", data=["creatures"], only_collect=True).text
     assert "| vanishing + not-there " in table
+
+
+def test_rows_of_a_plugin_can_be_named(runs: tuple[Path, str]) -> None:
+    """To be shown; to be run they need the plugin, which the message names."""
+    folder, _ = runs
+
+    def shown(**names: Any) -> list[str]:
+        found = bench("ablation", folder / "runs", data=["creatures"], only_collect=True, **names)
+        return [row.name for row in found.rows]
+
+    assert shown(methods=["vanishing"]) == ["vanishing", "vanishing + not-there"]
+    assert shown(methods=["vanishing"], organizers=["not-there"]) == ["vanishing + not-there"]
+    assert sorted(shown(methods=["simgcd", "vanishing"], organizers=["none"])) == ["SimGCD", "vanishing"]
+    for named in ({"methods": ["vanishing"]}, {"organizers": ["not-there"]}):
+        with pytest.raises(NewkindsError, match=f"add --plugin {re.escape(str(folder / 'vanishing_parts.py'))}"):
+            bench("ablation", folder / "runs", data=["creatures"], **named)  # type: ignore[arg-type]
+    with pytest.raises(NewkindsError, match="there is no method 'vanished'"):
+        shown(methods=["vanished"])
 
 
 def test_no_code_of_a_plugin_is_run_to_collect(

@@ -2,16 +2,26 @@
 
 import shlex
 import sys
+from collections.abc import Mapping
 from typing import Any
 
+from ..console import warn
 from ..errors import NewkindsError
 from ..text import show
+from ..verbs.choices import options
 from .options import DOWNLOAD, LOG, argument, choices, named_watchers, names, switch, verb
 from .parsing import Argument, Joined, whole_number, whole_numbers
 
 
 def _seeds(help: str) -> Argument:
     return argument("--seeds", "N", help, type=whole_numbers, nargs="+", action=Joined)
+
+
+def _without_effect(chosen: Mapping[str, Any]) -> list[str]:
+    """The options of a run among those that were given, where nothing is run."""
+    flags = {name: option.flag or f"--{name.replace('_', '-')}" for name, (_, option) in options().items()}
+    of_place = ("data_root", "device", "cache_views")  # they change no result
+    return [flag for name, flag in {**flags, "tune": "--tune"}.items() if name in chosen and name not in of_place]
 
 
 @verb(
@@ -45,7 +55,7 @@ def _demo(**chosen: Any) -> None:
     argument("--data", "NAMES", "data sets, with commas; for any data also folders and CSV files", type=names),
     _seeds("one run each, with spaces or commas (default: 0)"),
     argument("--against", "NAME", "an organizer, a method or METHOD+ORGANIZER (default: none, the host alone)"),
-    switch("--collect", "only_collect", "run nothing: print what is finished"),
+    switch("--collect", "only_collect", "run nothing: print what is finished (with --seeds, of these alone)"),
     switch("--again", "again", "run again what other code made; what is there is kept in OUT/earlier-code"),
     argument("--style", "STYLE", "markdown (default), latex or csv", choices=("markdown", "latex", "csv")),
     argument("--tune", "A.B=C,D", "choose for each row on labelled images alone: train.lr=0.1,0.3,1", action="append"),
@@ -80,6 +90,9 @@ def _bench(config: str | None = None, no_wait: bool = False, **chosen: Any) -> i
         chosen["tune"] = tuned_settings(chosen["tune"])
     if no_wait:
         chosen["wait"] = False
+    if chosen.get("only_collect") and (ignored := _without_effect(chosen)):
+        warn(f"--collect shows what is finished, whatever its settings are: it ignores {', '.join(ignored)}.")
+    names_seeds = "seeds" in chosen
     if config is not None:
         from ..experiments.sweep_file import over_sweep, read_sweep
 
@@ -87,6 +100,8 @@ def _bench(config: str | None = None, no_wait: bool = False, **chosen: Any) -> i
         for file in sweep.pop("plugins", []):
             load_plugin(file)
         chosen = over_sweep(sweep, chosen)
+        if chosen.get("only_collect") and not names_seeds:
+            chosen.pop("seeds", None)  # the file says which to run; what is finished is shown
     missing = [words for name, words in (("table", "TABLE"), ("out", "--out FOLDER")) if name not in chosen]
     if missing:
         raise NewkindsError(f"say {' and '.join(missing)}, or name a file that does: --config FILE.")

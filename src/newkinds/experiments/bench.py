@@ -35,12 +35,12 @@ from .side_by_side import SideBySide
 from .styles import STYLES
 from .tasks import InTurn, Pool, Worked
 from .tuning import RowTuning
-from .unloaded import unloaded_rows
+from .unloaded import UnloadedRuns, find_unloaded
 
 
 def bench(
     table: str, out: str | Path, *, methods: Sequence[str] | None = None, organizers: Sequence[str] | None = None,
-    data: Sequence[str] | None = None, baselines: Sequence[str] | None = None, seeds: Sequence[int] = (0,),
+    data: Sequence[str] | None = None, baselines: Sequence[str] | None = None, seeds: Sequence[int] | None = None,
     against: str = "none", only_collect: bool = False, again: bool = False,
     style: Literal["markdown", "latex", "csv"] = "markdown",
     per_method: Mapping[str, Mapping[str, Any]] | None = None, watchers: Sequence[Watcher] = (), jobs: int = 1,
@@ -60,6 +60,7 @@ def bench(
     these what `per_method` has for the rows of one method: {"simgcd": {"train": {"lr": 0.3}}}; a second
     stage starts from the cell of its first, which is run too. Cells not run stay empty; one that fails is reported and
     does not stop the others. `watchers` (`newkinds.Watcher`) look on in every training, one after the other.
+    `seeds`: 0 by default; with `only_collect` all that are finished, or those that are named.
     `jobs`: so many cells at once, each in a process of its own. A cell that another command is at in `out` is passed
     over and comes last; `wait=False` leaves it to that command.
     A run that other code made than there is now is not mixed with others; `again` runs it again, and keeps what is
@@ -75,24 +76,33 @@ def bench(
     _require_comparable(against)
     whole, folder = replace(TABLES[table], against=against), Path(out)
     sources = _sources(whole, data)
+    shown_data = tuple(sources) if whole.any_data else whole.data
+    unloaded = find_unloaded(folder, shown_data)
+    there = unloaded.rows if only_collect else []  # what is not loaded can be shown, but not run
+    known_methods = _each_once(METHODS, (row.method for row in there))
+    known_organizers = _each_once(ORGANIZERS, VARIANTS, (row.organizer for row in there))
     asked = replace(
         whole, data=tuple(sources),
-        methods=_chosen("method", methods or [name for name in whole.systems if name in METHODS], METHODS),
-        organizers=_chosen("organizer", organizers or whole.organizers, [*ORGANIZERS, *VARIANTS]),
+        methods=_chosen(
+            "method", methods or [name for name in whole.systems if name in METHODS], known_methods, unloaded
+        ),
+        organizers=_chosen("organizer", organizers or whole.organizers, known_organizers, unloaded),
         also=() if organizers else whole.also, baselines=_chosen_baselines(baselines, whole),
     )  # fmt: skip
     cells: list[Cell] = []
     worked = Worked()
     differs: Callable[[Cell], str] | None = None
+    if seeds is not None and (not seeds or min(seeds) < 0):
+        raise NewkindsError(f"seeds are whole numbers from 0 on, not {list(seeds)}.")
     if only_collect:
         if not folder.is_dir():
             raise NewkindsError(f"there is no folder {folder}: nothing to collect.")
     else:
         settings = RowSettings(whole, sources, choices, per_method or {})
         settings.require_sound()
-        if not seeds or min(seeds) < 0:
-            raise NewkindsError(f"seeds are whole numbers from 0 on, not {list(seeds)}.")
-        cells = _possible(with_what_comes_before(asked.cells(dict.fromkeys(seeds))), settings)
+        cells = _possible(
+            with_what_comes_before(asked.cells(dict.fromkeys((0,) if seeds is None else seeds))), settings
+        )
         _announce(settings, cells)
         if jobs < 1:
             raise NewkindsError(f"--jobs is a number of processes, at least 1, not {jobs}.")
@@ -107,17 +117,19 @@ def bench(
         untuned = {cell.row for cell in runnable if not tuning.trials(cell)}  # of others each run has its own settings
         differs = partial(_describe_difference, untuned, worked.finished, folder, settings)
     widest = replace(
-        whole, data=tuple(sources) if whole.any_data else whole.data,
+        whole, data=shown_data,
         methods=_each_once(_ordered(_after_first_stages(methods or ())), whole.systems, METHODS),
         organizers=_each_once(_ordered(organizers or ()), whole.organizers, ORGANIZERS, VARIANTS),
         baselines=_each_once(_ordered((baselines and asked.baselines) or ()), whole.baselines),
     )  # fmt: skip
     is_named = _names_row(asked, bool(methods), bool(organizers), baselines is not None)
-    every = [*widest.cells(), *unloaded_rows(folder, widest.data)]
+    unloaded.tell()
+    every = list(dict.fromkeys([*widest.cells(), *unloaded.rows]))
     named = [row for row in every if is_named(row)]
     bases = {base for row in named for base in (row.host, widest.base_of(row))}
     read = [row for row in every if row in named or row in bases]
-    found, left_out = collect(read, folder, sources, worked.finished, differs, told=worked.failed)
+    shown_seeds = seeds if only_collect else None  # what is run joins all that is there
+    found, left_out = collect(read, folder, sources, worked.finished, differs, told=worked.failed, seeds=shown_seeds)
     wanted = {cell.row for cell in (*cells, *found)}
     rows = [row for row in every if (row in wanted and row in named) or whole.reports(row)]
     shown = comparisons(widest, found, rows, left_out)
@@ -137,7 +149,9 @@ def _names_row(asked: PaperTable, methods: bool, organizers: bool, baselines: bo
     (`methods`, `organizers`, `baselines`) all is."""
     rows = with_what_comes_before(asked.cells())
     hosts = [row for row in rows if not row.is_baseline]
-    of_method, of_organizer = {row.method for row in hosts}, {row.organizer for row in hosts}
+    of_method = {row.method for row in hosts}
+    # hosts that are not loaded stand here alone, whatever organizers are asked for
+    of_organizer = {row.organizer for row in hosts if not row.is_quoted} | {*asked.organizers}
 
     def is_named(row: Cell) -> bool:
         if row.is_baseline:
@@ -174,10 +188,14 @@ def _after_first_stages(methods: Sequence[str]) -> list[str]:
     return [cell.method for cell in with_what_comes_before([Cell("", method, "none") for method in methods])]
 
 
-def _chosen(kind: str, names: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
+def _chosen(
+    kind: str, names: Sequence[str], known: Iterable[str], unloaded: UnloadedRuns | None = None
+) -> tuple[str, ...]:
     """The names, each once; a wrong one is an error before anything is run."""
     for name in names:
         if name not in known:
+            if unloaded is not None and (hint := unloaded.hint(name)):
+                raise NewkindsError(f"there is no {kind} '{name}'.{hint}")
             said = f"there is no {kind} '{name}'.{nearest(name, known)}" if name else f"no {kind} is named."
             raise NewkindsError(said if said.endswith("?") else f"{said} There are: {', '.join(known)}.")
     return _each_once(names)

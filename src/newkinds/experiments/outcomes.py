@@ -184,8 +184,10 @@ def require_run_of(cell: Cell, outcome: Outcome, source: Mapping[str, Any]) -> N
 def collect(
     rows: Iterable[Cell], out: Path, sources: Mapping[str, Mapping[str, Any]] | None = None,
     preferred: Collection[Cell] = (), differs: Callable[[Cell], str] | None = None, told: Collection[Cell] = (),
+    seeds: Collection[int] | None = None,
 ) -> "Sorted":  # fmt: skip
-    """The finished runs of some rows, of all seeds found; runs that do not belong in the table are named.
+    """The finished runs of some rows, of all seeds found or of these `seeds`; runs that do not belong in the table are
+    named.
     `sources`: where each data set is. If runs have different settings, those like the `preferred` ones stay.
     `differs`: how the settings of a run differ from those that are asked for, in words; empty if they do not.
     `told`: runs of which people have been told why they do not belong."""
@@ -195,7 +197,7 @@ def collect(
         beginning = row.folder(out).name.removesuffix("0")
         for folder in sorted(out.glob(f"{glob.escape(beginning)}*")):
             seed = folder.name.removeprefix(beginning)
-            if not seed.isdecimal() or seed != str(int(seed)):
+            if not seed.isdecimal() or seed != str(int(seed)) or (seeds is not None and int(seed) not in seeds):
                 continue
             cell = replace(row, seed=int(seed))
             try:

@@ -2,6 +2,7 @@
 installed. Their rows are read from their files; no code of theirs is run."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..console import say, warn
@@ -11,28 +12,46 @@ from ..runs.run import Run
 from .cells import Cell
 
 
-def unloaded_rows(out: Path, data: Iterable[str]) -> list[Cell]:
-    """The rows of such runs in a folder, on these data sets; which parts they need, and how to load these, is said."""
-    rows: dict[Cell, None] = {}
-    folders_of: dict[OutsidePart, list[str]] = {}
+@dataclass(frozen=True)
+class UnloadedRuns:
+    """Such runs in a folder: their rows, and which parts they need."""
+
+    out: Path
+    rows: list[Cell] = field(default_factory=list)
+    folders_of: dict[OutsidePart, list[str]] = field(default_factory=dict)
+
+    def tell(self) -> None:
+        """Say which parts they need, and how to load these."""
+        for part, folders in self.folders_of.items():
+            runs = f"{len(folders)} run(s) in {self.out} ({', '.join(folders[:3])}{', …' if len(folders) > 3 else ''})"
+            of_what = f"'{part.name}' of {part.origin}, which is not loaded"
+            say(f"{runs} need {of_what}: their rows are read from their files.")
+            say(f"To run or resume them: {part.how_to_load}.")
+
+    def hint(self, name: str) -> str:
+        """How to load a part that some of them need, as a sentence; empty if none does."""
+        part = next((part for part in self.folders_of if part.name == name), None)
+        return "" if part is None else f" Runs in {self.out} have it from {part.origin}: {part.how_to_load}."
+
+
+def find_unloaded(out: Path, data: Iterable[str]) -> UnloadedRuns:
+    """Those in a folder, on these data sets."""
+    found, names = UnloadedRuns(out), list(data)
     for folder in sorted(out.iterdir()) if out.is_dir() else ():
         if not (folder / "config.yaml").is_file():
             continue
         try:
             missing = Run(folder).missing_parts()
-            row = _row_of(folder, data) if missing else None
+            row = _row_of(folder, names) if missing else None
         except NewkindsError as error:
             warn(f"{folder} is left out of the table: {error}")
             continue
         if row is not None:
-            rows[row] = None
+            if row not in found.rows:
+                found.rows.append(row)
             for part in missing.values():
-                folders_of.setdefault(part, []).append(folder.name)
-    for part, folders in folders_of.items():
-        runs = f"{len(folders)} run(s) in {out} ({', '.join(folders[:3])}{', …' if len(folders) > 3 else ''})"
-        say(f"{runs} need '{part.name}' of {part.origin}, which is not loaded: their rows are read from their files.")
-        say(f"To run or resume them: {part.how_to_load}.")
-    return list(rows)
+                found.folders_of.setdefault(part, []).append(folder.name)
+    return found
 
 
 def _row_of(folder: Path, data: Iterable[str]) -> Cell | None:
