@@ -95,6 +95,14 @@ def test_a_change_is_judged_only_if_its_interval_excludes_zero() -> None:
     assert Entry(ALL, None, host).verdict == ""
 
 
+def test_seeds_pair_no_seconds_and_what_is_constant_has_no_spread() -> None:
+    host, other = over(60.0, 61.0, 62.0), over(63.0, 64.1, 64.9)
+    time = Entry(Column("seconds", "time", "s", "lower", decimals=0, is_paired=False), other, host)
+    assert (time.text, time.change, time.interval, time.verdict) == ("64 ± 1", "+3", "", "")
+    size = Entry(Column("parameters", "params", "M", decimals=2, is_constant=True), over(1.5, 1.5), over(1.0, 1.0))
+    assert (size.text, size.change, size.interval) == ("1.50", "+0.50", "")
+
+
 def a_comparison(*rows: Row) -> Comparison:
     return Comparison(list(rows), shared_protocol(rows))
 

@@ -28,6 +28,8 @@ class Column:
     decimals: int = 1
     counts: bool = False  # whole numbers, except for their means
     group: str = ""  # columns of one data set, beside others
+    is_paired: bool = True  # whether runs with the same seed have more in common than others: not what a clock says
+    is_constant: bool = False  # whether it is the same for all seeds, so that no spread is worth a word
 
     @property
     def title(self) -> str:
@@ -108,27 +110,36 @@ class Entry:
     def change(self) -> str:
         """`+1.2`, or `+1.2 ± 0.4` with the standard error; always signed."""
         gain = self.gain
-        return "–" if gain is None else self._with_spread(gain, gain.error, sign="+")
+        if gain is None:
+            return "–"
+        return self._with_spread(gain, gain.error if self.column.is_paired else None, sign="+")
+
+    @property
+    def gain_interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the gain; none for a single seed, or if seeds pair nothing."""
+        return self.gain.interval if self.gain and self.column.is_paired else None
 
     @property
     def interval(self) -> str:
         """`[−0.3, +2.7]`: the 95 % interval of the gain; nothing for a single seed."""
-        gain = self.gain
-        if gain is None or gain.interval is None:
+        gain, ends = self.gain, self.gain_interval
+        if gain is None or ends is None:
             return ""
-        low, high = (self._rounded(end, gain, sign="+") for end in gain.interval)
+        low, high = (self._rounded(end, gain, sign="+") for end in ends)
         return f"[{low}, {high}]"
 
     @property
     def verdict(self) -> str:
         """ "better" or "worse" if the 95 % interval excludes 0; else "", also if no direction is good."""
-        ends = self.gain and self.gain.interval
+        ends = self.gain_interval
         if not ends or self.column.better is None or ends[0] <= 0 <= ends[1]:
             return ""
         return "better" if (ends[0] > 0) == (self.column.better == "higher") else "worse"
 
     def _with_spread(self, figure: OverSeeds, spread: float | None, sign: str = "") -> str:
         mean = self._rounded(figure.mean, figure, sign)
+        if self.column.is_constant and not spread:
+            return mean
         return mean if spread is None else f"{mean} ± {self._rounded(spread, figure)}"
 
     def _rounded(self, value: float, figure: OverSeeds, sign: str = "") -> str:

@@ -129,6 +129,18 @@ def test_a_collapsed_run_is_marked_wherever_it_stands() -> None:
     assert benched.row("simgcd").collapsed == {0: 0.97}
 
 
+def test_a_collapsed_row_is_never_the_best() -> None:
+    (shown,) = grid()
+    shown.rows[0] = replace(shown.rows[0], collapsed={0: 0.97})
+    assert not [line for line in latex([shown]).splitlines() if "dagger" in line and "textbf" in line]
+    (best,) = [row for row in shown.rows if row.name == "SimGCD + CPF"]
+    shown.rows[shown.rows.index(best)] = replace(best, collapsed={1: 0.99})
+    lines = latex([shown]).splitlines()
+    assert not [line for line in lines if "dagger" in line and "textbf" in line]
+    (second,) = [line for line in lines if line.startswith("SimGCD + adapter")]
+    assert second.count("textbf") == 2
+
+
 def test_figures_of_other_classes_do_not_stand_beside_reported_ones() -> None:
     cell = Cell("cub", "simgcd", "none")
     for classes, beside in (("100 known of 200", True), ("25 known of 50", False)):

@@ -27,9 +27,9 @@ COLUMNS = {column.measure: column for column in (
     Column("by_name_precision", "precision of names", "%", "higher"),
     Column("count", "count", counts=True),
     Column("count_error", "count error", "%", "lower"),
-    Column("parameters", "params", "M", decimals=2),
-    Column("seconds", "time", "s", decimals=0),
-    Column("model_parameters", "params", "M", decimals=2),
+    Column("parameters", "params", "M", decimals=2, is_constant=True),
+    Column("seconds", "time", "s", decimals=0, is_paired=False),
+    Column("model_parameters", "params", "M", decimals=2, is_constant=True),
     Column("epoch_seconds", "training epoch", "s", "lower", decimals=2),
     Column("inference_seconds", "inference", "s", "lower", decimals=2),
 )}  # fmt: skip

@@ -171,13 +171,16 @@ def _groups(table: Comparison) -> list[str]:
 
 
 def _best(table: Comparison) -> dict[int, set[int]]:
-    """Row, by its id, → the places of its cells that no other row surpasses, as they are printed."""
+    """Row, by its id, → the places of its cells that no other row surpasses, as they are printed; what a collapsed row
+    has is no answer, however high it is."""
     best: dict[int, set[int]] = {}
     step = 2 if _reports(table) else 1
     for place, column in enumerate(table.columns):
         ours = {id(row): row.entries[place].ours for row in table.rows if row.runs}
-        values = {row: round(figure.mean, column.decimals) for row, figure in ours.items() if figure}
-        if len(values) > 1 and column.better is not None:
+        fallen = {id(row) for row in table.rows if row.collapsed}
+        every = {row: round(figure.mean, column.decimals) for row, figure in ours.items() if figure}
+        values = {row: value for row, value in every.items() if row not in fallen}
+        if values and len(every) > 1 and column.better is not None:
             most = (max if column.better == "higher" else min)(values.values())
             for row in [row for row, value in values.items() if value == most]:
                 best.setdefault(row, set()).add(step * (place + 1))
