@@ -46,11 +46,12 @@ def zip_by_row(tables: Sequence[Comparison]) -> Iterator[list[Line]]:
 def _of_figure(row: Row, entry: Entry, is_average: bool) -> Line:
     ours, gain = (None if is_average else entry.ours), entry.gain
     low, high = (ours and ours.interval) or (None, None)
+    gain_error = gain.error if gain and entry.column.is_paired else None
     gain_low, gain_high = entry.gain_interval or (None, None)
     numbers = {
         "measure": entry.column.measure, "reported": entry.reported, "mean": ours and ours.mean,
         "std": ours and ours.std, "mean_low": low, "mean_high": high, "seeds": ours.runs if ours else 0,
-        "gain": gain and gain.mean, "gain_se": gain.error if gain and entry.column.is_paired else None, "gain_low": gain_low, "gain_high": gain_high,
+        "gain": gain and gain.mean, "gain_se": gain_error, "gain_low": gain_low, "gain_high": gain_high,
         "gain_seeds": gain.runs if gain else 0, "collapsed": len(row.collapsed) or "",
     }  # fmt: skip
     return _line(numbers)
