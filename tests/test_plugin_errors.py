@@ -40,6 +40,29 @@ def test_mistakes_at_import_are_named_with_their_line(run_cli: Cli, tmp_path: Pa
     assert message.replace("FILE", str(tmp_path / "mistaken.py")) in err
 
 
+@pytest.mark.parametrize(("change", "message"), [
+    ("terms['loss'] = terms['loss'].expand(4)", "'loss' among what WHERE returns is of shape (4,)"),
+    ("terms = terms['loss']", "what WHERE returns is no dictionary with a 'loss'"),
+    ("terms['repel'] = 0 * terms['loss'].log().neg().sqrt(); terms['loss'] = terms['loss'] + terms['repel'] / 0",
+     "(loss nan; not finite first: 'repel' in WHERE): lower the learning rate"),
+])  # fmt: skip
+def test_a_wrong_loss_is_that_of_its_class_and_file(run_cli: Cli, tmp_path: Path, change: str, message: str) -> None:
+    (file := tmp_path / f"wrong_loss_{len(change)}.py").write_text(f"""
+from newkinds.methods import METHODS
+@METHODS.register("wrong")
+class Wrong(METHODS["simgcd"]):
+    def loss(self, step):
+        terms = super().loss(step)
+        {change}
+        return terms
+""")
+    status, _, err = run_cli(
+        "train", "creatures", "--method", "wrong", "--plugin", file, *TINY, "--out", tmp_path / "run"
+    )
+    assert status == 1
+    assert message.replace("WHERE", f"Wrong.loss of {file}") in err
+
+
 IN_USE = {
     "method": """
 from newkinds.methods import METHODS
@@ -89,7 +112,7 @@ def test_an_error_in_a_part_in_use_names_its_line_and_blames_nobody_else(
 @pytest.mark.parametrize(
     ("returns", "message"),
     [
-        ("{'total': step.encoded.feature.sum()}", "what Mistaken.loss of the module wrong_loss returns is no diction"),
+        ("{'total': step.encoded.feature.sum()}", "what Mistaken.loss of .*wrong_loss.py returns is no diction"),
         ("{'loss': step.encoded.feature.sum(dim=1)}", "'loss' among what Mistaken.loss .* returns is of shape .32,."),
         ("{'loss': step.encoded.feature.sum(), 'x': 3.0}", "'x' among what Mistaken.loss .* is a float, not a tensor"),
     ],

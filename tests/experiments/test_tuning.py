@@ -130,6 +130,20 @@ def test_a_second_stage_is_tried_from_the_best_trial_of_its_first(tmp_path: Path
     assert untuned.tasks(gcd) == []
 
 
+def test_equal_scores_choose_nothing_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuning = RowTuning(RATES, tmp_path, lambda _: [{"data": {"name": "creatures"}, "train": {"epochs": 3}}])
+    monkeypatch.setattr("newkinds.experiments.tuning.read_outcome", lambda _: Outcome({"all": 60.0}, {}))
+    for seed in (0, 1):
+        chosen = tuning.chosen(Cell("creatures", "simgcd", "none", seed))
+        assert chosen is not None
+        assert chosen.chosen == Tried({"train.lr": 0.001}, 60.0)
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("--tune says nothing about SimGCD on creatures: all that was tried has All 60.0 %") == 1, said
+    assert "The first is taken, train.lr=0.001." in said
+
+
 def _diverge(_: None, folder: Path, **__: object) -> None:
     raise Diverged("the loss is no longer finite.")
 

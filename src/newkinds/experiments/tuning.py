@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..console import say
+from ..console import say, warn
 from ..data import load_table
 from ..data.table import require_judgeable
 from ..errors import NewkindsError
@@ -71,6 +71,7 @@ class RowTuning:
         self._settings = settings
         self._trials: dict[Cell, list[Trial]] = {}
         self._images: dict[str, int] = {}  # data set → how many it has
+        self._told: set[Cell] = set()  # rows of which people know that nothing could be chosen for them
 
     def trials(self, cell: Cell) -> list[Trial]:
         """What is tried for the row of a cell: nothing if it trains nothing, or if what is tuned is none of its
@@ -130,7 +131,14 @@ class RowTuning:
         sound = [one for one in tried if one.score is not None]
         if not sound:
             raise NewkindsError(f"all trials of {_trained(cell).title} diverged: let --tune try other values.")
-        return Tuned(max(sound, key=lambda one: one.score or 0.0), tried)  # the first of equal ones
+        chosen = max(sound, key=lambda one: one.score or 0.0)  # the first of equal ones
+        row = _trained(cell)
+        if len(sound) > 1 and len({one.score for one in sound}) == 1 and row not in self._told:
+            self._told.add(row)
+            score = f"All {chosen.score:.1f} % on the labelled images"
+            of_row = f"{row.title} on {row.data}"
+            warn(f"--tune says nothing about {of_row}: all that was tried has {score}. The first is taken, {chosen}.")
+        return Tuned(chosen, tried)
 
     def require_sound(self, rows: Sequence[Cell]) -> None:
         """Refuse, before anything is trained, values that a row cannot have; say what is going to be tried."""

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from inspect import signature
@@ -31,7 +31,7 @@ from .checkpoints import HELD_OUT, Best, checkpoint_name
 from .device import MixedPrecision, choose_device, choose_workers, compute_as
 from .distributed import Unsent, all_gather, broadcast, in_first, share_errors, shared, world
 from .embedding import Embedded, embed, sample_tokens
-from .model import Model
+from .model import Model, describe_loss
 from .optimizers import Optimizers, build_optimizer, describe_groups, has_gradients, parameter_groups
 from .slots import with_slots
 from .teacher import Teacher
@@ -156,6 +156,7 @@ def _train_epochs(
             _share_method(model)
             model.train()
             sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=device))
+            lost: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=device))  # steps in which it is NaN …
             paced_from = time.perf_counter()
             for number, batch in enumerate(batches(epoch)):
                 if number == 1:
@@ -167,6 +168,7 @@ def _train_epochs(
                 losses = step(model, on_device, progress, optimizer, replica)
                 for name, value in losses.items():
                     sums[name] += value
+                    lost[name] += ~torch.isfinite(value)
                 watchers.step(progress, losses)
                 if epoch == first_epoch and number == PACE_STEPS:
                     alone = (time.perf_counter() - paced_from) / PACE_STEPS
@@ -177,8 +179,9 @@ def _train_epochs(
             is_finite = math.isfinite(means["loss"]) and _is_finite(model, on_device if is_last else None)
             if not all(all_gather(is_finite)):
                 kept = "" if run is None else f" The epochs before are kept in {run.folder}."
+                what = f"loss {means['loss']:.3g}{_first_not_finite(model, lost)}"
                 raise Diverged(
-                    f"training diverged in epoch {epoch + 1} (loss {means['loss']:.3g}): lower the learning rate "
+                    f"training diverged in epoch {epoch + 1} ({what}): lower the learning rate "
                     f"(train.lr is {config.lr}).{kept}"
                 )
             row: dict[str, Any] = {"epoch": epoch, "lr": lr, **means}
@@ -402,6 +405,19 @@ def put_teacher_in_place(model: Model) -> Iterator[None]:
 
 
 @torch.no_grad()
+def _first_not_finite(model: Model, lost: Mapping[str, Tensor]) -> str:
+    """Which terms of the loss were the first that were not finite, and whose they are; empty if all were finite.
+    `lost`: in how many steps each was not; those that follow from the weights come a step later."""
+    steps = {name: int(value) for name, value in lost.items()}
+    first = [name for name, count in steps.items() if count and count == max(steps.values())]
+    terms = [name for name in first if name != "loss"] or first  # the sum falls with them
+    if not terms:
+        return ""
+    is_organizers = all(name.startswith("organizer/") for name in terms)
+    owner: nn.Module = model.encoder.organizer if is_organizers else model.method
+    return f"; not finite first: {', '.join(map(repr, terms))} in {describe_loss(type(owner))}"
+
+
 def _is_finite(model: Model, batch: Batch | None) -> bool:
     """Whether all weights are finite and, if a batch is given, also its features."""
     values: list[Tensor] = [p for p in model.parameters() if p.requires_grad]

@@ -1,6 +1,7 @@
 """Encoder and method together: what a run trains, saves and predicts with."""
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -313,9 +314,17 @@ def _replace_assigner(model: Model, config: Config) -> None:
         model.whitening = Whitening(whiten)
 
 
+def describe_loss(part: type) -> str:
+    """Where the loss of a method or an organizer is, for its author: `Mine.loss of /home/me/mine.py`."""
+    file = getattr(sys.modules.get(part.__module__), "__file__", None)  # a notebook has none
+    is_own = part.__module__.partition(".")[0] == __name__.partition(".")[0]
+    where = f"the module {part.__module__}" if is_own or file is None else file
+    return f"{part.__name__}.loss of {where}"
+
+
 def _require_losses(losses: Any, method: type[Method]) -> None:
     """Refuse what a method of others may return instead of its losses, and say whose it is."""
-    where = f"{method.__name__}.loss of the module {method.__module__}"
+    where = describe_loss(method)
     if not isinstance(losses, dict) or "loss" not in losses:
         raise NewkindsError(f"what {where} returns is no dictionary with a 'loss' to minimise.")
     for name, value in losses.items():
