@@ -154,6 +154,13 @@ def test_an_error_in_the_part_names_the_line_that_raised_it(run_cli: Cli, tmp_pa
     assert len(reasons) > 5
     assert all(f"({file}, line {line_of(text, '# HERE')}, in " in reason for reason in reasons)
     assert "Traceback" not in err
+    status, out, _ = run_cli("plugin", "check", file)
+    assert status == 1
+    for reason in set(reasons):
+        assert out.count(reason) == 1, "each is said once"
+    most = max(reasons.count(reason) for reason in reasons)
+    assert f"\n        {most - 1} others fail for the same reason\n" in out
+    assert f"{len(reasons)} of {sum(answer['outcome'] != 'left out' for answer in answers)} contracts broken" in out
 
 
 def test_a_plugin_that_holds_all_ends_with_zero_and_says_so(run_cli: Cli, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_tasks_side_by_side(
         f"tell {number}": {"OMP_NUM_THREADS": "2", "NEWKINDS_SIDE_BY_SIDE": "2"} for number in range(3)
     }
     assert sorted(worked.failed) == ["apart", "die", "error"]
-    assert worked.busy == ["busy"]
+    assert (worked.busy, worked.kept_apart) == (["busy"], ["apart"])
     said = " ".join(capsys.readouterr().err.split())
     assert "die failed: its process died (exit status 9)" in said
     assert f"error failed: it cannot be done (all it said is in {tmp_path / 'logs' / 'error.log'})" in said

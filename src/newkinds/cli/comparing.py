@@ -115,6 +115,9 @@ def _bench(config: str | None = None, no_wait: bool = False, **chosen: Any) -> i
         later = f"newkinds bench {of_what} --collect"
         others = f"{len(benched.busy)} run(s) are other processes' work: {', '.join(benched.busy)}"
         show(f"{others}. Later, the whole table: {later}", file=sys.stderr)
+    if benched.kept_apart:
+        number = len(benched.kept_apart)
+        show(f"{number} requested run(s) of other code are kept apart: --again runs them again", file=sys.stderr)
     if benched.failed:
         show(f"{len(benched.failed)} requested run(s) could not be finished: see above", file=sys.stderr)
     return 1 if benched.failed else 0

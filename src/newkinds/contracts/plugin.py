@@ -1,5 +1,6 @@
 """All contracts of what a plugin file registers."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,14 +41,24 @@ def check_plugin(file: str | Path, settings: Sequence[Mapping[str, Any]] = ()) -
 
 
 def answers_text(answers: Sequence[ContractResult]) -> str:
-    """For the terminal: a block for each part, a line for each contract."""
+    """For the terminal: a block for each part, a line for each contract; of those that fail for one reason
+    the first."""
     blocks = []
     for part in dict.fromkeys((answer.part.kind, answer.part.name) for answer in answers):
         lines = [f"{part[0]} '{part[1]}'"]
-        for answer in answers:
-            if (answer.part.kind, answer.part.name) == part:
-                why = f": {answer.reason}" if answer.reason else ""
-                lines.append(f"  {SHOWN[answer.outcome]:<4}  {answer.contract.says}{why}")
+        of_part = [answer for answer in answers if (answer.part.kind, answer.part.name) == part]
+        failing = Counter(answer.reason for answer in of_part if answer.outcome == "broken")
+        told = set()
+        for answer in of_part:
+            is_broken = answer.outcome == "broken"
+            if is_broken and answer.reason in told:
+                continue
+            why = f": {answer.reason}" if answer.reason else ""
+            lines.append(f"  {SHOWN[answer.outcome]:<4}  {answer.contract.says}{why}")
+            if is_broken and (others := failing[answer.reason] - 1):
+                lines.append(f"  {'':<4}  {others} other{'s fail' if others > 1 else ' fails'} for the same reason")
+            if is_broken:
+                told.add(answer.reason)
         blocks.append("\n".join(lines))
     broken = sum(answer.outcome == "broken" for answer in answers)
     asked = sum(answer.outcome != "left out" for answer in answers)

@@ -136,12 +136,14 @@ def bench(
     if against != "none" and found and not any(row.compared for each in shown for row in each.rows):
         warn(f"nothing is compared with {against}: no run of it is in {folder}, with the same seeds as the others.")
     busy = [str(cell) for cell in worked.busy]
-    failed = [str(cell) for cell in cells if cell not in worked.finished and cell not in worked.busy]
+    kept_apart = [str(cell) for cell in cells if cell in worked.kept_apart]
+    ended = {*worked.finished, *worked.busy, *worked.kept_apart}
+    failed = [str(cell) for cell in cells if cell not in ended]
     pictures: list[Path] = []
     if whole.picture:  # of differences inside each host
         drawn = shown if whole.compares_inside_hosts else comparisons(replace(widest, against="none"), found, rows)
         pictures = draw_comparisons(drawn, folder, whole.picture)
-    return Benched(STYLES[style](shown), failed, pictures, busy, [str(cell) for cell in left_out], shown)
+    return Benched(STYLES[style](shown), failed, pictures, busy, [str(cell) for cell in left_out], shown, kept_apart)
 
 
 def _names_row(asked: PaperTable, methods: bool, organizers: bool, baselines: bool) -> Callable[[Cell], bool]:

@@ -29,6 +29,7 @@ class Benched:
     busy: Sequence[str] = ()  # what other processes are at, and what needs that
     left_out: Sequence[str] = ()  # runs that are there and do not belong in the table
     tables: Sequence[Comparison] = field(default=(), repr=False)  # one per data set, for test images, and the average
+    kept_apart: Sequence[str] = ()  # what was asked for and not run, as other code has: `again` runs it
 
     @property
     def rows(self) -> list[Row]:

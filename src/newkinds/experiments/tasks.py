@@ -82,12 +82,14 @@ class Worked:
 
     finished: dict[Any, Any] = field(default_factory=dict)  # name → result
     failed: list[Any] = field(default_factory=list)  # names; why was said
+    kept_apart: list[Any] = field(default_factory=list)  # names of those among the failed that other code made
     busy: list[Any] = field(default_factory=list)  # names of those that another process is at, and of what needs them
 
     def only(self, wanted: Callable[[Any], bool]) -> "Worked":
         """The same of some tasks."""
         finished = {name: result for name, result in self.finished.items() if wanted(name)}
-        return Worked(finished, [*filter(wanted, self.failed)], [*filter(wanted, self.busy)])
+        lists = (self.failed, self.kept_apart, self.busy)
+        return Worked(finished, *([*filter(wanted, names)] for names in lists))
 
 
 class TaskQueue:
@@ -126,7 +128,10 @@ class TaskQueue:
             lost = next((other for other in task.needs if other in self._worked.failed), None)
             if lost is not None:
                 self._waiting.remove(name)
-                self._fail(name, NewkindsError(f"it starts from {lost}, which failed."))
+                if lost in self._worked.kept_apart:
+                    self._fail(name, KeptApart(f"it starts from {lost}, which is kept apart."))
+                else:
+                    self._fail(name, NewkindsError(f"it starts from {lost}, which failed."))
                 continue
             is_ready = all(other in self._worked.finished for other in task.needs)
             if self._pool.is_full or not is_ready or time.monotonic() < self._again_at.get(name, 0.0):
@@ -156,6 +161,8 @@ class TaskQueue:
 
     def _fail(self, name: Hashable, error: BaseException) -> None:
         self._worked.failed.append(name)
+        if isinstance(error, KeptApart):
+            self._worked.kept_apart.append(name)
         warn(f"{name} {'is kept apart' if isinstance(error, KeptApart) else 'failed'}: {reason_of(error)}")
 
     def _pause(self) -> bool:
