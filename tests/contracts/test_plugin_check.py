@@ -112,7 +112,7 @@ CASES = {
                 "returns is no dictionary with a 'loss' to minimise"),
     "forgets": (REMEMBERS, "ends with the same bits: the resumed run has other weights: what the loss remembers must"),
     "error": (METHOD.replace("EXTRA", "pass").replace("CHANGE", "terms['loss'] /= step.batch.labels.sum().clamp(0)"),
-              "A batch without any label has a finite loss, and gradients: the loss is not finite."),
+              "and its gradient reaches all that trains: the loss is not finite."),
     "mean of the batch": (ORGANIZER.replace("FEATURE", "self.gain * (tokens.cls - tokens.cls.mean(dim=0))"),
                           "if others are in the batch"),
     "no gradient": (ORGANIZER.replace("FEATURE", "tokens.cls + self.gain.detach()"), "no gradient reaches gain"),

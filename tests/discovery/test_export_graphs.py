@@ -127,7 +127,9 @@ def finished(
     config = resolve(
         {
             "data": {"name": "creatures"}, "k": K,
-            "backbone": {"name": backbone, "image_size": SIZE, "train_blocks": 1},
+            "backbone": {  # what is exported computes in float32 on any machine
+                "name": backbone, "image_size": SIZE, "train_blocks": 1, "precision": "float32",
+            },
             "train": {"epochs": 1},
             "organizer": {"name": organizer}, "method": {"name": method, **heads}, "assigner": {"name": assigner},
             "embedding": {"whiten": whiten}, **({"tuning": {"name": tuning}} if tuning else {}),

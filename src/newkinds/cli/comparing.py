@@ -5,7 +5,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ..console import warn
 from ..errors import NewkindsError
 from ..text import show
 from ..verbs.choices import options
@@ -82,6 +81,7 @@ def _bench(config: str | None = None, no_wait: bool = False, **chosen: Any) -> i
     newkinds bench all --out runs/all --data creatures --jobs 2
     newkinds bench --config sweep.yaml --seeds 0 1 2          all that the file says, with these seeds
     """
+    from ..console import warn
     from ..experiments.bench import bench
     from ..plugins import load_plugin
     from ..settings import tuned_settings
