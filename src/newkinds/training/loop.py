@@ -404,7 +404,6 @@ def put_teacher_in_place(model: Model) -> Iterator[None]:
             teacher.change_places()
 
 
-@torch.no_grad()
 def _first_not_finite(model: Model, lost: Mapping[str, Tensor]) -> str:
     """Which terms of the loss were the first that were not finite, and whose they are; empty if all were finite.
     `lost`: in how many steps each was not; those that follow from the weights come a step later."""
@@ -418,6 +417,7 @@ def _first_not_finite(model: Model, lost: Mapping[str, Tensor]) -> str:
     return f"; not finite first: {', '.join(map(repr, terms))} in {describe_loss(type(owner))}"
 
 
+@torch.no_grad()
 def _is_finite(model: Model, batch: Batch | None) -> bool:
     """Whether all weights are finite and, if a batch is given, also its features."""
     values: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
