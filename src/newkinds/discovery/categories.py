@@ -175,7 +175,7 @@ class Discovery:
 
     def category(self, which: str | int) -> Category:
         """A category by its name or id."""
-        number = _resolve(self.run, which, self.corrections())
+        number = self._resolve(which, self.corrections())
         return next(category for category in self.categories if category.id == number)
 
     def _corrections(self, edits: Iterable[Edit]) -> Corrections:
@@ -197,7 +197,7 @@ class Discovery:
         """Give a category another name; returns what was done, in words, as all edits do."""
 
         def change(state: Corrections) -> Edit:
-            number = _resolve(self.run, category, state)
+            number = self._resolve(category, state)
             return {"edit": "rename", "category": number, "name": _free_name(name, state, besides=number)}
 
         return self._edit(change, seen)
@@ -206,10 +206,10 @@ class Discovery:
         """Make several categories one: `into`, or the first known one among them, or the first."""
 
         def change(state: Corrections) -> Edit:
-            numbers = list(dict.fromkeys(_resolve(self.run, which, state) for which in categories))
+            numbers = list(dict.fromkeys(self._resolve(which, state) for which in categories))
             known = {category.id for category in self.known_as_found()}
             known_first = sorted(numbers, key=lambda number: number not in known)
-            target = next(iter(known_first), None) if into is None else _resolve(self.run, into, state)
+            target = next(iter(known_first), None) if into is None else self._resolve(into, state)
             others = [number for number in numbers if number != target]
             if target is None or not others:
                 similar = "" if target is None else self._similar(target, state)
@@ -243,7 +243,7 @@ class Discovery:
         """
         from .split import read_embedding, split_rows
 
-        number = _resolve(self.run, category, self.corrections())
+        number = self._resolve(category, self.corrections())
         rows = [row for row, member in enumerate(self.members) if member.category_id == number]
         part = split_rows(read_embedding(RunDirectory(self.run), len(self.members))[rows], into)
         paths = [self.members[row].path for row in rows]
@@ -262,7 +262,7 @@ class Discovery:
             parts = self.parts(category, into)
 
         def change(state: Corrections) -> Edit:
-            number = _resolve(self.run, category, state)
+            number = self._resolve(category, state)
             here = {path for path in self._found if state.category_of(path) == number}
             listed = [path for part in parts for path in part]
             if len(parts) < 2 or not all(parts):
@@ -286,7 +286,7 @@ class Discovery:
             paths = self._paths(images)
             if new:
                 return {"edit": "move", "images": paths, "to": state.next_id, "name": _free_name(str(to), state)}
-            return {"edit": "move", "images": paths, "to": _resolve(self.run, to, state, or_new=True)}
+            return {"edit": "move", "images": paths, "to": self._resolve(to, state, or_new=True)}
 
         return self._edit(change, seen)
 
@@ -296,7 +296,7 @@ class Discovery:
         def change(state: Corrections) -> Edit:
             if category is None:
                 return {"edit": "junk", "images": self._paths(images)}
-            number = _resolve(self.run, category, state)
+            number = self._resolve(category, state)
             return {"edit": "junk", "category": number, "images": self._inside(number, state)}
 
         return self._edit(change, seen)
@@ -306,7 +306,7 @@ class Discovery:
 
         def change(state: Corrections) -> Edit:
             if category is not None:
-                number = _resolve(self.run, category, state)
+                number = self._resolve(category, state)
                 inside = self._inside(number, state)
                 if not inside:
                     raise NewkindsError(f"'{state.names[number]}' has no images to accept.")
@@ -358,6 +358,31 @@ class Discovery:
                 f"edit {edit['n']} ({edit.get('says', '')}) cannot be undone alone: edit {building['n']} "
                 f"({building.get('says', '')}) builds on it. Undo that first."
             )
+
+    def _resolve(self, which: str | int, state: Corrections, or_new: bool = False) -> int:
+        """The id of a category that is named by its id, by "#" and its id, or by its name; or what became of it."""
+        number = which if isinstance(which, int) else None
+        if number is None:
+            number = next((n for n, name in state.names.items() if name == which), None)
+        if isinstance(which, str) and number is None and re.fullmatch(r"#[0-9]{1,9}", which):
+            number = int(which[1:])
+        if number in state.names:
+            return int(number)
+        if number is not None and state.now(number) == JUNK and number != JUNK:
+            raise NewkindsError(f"the category {which} is junk: undo that first.")
+        if number is not None and number in state.became:
+            raise NewkindsError(f"the category {which} is part of '{state.names[state.now(number)]}' now.")
+        earlier = state.earlier_names.get(str(which))
+        if earlier is not None:
+            now = state.now(earlier)
+            if now == JUNK:
+                raise NewkindsError(f"the category '{which}' is junk: undo that first.")
+            became = "is called" if now == earlier else "is part of"
+            raise NewkindsError(f"the category '{which}' {became} '{state.names[now]}' now.")
+        hint = nearest(str(which), state.names.values())
+        make = " To make a new one, say so (--new)." if or_new else ""
+        name = f"newkinds name {shlex.quote(str(self.run))}"
+        raise NewkindsError(f"there is no category '{which}'.{hint}{make} `{name}` lists all of them.")
 
     def _edit(self, change: Callable[[Corrections], Edit], seen: int | None) -> str:
         def make(edits: list[dict[str, Any]]) -> Edit:
@@ -411,30 +436,6 @@ def _next_id(run: RunDirectory) -> int:
 
 def _moves_any(paths: Iterable[str], state: Corrections, other: Corrections) -> bool:
     return any(state.category_of(path) != other.category_of(path) for path in paths)
-
-
-def _resolve(run: Path, which: str | int, state: Corrections, or_new: bool = False) -> int:
-    """The id of a category that is named by its id, by "#" and its id, or by its name; or what became of it."""
-    number = which if isinstance(which, int) else next((n for n, name in state.names.items() if name == which), None)
-    if isinstance(which, str) and number is None and re.fullmatch(r"#[0-9]{1,9}", which):
-        number = int(which[1:])
-    if number in state.names:
-        return int(number)
-    if number is not None and state.now(number) == JUNK and number != JUNK:
-        raise NewkindsError(f"the category {which} is junk: undo that first.")
-    if number is not None and number in state.became:
-        raise NewkindsError(f"the category {which} is part of '{state.names[state.now(number)]}' now.")
-    earlier = state.earlier_names.get(str(which))
-    if earlier is not None:
-        now = state.now(earlier)
-        if now == JUNK:
-            raise NewkindsError(f"the category '{which}' is junk: undo that first.")
-        became = "is called" if now == earlier else "is part of"
-        raise NewkindsError(f"the category '{which}' {became} '{state.names[now]}' now.")
-    hint = nearest(str(which), state.names.values())
-    make = " To make a new one, say so (--new)." if or_new else ""
-    name = f"newkinds name {shlex.quote(str(run))}"
-    raise NewkindsError(f"there is no category '{which}'.{hint}{make} `{name}` lists all of them.")
 
 
 def _free_name(name: str, state: Corrections, besides: int | None = None) -> str:
