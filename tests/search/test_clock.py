@@ -22,24 +22,24 @@ def test_no_more_than_a_quarter_over_is_not_worth_a_line(monkeypatch: pytest.Mon
     assert clock.overrun() == ""
 
 
-def test_what_took_longer_than_measured_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    hands = Hands(monkeypatch)
+def overrun_after(hands: Hands, embedding: float, trainings: float) -> str:
+    """What is said of 60 s if the stages take so long; embedding was measured to take 20 s."""
     clock = Clock(60.0)
     with clock.stage("embed every image once", 20.0):
-        hands.now += 50
+        hands.now += embedding
     with clock.stage("compare trainings"):
-        hands.now += 55
-    assert clock.overrun() == (
+        hands.now += trainings
+    return clock.overrun()
+
+
+def test_what_took_longer_than_measured_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert overrun_after(Hands(monkeypatch), embedding=50, trainings=55) == (
         "this took 105 s, 45 s more than --time 60 s: 'embed every image once' took 50 s, and 20 s by what was "
         "measured before it"
     )
 
 
 def test_else_what_took_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    hands = Hands(monkeypatch)
-    clock = Clock(60.0)
-    with clock.stage("embed every image once", 20.0):
-        hands.now += 21
-    with clock.stage("compare trainings"):
-        hands.now += 80
-    assert clock.overrun() == "this took 101 s, 41 s more than --time 60 s, most of it for 'compare trainings' (80 s)"
+    assert overrun_after(Hands(monkeypatch), embedding=21, trainings=80) == (
+        "this took 101 s, 41 s more than --time 60 s, most of it for 'compare trainings' (80 s)"
+    )
