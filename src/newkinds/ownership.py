@@ -37,7 +37,7 @@ MARKER = "# newkinds wrote these files: checksum and name"
 LOCK = ".lock"
 CELL_LOCK = ".cell.lock"
 LOCKS = (LOCK, ".edits.lock", CELL_LOCK)  # of a run, of its log of edits, and of a run in a table from begin to end
-# how files begin that are never written over, whatever they are called; see data.images for their endings
+# how files begin that are never written over, whatever they are called; see data.headers for their endings
 PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"RIFF")
 PICTURE_ENDINGS = (".bmp", ".gif", ".heic", ".heif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 

@@ -10,7 +10,8 @@ from PIL import Image
 
 from newkinds.data import load_table, source_of
 from newkinds.data.fragments import WHOLE, Box, Part, box_of, find_part, read_box, split_name
-from newkinds.data.images import MOST_KEPT, BadImage, upright_size
+from newkinds.data.headers import upright_size
+from newkinds.data.images import MOST_KEPT, BadImage
 from newkinds.data.parts import open_part
 from newkinds.data.table import readable
 

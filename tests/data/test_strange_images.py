@@ -17,7 +17,8 @@ from PIL import EpsImagePlugin, Image
 
 import newkinds
 from newkinds.data import images
-from newkinds.data.images import BadImage, is_meant_as_image, look_at_header, open_image
+from newkinds.data.headers import ENDINGS, is_meant_as_image, look_at_header
+from newkinds.data.images import BadImage, open_image
 
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 64 64\n%%EndComments\nshowpage\n%%EOF\n"
 BEGINS = b"\x89PNG\r\n\x1a\n"
@@ -74,7 +75,7 @@ def test_images_are_opened_in_one_place() -> None:
 
 def test_every_promised_ending_has_a_format() -> None:
     Image.init()
-    promised = {Image.registered_extensions().get(ending, "HEIF") for ending in images.ENDINGS}
+    promised = {Image.registered_extensions().get(ending, "HEIF") for ending in ENDINGS}
     assert promised - {"MPO"} <= set(images.FORMATS)
 
 
@@ -209,7 +210,7 @@ def test_what_takes_too_much_memory_is_refused_by_its_header(
     with_strip = {"compression": "tiff_lzw", "strip_size": 1 << 30} if kind == "TIFF" else {}
     Image.new("RGB", (300, 300)).save(file, kind, **with_strip)
     open_image(file)
-    with images._opened(file) as image:
+    with images.open_header(file) as image:
         needed = images._memory_needed(image, image.size)
     monkeypatch.setattr(images, "MOST_MEMORY", needed - 1)
     with pytest.raises(BadImage, match=r"too large \(300×300 pixels\): it takes about .* GB of memory"):

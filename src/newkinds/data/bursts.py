@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..console import say, track, warn
 from ..text import plural, read_duration
-from .images import read_exif
+from .headers import read_exif
 from .table import Table
 
 TAKEN, DIGITIZED = (0x9003, 0x9291), (0x9004, 0x9292)  # tags of a time, and of the fraction of its second

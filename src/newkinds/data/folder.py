@@ -21,7 +21,7 @@ from ..settings import AtLeastOne, Positive
 from .bursts import group_photos
 from .fragments import WHOLE, Part, find_part
 from .frames import with_frames
-from .images import is_meant_as_image
+from .headers import is_meant_as_image
 from .parts import open_part
 from .spellings import UNLABELLED, is_no_class, is_unlabelled, mentions_unlabelled, refuse_two_spellings
 from .splits import Known, as_benchmark

@@ -11,7 +11,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from ctypes import CDLL, c_void_p
 from functools import cache
 from hashlib import sha256
@@ -34,14 +34,8 @@ LARGE = 300_000_000  # bytes; pictures that take more are decoded one at a time
 # what is opened, the most frequent first; Pillow knows more formats, one of which (EPS) is read by another program
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "HEIF", "AVIF", "JPEG2000", "PPM", "PSD", "DIB", "ICO", "TGA")
 
-# endings of files that people mean as images, whether they can be read or not
-ENDINGS = {
-    ".avif", ".bmp", ".dib", ".gif", ".heic", ".heif", ".hif", ".ico", ".j2k", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg",
-    ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".psd", ".tga", ".tif", ".tiff", ".webp",
-}  # fmt: skip
 HEIC_ENDINGS = (".heic", ".heif", ".hif")
 HEIC_HINT = "HEIC needs an extra: pip install 'newkinds[heic]'"
-TOLD_BY_CONTENT = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")  # formats with an unmistakable beginning
 
 REASONS: dict[type[Exception], str] = {
     FileNotFoundError: "file not found",
@@ -73,65 +67,33 @@ def open_full(path: str | Path) -> tuple[Image.Image, int]:
 
 
 def _open_reduced(path: str | Path, wanted: int) -> tuple[Image.Image, int]:
+    with opened(path) as image:
+        size = image.size
+        if image.format == "TIFF":
+            silence_libtiff()
+        if image.format in ("JPEG", "MPO") and min(size) > 2 * wanted:
+            image.draft("RGB", (wanted, wanted))  # decoded at a half, a quarter or an eighth
+        check_shape(*image.size)
+        needed = _memory_needed(image, size)
+        _check_cost(image, size, needed, path)
+        if needed <= LARGE:
+            return _decoded(image, wanted, path)
+        with _one_at_a_time:
+            return _decoded(image, wanted, path)
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[Any]:
+    """An image file whose header is read; whatever goes wrong before it is closed is a `BadImage`."""
     without_heic = lacks_heic(path)
     try:
-        with _opened(path) as image:
-            size = image.size
-            if image.format == "TIFF":
-                silence_libtiff()
-            if image.format in ("JPEG", "MPO") and min(size) > 2 * wanted:
-                image.draft("RGB", (wanted, wanted))  # decoded at a half, a quarter or an eighth
-            check_shape(*image.size)
-            needed = _memory_needed(image, size)
-            _check_cost(image, size, needed, path)
-            if needed <= LARGE:
-                return _decoded(image, wanted, path)
-            with _one_at_a_time:
-                return _decoded(image, wanted, path)
+        with open_header(path) as image:
+            yield image
     except Exception as error:  # decoders raise nearly anything on damaged data
         raise _bad_image(error, without_heic) from None
 
 
-def look_at_header(path: str | Path) -> tuple[int, int, str]:
-    """Width, height and format (such as "JPEG") of an image as its file says, without decoding it; or `BadImage`."""
-    without_heic = lacks_heic(path)
-    try:
-        with _opened(path) as image:
-            return *image.size, image.format or ""
-    except Exception as error:
-        raise _bad_image(error, without_heic) from None
-
-
-def upright_size(path: str | Path) -> tuple[int, int]:
-    """Width and height of an image as `open_image` shows it, without decoding it; or `BadImage`."""
-    without_heic = lacks_heic(path)
-    try:
-        with _opened(path) as image:
-            width, height = image.size
-            if image.format == "TIFF":  # whose size some releases of Pillow exchange by themselves
-                width, height = image.tag_v2[256], image.tag_v2[257]
-            is_sideways = image.getexif().get(ORIENTATION, 1) in SIDEWAYS
-            return (height, width) if is_sideways else (width, height)
-    except Exception as error:
-        raise _bad_image(error, without_heic) from None
-
-
-def is_turned(path: str | Path) -> bool:
-    """Whether an image has a tag that says that its pixels are to be turned or mirrored."""
-    return read_exif(path).get(ORIENTATION, 1) in UPRIGHT
-
-
-def read_exif(path: str | Path) -> dict[int, Any]:
-    """What a camera wrote beside an image, by the number of the tag; nothing if it cannot be read."""
-    try:
-        with _opened(path) as image:
-            exif = image.getexif()
-            return {**exif, **exif.get_ifd(CAMERA)}
-    except Exception:  # as `open_image`
-        return {}
-
-
-def _opened(path: str | Path, formats: tuple[str, ...] = FORMATS) -> Any:
+def open_header(path: str | Path, formats: tuple[str, ...] = FORMATS) -> Any:
     """The header of an image file, of one of these formats. Nothing else in newkinds opens an image."""
     status = Path(path).stat()
     if not S_ISREG(status.st_mode):  # a pipe would wait for a writer, and a device may never end
@@ -180,19 +142,6 @@ def silence_libtiff() -> None:
             set_handler = getattr(library, name)
             set_handler.argtypes, set_handler.restype = [c_void_p], c_void_p
             set_handler(None)
-
-
-def is_meant_as_image(path: Path) -> bool:
-    """By the file's ending, else by how it begins: pictures without an ending, or with an odd one, are images too."""
-    if path.suffix.lower() in ENDINGS:
-        return True
-    try:
-        with _opened(path, TOLD_BY_CONTENT):
-            return True
-    except Image.DecompressionBombError:
-        return True
-    except Exception:
-        return False
 
 
 def content_digest(image: Image.Image) -> str:
@@ -339,8 +288,6 @@ def _parts_of(style: int, sizes: bytes, precincts: bytes) -> tuple[int, int, int
 # -- 8-bit RGB -------------------------------------------------------------------------------------------------------
 
 ORIENTATION = 0x0112  # tag
-CAMERA = 0x8769  # tag of those that are about the exposure
-SIDEWAYS = (5, 6, 7, 8)  # orientations that exchange width and height
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
     5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
@@ -455,7 +402,7 @@ def _low_bytes(path: str | Path, raw_mode: str) -> Image.Image | None:
     order = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
     if not re.fullmatch("(RGB|RGBA|RGBX);16[BLN]", raw_mode):
         return None
-    with _opened(path) as image:
+    with open_header(path) as image:
         for number, (decoder, extents, offset, arguments) in enumerate(image.tile):
             rest = arguments[1:] if isinstance(arguments, tuple) else ()
             swapped = raw_mode[:-1] + order[raw_mode[-1]]

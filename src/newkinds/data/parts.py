@@ -10,7 +10,8 @@ from typing import Any
 from PIL import Image
 
 from .fragments import WHOLE, Part
-from .images import BadImage, check_shape, open_full, open_image, upright_size
+from .headers import upright_size
+from .images import BadImage, check_shape, open_full, open_image
 from .videos import open_frame
 
 MOST_HELD = 128_000_000  # bytes of decoded pictures that wait for another box in them; one is held whatever its size

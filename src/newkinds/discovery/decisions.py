@@ -9,7 +9,8 @@ from pathlib import PurePath
 
 from ..console import warn
 from ..data.fragments import WHOLE
-from ..data.images import ENOUGH, BadImage, content_digest, look_at_header
+from ..data.headers import look_at_header
+from ..data.images import ENOUGH, BadImage, content_digest
 from ..data.table import Table
 from ..runs.directory import IMAGES, RunDirectory
 from ..runs.seen_images import earlier_images

@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from ...console import track, warn
 from ...data.fragments import WHOLE, Box, Part
-from ...data.images import ENDINGS, BadImage, is_turned, look_at_header, open_full
+from ...data.headers import ENDINGS, is_turned, look_at_header
+from ...data.images import BadImage, open_full
 from ...data.parts import open_part, size_of_whole
 from ...errors import NewkindsError, Skipped
 from ...files import csv_text, json_text, write_whole

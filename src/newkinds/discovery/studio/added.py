@@ -4,7 +4,8 @@ import os
 import re
 from pathlib import Path
 
-from ...data.images import ENDINGS, look_at_header, open_image
+from ...data.headers import ENDINGS, look_at_header
+from ...data.images import open_image
 from ...data.spellings import UNLABELLED
 from ...errors import NewkindsError
 from ...files import make_folder, write_new
