@@ -30,7 +30,7 @@ STRANGERS = 40
 MEASURED = """
 import sys, time
 import newkinds
-from newkinds.runs.records import UpdateHistory
+from newkinds.runs.changes import UpdateHistory
 from newkinds.runs.directory import RunDirectory
 started = time.monotonic()
 newkinds.update(sys.argv[1], sys.argv[2:], page=False)

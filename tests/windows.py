@@ -19,8 +19,8 @@ from newkinds.data import load_table
 from newkinds.discovery.categories import Discovery
 from newkinds.discovery.edits import POOL, POOL_NAME
 from newkinds.discovery.kinds import Member, category_of
+from newkinds.runs.changes import OpenedCategory, UpdateHistory, UpdateRecord
 from newkinds.runs.directory import RunDirectory
-from newkinds.runs.records import OpenedCategory, UpdateHistory, UpdateRecord
 
 pytest.importorskip("starlette", reason="needs the studio's server: pip install 'newkinds[studio]'")
 if not any(map(find_spec, ("httpx", "httpx2"))):

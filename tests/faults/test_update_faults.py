@@ -20,8 +20,8 @@ import newkinds
 from conftest import Killed
 from growing import Kinds, write_vectors
 from newkinds import Discovery
+from newkinds.runs.changes import UpdateHistory
 from newkinds.runs.directory import RunDirectory
-from newkinds.runs.records import UpdateHistory
 
 State = tuple[Any, ...]
 

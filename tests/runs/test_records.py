@@ -11,23 +11,19 @@ from typing import Any
 import pytest
 
 from newkinds.errors import NewkindsError
+from newkinds.runs.changes import CategoryChange, CategoryCounts, ImageChange, LabelCounts, RefinedRecord
 from newkinds.runs.directory import RunDirectory
 from newkinds.runs.records import (
     CandidateScore,
-    CategoryChange,
-    CategoryCounts,
     Evaluation,
     EvaluationState,
     Finding,
     Findings,
     HeldOutEvaluation,
-    ImageChange,
-    LabelCounts,
     OutsidePart,
     PlanRecord,
     Protocol,
     Record,
-    RefinedRecord,
     Reliability,
     ReliabilityBin,
     Stage,

@@ -14,7 +14,7 @@ from newkinds import Discovery
 from newkinds.discovery.edits import POOL
 from newkinds.discovery.finished import read_features
 from newkinds.errors import NewkindsError
-from newkinds.runs.records import UpdateHistory
+from newkinds.runs.changes import UpdateHistory
 from newkinds.runs.run import Run
 
 

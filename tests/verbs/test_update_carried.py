@@ -11,7 +11,7 @@ from growing import Kinds, write_vectors
 from newkinds import Discovery
 from newkinds.discovery.edits import POOL
 from newkinds.discovery.kinds import Member
-from newkinds.runs.records import UpdateHistory
+from newkinds.runs.changes import UpdateHistory
 from newkinds.runs.run import Run
 
 SETTINGS = {"train": {"epochs": 0}}

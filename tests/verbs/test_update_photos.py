@@ -11,8 +11,8 @@ from conftest import save_image
 from newkinds import Discovery
 from newkinds.discovery.edits import POOL
 from newkinds.errors import NewkindsError
+from newkinds.runs.changes import UpdateHistory
 from newkinds.runs.directory import RunDirectory
-from newkinds.runs.records import UpdateHistory
 
 COLOURS = {
     "red": (220, 20, 20), "cyan": (20, 200, 210), "blue": (20, 20, 160), "white": (235, 235, 235),

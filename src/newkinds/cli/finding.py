@@ -180,8 +180,8 @@ def _refine(run: str, **chosen: Any) -> None:
     """
     from ..discovery.lessons import changes_text
     from ..discovery.summary import discovery_text
+    from ..runs.changes import RefinedRecord
     from ..runs.directory import RunDirectory
-    from ..runs.records import RefinedRecord
     from ..verbs.refine import refine
 
     found = refine(run, **chosen)
@@ -215,8 +215,8 @@ def _update(run: str, undo: bool = False, history: bool = False, **chosen: Any) 
     if history:
         from ..discovery.categories import Discovery
         from ..discovery.history import history_text
+        from ..runs.changes import UpdateHistory
         from ..runs.directory import RunDirectory
-        from ..runs.records import UpdateHistory
 
         Discovery.read(run)  # what is no run is said
         show(history_text(UpdateHistory.of(RunDirectory(run))))

@@ -429,7 +429,7 @@ def _next_id(run: RunDirectory) -> int:
     """Below it, ids may have been those of categories that an update had opened, or a better model has merged."""
     if not run.path(UPDATES).is_file():
         return 0
-    from ..runs.records import UpdateHistory  # slow to import, and most runs have none
+    from ..runs.changes import UpdateHistory  # slow to import, and most runs have none
 
     return max((update.next_id for update in UpdateHistory.read(run).updates), default=0)
 

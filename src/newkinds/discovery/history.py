@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ..runs.records import UpdateHistory, UpdateRecord
+from ..runs.changes import UpdateHistory, UpdateRecord
 from ..text import escaped, plural, text_table
 from .edits import JUNK
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..data.corrections import NOWHERE, Correction
 from ..errors import NewkindsError
-from ..runs.records import CategoryChange, CategoryCounts, ImageChange, LabelCounts, RefinedRecord
+from ..runs.changes import CategoryChange, CategoryCounts, ImageChange, LabelCounts, RefinedRecord
 from ..text import text_table
 from .categories import Discovery
 from .edits import JUNK, NO_CATEGORY

@@ -2,8 +2,8 @@
 
 from ..data.facts import facts_of
 from ..data.table import ImageRecord, Table, look_at_all
+from .changes import UpdateHistory
 from .directory import IMAGES, RunDirectory
-from .records import UpdateHistory
 
 
 def earlier_images(run: RunDirectory) -> dict[str, ImageRecord]:

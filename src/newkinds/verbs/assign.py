@@ -14,10 +14,11 @@ from ..discovery.categories import Discovery
 from ..discovery.finished import LoadedRun, images_of, read_features
 from ..discovery.kinds import category_names
 from ..errors import NewkindsError
+from ..runs.changes import UpdateHistory
 from ..runs.config import OWN, Config, resolve
 from ..runs.directory import BEGINNING
 from ..runs.protocol import record_assigned
-from ..runs.records import Findings, Reliability, UpdateHistory
+from ..runs.records import Findings, Reliability
 from ..runs.run import Run
 from ..training.device import choose_device
 from ..training.embedding import Embedded

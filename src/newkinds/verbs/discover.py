@@ -17,9 +17,10 @@ from ..data.table import Table, require_labels
 from ..discovery.categories import Discovery
 from ..discovery.report.build import write_page
 from ..errors import NewkindsError
+from ..runs.changes import UpdateHistory
 from ..runs.directory import IMAGES
 from ..runs.protocol import image_changes
-from ..runs.records import CandidateScore, UpdateHistory
+from ..runs.records import CandidateScore
 from ..runs.run import FREE_TO_CHANGE, Run
 from ..search.clock import seconds_of
 from ..search.search import table_of_scores

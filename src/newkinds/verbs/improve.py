@@ -24,10 +24,11 @@ from ..discovery.kinds import Category, Member, with_more_names
 from ..discovery.lessons import enter_decisions
 from ..discovery.split import EMBEDDING
 from ..ownership import remove_own_folder
+from ..runs.changes import UpdateHistory, UpdateRecord
 from ..runs.config import Config
 from ..runs.directory import BEGINNING, CORRECTIONS
 from ..runs.protocol import describe_protocol, record_grown
-from ..runs.records import Findings, PlanRecord, Reliability, UpdateHistory, UpdateRecord
+from ..runs.records import Findings, PlanRecord, Reliability
 from ..runs.run import Run
 from ..search.clock import Clock
 from ..training.embedding import Embedded

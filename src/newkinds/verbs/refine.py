@@ -22,10 +22,11 @@ from ..discovery.kinds import with_more_names
 from ..discovery.lessons import changes, corrections_of, keep_decisions, require_corrections
 from ..errors import NewkindsError, Skipped
 from ..files import make_folder, remove_leftovers
+from ..runs.changes import RefinedRecord
 from ..runs.config import Config, resolve
 from ..runs.directory import CORRECTIONS, TRAINING
 from ..runs.protocol import record_refined
-from ..runs.records import PlanRecord, RefinedRecord, Reliability
+from ..runs.records import PlanRecord, Reliability
 from ..runs.run import Run
 from ..runs.seen_images import copies_left_out, earlier_images
 from ..search.clock import Clock, seconds_of

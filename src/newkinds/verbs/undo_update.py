@@ -12,8 +12,8 @@ from ..discovery.finished import FEATURES
 from ..discovery.lessons import enter_decisions
 from ..discovery.split import EMBEDDING
 from ..errors import NewkindsError
+from ..runs.changes import UpdateHistory, UpdateRecord
 from ..runs.directory import ASSIGNMENTS, NAMES
-from ..runs.records import UpdateHistory, UpdateRecord
 from ..runs.run import Run
 from ..text import plural
 from .results import Correct, put_result

@@ -29,18 +29,11 @@ from ..discovery.kinds import Member
 from ..discovery.placing import Placer
 from ..discovery.split import EMBEDDING
 from ..errors import NewkindsError, Skipped
+from ..runs.changes import OpenedCategory, OpeningEvidence, RefinedRecord, UpdateHistory, UpdateRecord
 from ..runs.config import Config
 from ..runs.directory import BEGINNING, CORRECTIONS
 from ..runs.protocol import describe_protocol, record_grown
-from ..runs.records import (
-    Findings,
-    OpenedCategory,
-    OpeningEvidence,
-    RefinedRecord,
-    Reliability,
-    UpdateHistory,
-    UpdateRecord,
-)
+from ..runs.records import Findings, Reliability
 from ..runs.run import Run
 from ..search.clock import seconds_of
 from ..text import escaped, plural

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from ...runs.changes import UpdateHistory
 from ...runs.directory import RunDirectory
-from ...runs.records import UpdateHistory
 from ..categories import Discovery
 from ..edits import JUNK, Corrections
 from ..history import came_text, note_text

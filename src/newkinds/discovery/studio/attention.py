@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ...runs.changes import UpdateHistory, UpdateRecord
 from ...runs.directory import UPDATES, RunDirectory
-from ...runs.records import UpdateHistory, UpdateRecord
 from ..categories import Discovery
 from ..edits import POOL
 from ..kinds import Member
