@@ -135,11 +135,7 @@ class _Carrying:
         total = self._untouched()
         for (old, category), count in _largest_first(counts):
             if old in self.decisions.merged and category not in self.taken and 2 * count > total[category]:
-                self.taken.add(category)
-                if old in self.home:
-                    self.joins.setdefault(old, []).append(category)
-                else:
-                    self.home[old] = category
+                self._take(old, category)
 
     def _match_majorities(self, images: Iterable[str], untouched: Mapping[int, int]) -> None:
         """An old category corresponds to the one that holds most of these `images` of it.
