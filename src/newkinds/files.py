@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .errors import NewkindsError
 from .text import escaped, unescaped
@@ -44,9 +44,7 @@ def write_whole(path: Path, content: bytes | str) -> None:
     try:
         with _writing(path, UNTOUCHED):
             with open(temporary, "xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+                write_to_disk(file, data)
             try:
                 os.replace(temporary, path)
             except FileNotFoundError:  # whoever wrote this file meanwhile has tidied up: as if ours had come first
@@ -65,9 +63,7 @@ def write_new(wanted: Path, content: bytes) -> Path:
     try:
         with _writing(wanted):
             with open(temporary, "xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+                write_to_disk(file, content)
             while not _put_new(temporary, path):
                 path = wanted.with_name(f"{wanted.stem}-{number}{wanted.suffix}")
                 number += 1
@@ -167,9 +163,14 @@ def encoded(content: bytes | str) -> bytes:
 def append_line(path: Path, line: str) -> None:
     """Add a line to a file. The line break comes first, so that half a line, left by a power cut, spoils no other."""
     with _writing(path), open(path, "ab") as file:
-        file.write(f"\n{line}".encode())
-        file.flush()
-        os.fsync(file.fileno())
+        write_to_disk(file, f"\n{line}".encode())
+
+
+def write_to_disk(file: BinaryIO, data: bytes) -> None:
+    """Write to an open file, and return when a power cut can no longer take it away."""
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def checksum(content: Path | bytes) -> str:

@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 
 from ..console import say, warn
 from ..errors import NewkindsError
-from ..files import make_folder, user_path, write_whole
+from ..files import make_folder, user_path, write_to_disk, write_whole
 from ..ownership import require_lock
 from ..shards import Shards
 from ..text import text_table
@@ -177,9 +177,7 @@ class Store:
     def _extend(self, name: str, size: int, data: bytes) -> None:
         with _name_cache_in_errors(self.folder), open(self.folder / name, "ab") as file:
             file.truncate(size)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            write_to_disk(file, data)
 
     def _checksum(self, entry: np.void, tokens: np.ndarray) -> int:
         return zlib.crc32(tokens.data, zlib.crc32(entry.tobytes()[:NAMED], zlib.crc32(self.key.encode())))
