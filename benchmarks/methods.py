@@ -27,9 +27,9 @@ from newkinds.methods import METHODS, Method, Progress
 from newkinds.methods.queue import Queue
 from newkinds.runs.config import resolve
 from newkinds.text import text_table
-from newkinds.training.loop import step
 from newkinds.training.model import Model, build_model
 from newkinds.training.optimizers import build_optimizer, parameter_groups
+from newkinds.training.steps import step
 from newkinds.training.teacher import Teacher
 from side_by_side import CATEGORIES, KNOWN, machine, ratio, times_in_turns
 

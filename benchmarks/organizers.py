@@ -51,10 +51,11 @@ from newkinds.methods.base import Progress
 from newkinds.methods.schedules import cosine_lr
 from newkinds.runs.config import Config, resolve
 from newkinds.training.device import MixedPrecision
-from newkinds.training.loop import gatherer, step
+from newkinds.training.loop import gatherer
 from newkinds.training.model import Model, build_model
 from newkinds.training.optimizers import build_optimizer, parameter_groups
 from newkinds.training.slots import SlotStore
+from newkinds.training.steps import step
 
 ROWS: dict[str, dict[str, Any]] = {
     "none": {"name": "none"},

@@ -30,9 +30,9 @@ from newkinds.process import keep_freed_memory
 from newkinds.runs.config import TrainConfig
 from newkinds.training.distributed import all_gather, join_others, shared, work_alone, world
 from newkinds.training.embedding import embed
-from newkinds.training.loop import replicate, step
 from newkinds.training.model import Model
 from newkinds.training.optimizers import build_optimizer, parameter_groups
+from newkinds.training.steps import replicate, step
 from side_by_side import CATEGORIES, KNOWN, machine, simgcd_head
 from training import PixelsInMemory, noise_images, random_backbone
 

@@ -22,9 +22,9 @@ from newkinds.methods import METHODS, Method
 from newkinds.methods.base import Progress
 from newkinds.process import keep_freed_memory
 from newkinds.runs.config import TrainConfig
-from newkinds.training.loop import step
 from newkinds.training.model import Model
 from newkinds.training.optimizers import build_optimizer, parameter_groups
+from newkinds.training.steps import step
 
 KNOWN, CATEGORIES = 100, 200  # as on CUB
 TURN_SECONDS = 0.5  # a run that is shorter is repeated within its turn

@@ -15,9 +15,10 @@ from newkinds.data.batch import Batch, Pixels
 from newkinds.methods.base import Progress
 from newkinds.runs.config import Config, TrainConfig, resolve
 from newkinds.runs.run import Run
-from newkinds.training.loop import fit, step
+from newkinds.training.loop import fit
 from newkinds.training.model import Model, build_model
 from newkinds.training.optimizers import build_optimizer, parameter_groups
+from newkinds.training.steps import step
 
 SMALL = {"name": "creatures", "categories": 4, "per_category": 17}
 OWN = {"lr": 0.1, "organizer_optimizer": "adamw", "organizer_lr_ratio": 0.01}

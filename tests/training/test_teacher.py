@@ -25,9 +25,10 @@ from newkinds.methods.simgcd import SimGCD
 from newkinds.runs.config import Config, resolve
 from newkinds.runs.run import Run
 from newkinds.training.embedding import embed
-from newkinds.training.loop import fit, put_teacher_in_place, step
+from newkinds.training.loop import fit, put_teacher_in_place
 from newkinds.training.model import Model, build_model
 from newkinds.training.optimizers import build_optimizer, parameter_groups
+from newkinds.training.steps import step
 from newkinds.training.teacher import Teacher
 
 SECOND = {"train": {"start": "none", "lr": 0.05}}

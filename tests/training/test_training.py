@@ -26,9 +26,9 @@ from newkinds.methods import Progress, Step
 from newkinds.methods.schedules import cosine_lr
 from newkinds.runs.config import TrainConfig, resolve
 from newkinds.runs.run import Run
-from newkinds.training.loop import step
 from newkinds.training.model import Model, build_model, load_model
 from newkinds.training.optimizers import Optimizers, build_optimizer, describe_groups, parameter_groups
+from newkinds.training.steps import step
 
 
 def small_model(organizer: str = "cpf", **train: object) -> Model:

@@ -17,9 +17,9 @@ from newkinds.data.batch import Batch, Pixels
 from newkinds.methods import Progress
 from newkinds.runs.config import Config, resolve
 from newkinds.runs.run import Run
-from newkinds.training.loop import step, take_turns
 from newkinds.training.model import Model, build_model
 from newkinds.training.optimizers import Optimizers, build_optimizer, describe_groups, parameter_groups
+from newkinds.training.steps import step, take_turns
 
 TUNING = "encoder.backbone.tuning"
 SETTINGS = {

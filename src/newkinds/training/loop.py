@@ -6,12 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from inspect import signature
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from ..assigners.calibration import HeldOutImages
 from ..console import console, progress_bar, say
@@ -32,8 +30,9 @@ from .device import MixedPrecision, choose_device, choose_workers, compute_as
 from .distributed import Unsent, all_gather, broadcast, in_first, share_errors, shared, world
 from .embedding import Embedded, embed, sample_tokens
 from .model import Model, describe_loss
-from .optimizers import Optimizers, build_optimizer, describe_groups, has_gradients, parameter_groups
+from .optimizers import Optimizers, build_optimizer, describe_groups, parameter_groups
 from .slots import with_slots
+from .steps import replicate, step
 from .teacher import Teacher
 from .watching import Watcher, Watchers
 
@@ -321,74 +320,6 @@ def embed_views_of_all(model: Model, batches: TrainingBatches | StoredBatches, e
                 encoded = model.encoder(batch.to(model.device).inputs)
             features.append(encoded.feature.float().unflatten(0, (-1, len(batch.index))).cpu())  # (V, b, D)
     return torch.cat(world().in_turn(all_gather(features)), dim=1).to(model.device)
-
-
-class _Replica(nn.Module):
-    """The model as DistributedDataParallel wants it: all that it returns is differentiated."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
-        losses = self.model(batch, progress)
-        return {name: value if name == "loss" else value.detach() for name, value in losses.items()}
-
-
-def replicate(model: Model) -> nn.Module:
-    """The model, with gradients that are the mean over all processes; they all begin with the first one's weights."""
-    if world().size == 1:
-        return model
-    # some parameters wait for their turn, and some heads for their epoch: not all have a gradient in each step
-    devices = [model.device] if model.device.type == "cuda" else None
-    # the buffers are the same everywhere without being sent: every process computes all losses
-    takes = signature(DistributedDataParallel).parameters
-    name = "forward_sync_buffers" if "forward_sync_buffers" in takes else "broadcast_buffers"  # before torch 2.12
-    options: dict[str, Any] = {"device_ids": devices, "find_unused_parameters": True, name: False}
-    return DistributedDataParallel(_Replica(model), **options)
-
-
-def step(
-    model: Model, batch: Batch, progress: Progress, optimizer: Optimizers, replica: nn.Module | None = None
-) -> dict[str, Tensor]:
-    """One update; the losses, detached. `replica` is what `replicate` gave, if there are several processes."""
-    scaler = model.precision.scaler
-    for part in optimizer.parts:
-        part.zero_grad(set_to_none=True)
-    with take_turns(model, progress):
-        losses = (replica or model)(batch, progress)
-        scaler.scale(losses["loss"]).backward()
-    parts = [part for part in optimizer.parts if has_gradients(part)]  # the others wait for their turn
-    if optimizer.clip:
-        for part in parts:
-            scaler.unscale_(part)
-        nn.utils.clip_grad_norm_(model.encoder.organizer.parameters(), optimizer.clip)
-    for part in parts:
-        scaler.step(part)
-    scaler.update()
-    if model.teacher is not None and (momentum := model.method.teacher_momentum(progress)) is not None:
-        model.teacher.follow(momentum)
-    return {name: value.detach() for name, value in losses.items()}
-
-
-@contextmanager
-def take_turns(model: Model, progress: Progress) -> Iterator[None]:
-    """While it is open, only what this step trains wants gradients: some tunings alternate with all else."""
-    tuning = model.encoder.backbone.tuning
-    tuning.now = tuning.turn(progress.taken, progress.step)
-    waiting: list[nn.Parameter] = []
-    if tuning.now != "all":
-        of_tuning = set(tuning.parameters())
-        tuning_waits = tuning.now == "rest"
-        waiting = [p for p in model.parameters() if p.requires_grad and (p in of_tuning) == tuning_waits]
-    for parameter in waiting:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in waiting:
-            parameter.requires_grad_(True)
-        tuning.now = "all"
 
 
 @contextmanager
