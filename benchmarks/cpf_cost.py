@@ -20,7 +20,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from newkinds.data.batch import Batch, Pixels
-from newkinds.encoders.backbones import Backbone, build_backbone
+from newkinds.encoders.backbone import Backbone
+from newkinds.encoders.backbones import build_backbone
 from newkinds.encoders.encoder import Encoder
 from newkinds.encoders.organizers import ORGANIZERS, Organizer
 from newkinds.encoders.organizers.cpf import CPF

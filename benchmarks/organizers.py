@@ -40,7 +40,8 @@ from newkinds.data.loader import FixedViews, StoredBatches, seed_for
 from newkinds.data.splits import for_tuning
 from newkinds.data.table import Table, readable
 from newkinds.data.views import TWO_CROPS
-from newkinds.encoders.backbones import Backbone, build_backbone, width_of
+from newkinds.encoders.backbone import Backbone
+from newkinds.encoders.backbones import build_backbone, width_of
 from newkinds.encoders.organizers.attention_pooling import CPFAttention
 from newkinds.encoders.organizers.cpf_parts import CPFParts
 from newkinds.encoders.organizers.grid_cells import Grid

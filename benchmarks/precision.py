@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from newkinds.data import load_table, source_of
-from newkinds.encoders.backbones import Backbone, build_backbone
+from newkinds.encoders.backbone import Backbone
+from newkinds.encoders.backbones import build_backbone
 from newkinds.encoders.frozen_precision import FrozenPrecision, multiplies_bfloat16
 from newkinds.text import text_table
 

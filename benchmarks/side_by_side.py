@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from newkinds.data.batch import Batch
-from newkinds.encoders.backbones import Backbone
+from newkinds.encoders.backbone import Backbone
 from newkinds.encoders.encoder import Encoder
 from newkinds.encoders.organizers import Organizer
 from newkinds.encoders.tokens import Tokens

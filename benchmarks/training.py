@@ -31,7 +31,8 @@ from newkinds.data.batch import Batch, Pixels
 from newkinds.data.loader import FixedViews, StoredBatches, ViewStore
 from newkinds.data.table import Table, readable
 from newkinds.data.views import TWO_CROPS
-from newkinds.encoders.backbones import Backbone, build_backbone
+from newkinds.encoders.backbone import Backbone
+from newkinds.encoders.backbones import build_backbone
 from newkinds.encoders.encoder import Encoder
 from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.encoders.organizers.cpf import CPF

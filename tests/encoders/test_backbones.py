@@ -11,7 +11,8 @@ from safetensors import safe_open
 
 from newkinds.data.views import Preprocessing
 from newkinds.encoders import backbones
-from newkinds.encoders.backbones import Backbone, blocks_of, build_backbone
+from newkinds.encoders.backbone import Backbone, blocks_of
+from newkinds.encoders.backbones import build_backbone
 from newkinds.encoders.known_backbones import known_backbones
 from newkinds.errors import NewkindsError
 from weight_files import small_vit

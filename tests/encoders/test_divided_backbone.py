@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from newkinds.encoders.backbones import Backbone, build_backbone
+from newkinds.encoders.backbone import Backbone
+from newkinds.encoders.backbones import build_backbone
 from newkinds.encoders.blocks import all_tokens, first_token
 from newkinds.encoders.encoder import Encoder
 from newkinds.encoders.organizers import ORGANIZERS

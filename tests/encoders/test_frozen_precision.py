@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 
 from newkinds.encoders import frozen_precision
-from newkinds.encoders.backbones import Backbone, build_backbone
+from newkinds.encoders.backbone import Backbone
+from newkinds.encoders.backbones import build_backbone
 from newkinds.training.cache import _origin
 
 VIT = "vit_tiny_patch16_224"

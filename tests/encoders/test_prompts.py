@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from newkinds.data.batch import CachedTokens
 from newkinds.data.views import Preprocessing
-from newkinds.encoders.backbones import Backbone, build_backbone
+from newkinds.encoders.backbone import Backbone
+from newkinds.encoders.backbones import build_backbone
 from newkinds.encoders.class_attention import class_attention
 from newkinds.encoders.encoder import Encoder
 from newkinds.encoders.organizers import ORGANIZERS

@@ -14,7 +14,8 @@ from newkinds.data import load_table
 from newkinds.data.batch import CachedTokens, Pixels
 from newkinds.data.table import readable
 from newkinds.data.views import Preprocessing
-from newkinds.encoders.backbones import Backbone, build_backbone
+from newkinds.encoders.backbone import Backbone
+from newkinds.encoders.backbones import build_backbone
 from newkinds.encoders.encoder import Encoder
 from newkinds.encoders.organizers import ORGANIZERS
 from newkinds.encoders.tunings import TUNINGS

@@ -14,7 +14,8 @@ from timm.models.eva import Eva
 
 from newkinds.data.views import Preprocessing
 from newkinds.encoders import weights as checkpoints
-from newkinds.encoders.backbones import Backbone, build_backbone
+from newkinds.encoders.backbone import Backbone
+from newkinds.encoders.backbones import build_backbone
 from newkinds.encoders.weights import load_weights
 from newkinds.errors import NewkindsError
 from weight_files import PARITY, State, assert_same_state, parity_state, prefixed, saved, small_vit

@@ -16,7 +16,8 @@ from newkinds.data.folder import read_folder
 from newkinds.data.loader import FixedViews
 from newkinds.data.table import Table, readable
 from newkinds.data.views import Preprocessing
-from newkinds.encoders.backbones import Backbone, build_backbone
+from newkinds.encoders.backbone import Backbone
+from newkinds.encoders.backbones import build_backbone
 from newkinds.errors import NewkindsError
 from newkinds.training.cache import TokenCache, cached_tokens
 from newkinds.training.store import CacheUnavailable, Store, clear_caches, list_caches

@@ -17,7 +17,7 @@ from newkinds.data import load_table
 from newkinds.data.batch import CachedTokens
 from newkinds.data.loader import FixedViews, StoredBatches
 from newkinds.data.table import Table, readable
-from newkinds.encoders.backbones import Backbone
+from newkinds.encoders.backbone import Backbone
 from newkinds.errors import NewkindsError
 from newkinds.runs.config import resolve
 from newkinds.runs.run import Run

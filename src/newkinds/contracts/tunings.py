@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from ..encoders.backbones import Backbone, build_backbone
+from ..encoders.backbone import Backbone
+from ..encoders.backbones import build_backbone
 from ..encoders.tokens import Tokens
 from .base import AskedPart, NotAsked, contract, require
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..errors import NewkindsError
-from .backbones import Backbone
+from .backbone import Backbone
 
 
 @contextmanager

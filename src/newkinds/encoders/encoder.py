@@ -6,7 +6,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..data.batch import CachedSlots, CachedTokens, Pixels
-from .backbones import Backbone, build_backbone
+from .backbone import Backbone
+from .backbones import build_backbone
 from .organizers import ORGANIZERS, Organizer
 from .tokens import Encoded, Tokens
 

@@ -27,7 +27,7 @@ from ..data.creatures.dataset import part_maps
 from ..data.creatures.drawing import PARTS, patch_parts
 from ..data.table import Table
 from ..data.views import Preprocessing
-from ..encoders.backbones import Backbone
+from ..encoders.backbone import Backbone
 from ..encoders.class_attention import class_attention
 from ..encoders.encoder import Encoder
 from ..encoders.organizers import ORGANIZERS

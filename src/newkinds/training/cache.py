@@ -19,7 +19,7 @@ from ..data.loader import FixedViews, no_longer_readable
 from ..data.table import Skipped, Table
 from ..data.views import View
 from ..data.world import chunks
-from ..encoders.backbones import Backbone, blocks_of
+from ..encoders.backbone import Backbone, blocks_of
 from ..errors import NewkindsError
 from .device import choose_workers
 from .distributed import broadcast, in_first, share_errors, shared, work_alone, world

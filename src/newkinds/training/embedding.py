@@ -14,7 +14,7 @@ from ..data.batch import Inputs, Pixels
 from ..data.loader import ReadyVectors, ViewStore, evaluation_batches, no_longer_readable
 from ..data.table import Skipped, Table
 from ..data.world import ALONE, World, chunks
-from ..encoders.backbones import Backbone
+from ..encoders.backbone import Backbone
 from ..encoders.class_attention import class_attention
 from ..encoders.encoder import Encoder
 from ..encoders.tokens import Encoded, Tokens

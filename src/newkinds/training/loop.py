@@ -17,7 +17,7 @@ from ..data.batch import Batch
 from ..data.loader import ReadyVectors, StoredBatches, TrainingBatches, ViewStore, no_longer_readable, seed_for
 from ..data.table import Table
 from ..data.views import Gathered
-from ..encoders.backbones import blocks_of
+from ..encoders.backbone import blocks_of
 from ..errors import NewkindsError
 from ..methods.base import Embed, Progress
 from ..methods.schedules import cosine_lr

@@ -20,7 +20,8 @@ from ..discovery.figures.part_chart import parts_figure
 from ..discovery.figures.scatter import MOST_MAPPED, Scattered, map_figure, places_of
 from ..discovery.figures.sheet import Drawing
 from ..discovery.finished import ensure_assigned, load, read_features
-from ..encoders.backbones import Backbone, build_backbone
+from ..encoders.backbone import Backbone
+from ..encoders.backbones import build_backbone
 from ..errors import NewkindsError
 from ..evaluation.judge import table_with_truth, true_classes
 from ..evaluation.part_agreement import CELLS, FIELD, KMEANS, PartReport, foreground_of, no_primitives, parts_of

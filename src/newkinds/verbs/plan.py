@@ -11,7 +11,7 @@ from torch import Tensor
 from ..console import say
 from ..data.splits import split_checksum
 from ..data.table import Table
-from ..encoders.backbones import Backbone
+from ..encoders.backbone import Backbone
 from ..errors import NewkindsError
 from ..files import make_folder, remove_leftovers
 from ..runs.config import OWN, Config

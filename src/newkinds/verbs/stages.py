@@ -16,7 +16,8 @@ from torch import Tensor
 from .. import checks
 from ..console import say
 from ..data.table import Table
-from ..encoders.backbones import TINY, VECTORS, Backbone, build_backbone, native_size
+from ..encoders.backbone import Backbone
+from ..encoders.backbones import TINY, VECTORS, build_backbone, native_size
 from ..encoders.encoder import frozen_encoder
 from ..errors import NewkindsError
 from ..runs.config import Config, resolve
