@@ -41,3 +41,10 @@ def discovered(
     run.write("embedding.safetensors", save({"embedding": embedding.astype(np.float16)}))
     Discovery(folder, categories, members, []).write()
     return folder
+
+
+def shown(found: Discovery) -> tuple[dict[int, str], dict[str, int], dict[str, str]]:
+    """What people see: names of categories, where images are, and what was said about single ones."""
+    names = {category.id: category.name for category in found.categories}
+    place = {member.path: member.category_id for member in found.members}
+    return names, place, {member.path: member.status for member in found.members if member.status}
