@@ -103,6 +103,19 @@ def test_a_list_of_somebody_else_is_not_added_to(tmp_path: Path, theirs: str) ->
     assert contents(tmp_path) == before
 
 
+def test_a_place_where_nothing_can_be_written_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("notes")
+    for out in ("file", "file/run", "file/a/run"):
+        with pytest.raises(NewkindsError, match=r"file is no folder"):
+            Run(tmp_path / out).refuse_other_contents()
+    monkeypatch.setattr("os.access", lambda place, how: place != tmp_path)  # root may write everywhere
+    with pytest.raises(NewkindsError, match=r"cannot write in .*choose another --out"):
+        Run(tmp_path / "a" / "run").refuse_other_contents()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"], "nothing was made"
+
+
 @pytest.mark.parametrize("half", ["", "\n", "\n# newk", "\n" + MARKER])
 def test_a_list_that_was_only_begun_is_continued(tmp_path: Path, half: str) -> None:
     (tmp_path / OF_RUN).write_text(half)

@@ -222,6 +222,15 @@ def make_folder(path: Path) -> Path:
     return path
 
 
+def require_folder(path: Path) -> None:
+    """Refuse a folder that could not be made or written, before the work for it begins; nothing is made yet."""
+    nearest = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
+    if not nearest.is_dir():
+        raise NewkindsError(f"cannot create the folder {path}: {nearest} is no folder.")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise NewkindsError(f"cannot write in {nearest}: choose another --out, or make it writable.")
+
+
 def move_folder(folder: Path, into: Path) -> Path:
     """Move a folder into another on the same disk, under a name that is free there: NAME-1, NAME-2 …"""
     make_folder(into)

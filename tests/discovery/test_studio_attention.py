@@ -111,7 +111,7 @@ def test_the_queue_asks_what_newkinds_next_asks(window: Window) -> None:
     expected = next_questions(found(window), number=20)
     assert len(expected) == 20
     assert [one["asks"] for one in asked()] == [question.asks for question in expected]
-    assert [one["reason"] for one in asked()] == [question.reason for question in expected]
+    assert [one["reason"] for one in asked()] == [question.says_why for question in expected]
     assert [[image["path"] for image in one["images"]] for one in asked()] == [q.paths for q in expected]
     assert [one.get("other") for one in asked()] == [question.other_id for question in expected]
     first = asked()[0]

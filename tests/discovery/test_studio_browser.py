@@ -203,6 +203,21 @@ def test_drag_and_drop(opened: Screen) -> None:
     assert len(screen.found().categories) == 16, "nothing is merged without a yes"
 
 
+@pytest.mark.parametrize("last", [Keys.ENTER, Keys.ESCAPE])
+def test_after_a_name_keys_are_about_images_again(opened: Screen, last: str) -> None:
+    screen = opened
+    screen.go("#/c/11")
+    screen.until(lambda: screen.tiles() and not screen.all(".renaming"))
+    screen.press("r")
+    screen.until(lambda: screen.all(".renaming"))
+    screen.press("gull", last)
+    screen.until(lambda: "tile" in (screen.browser.switch_to.active_element.get_attribute("class") or "").split())
+    assert screen.text("h1") == ("gull" if last == Keys.ENTER else screen.found().category(11).name)
+    screen.press(" ")
+    screen.until(lambda: len(screen.all(".tile[aria-selected=true]")) == 1)
+    screen.press(Keys.ESCAPE)
+
+
 def test_two_windows_tell_each_other(opened: Screen) -> None:
     screen = opened
     first = screen.browser.current_window_handle

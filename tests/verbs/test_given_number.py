@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import newkinds
 from blobs import blobs
 from newkinds.discovery.categories import Discovery
 from newkinds.discovery.promise import promises_of
@@ -45,6 +46,19 @@ def find(
         return tmp_path / out, printed, " ".join(said.split())
 
     return discover
+
+
+def test_a_category_that_an_update_opened_was_not_judged(
+    find: Callable[..., tuple[Path, str, str]], tmp_path: Path
+) -> None:
+    run, _, _ = find("--k", str(KINDS))
+    before = dict(promises_of(Discovery.read(run)))
+    stranger = np.random.default_rng(0).normal(size=16)
+    np.save(tmp_path / "more.npy", (9 * stranger + np.random.default_rng(1).normal(size=(40, 16))).astype(np.float32))
+    after = newkinds.update(run, tmp_path / "more.npy")
+    assert len(after.found_categories) == KINDS + 1
+    assert f"That holds only if there are {KINDS} kinds" in before["pipeline"]
+    assert dict(promises_of(after))["pipeline"] == before["pipeline"]
 
 
 def test_too_small_a_number_is_doubted(find: Callable[..., tuple[Path, str, str]]) -> None:

@@ -219,7 +219,7 @@ def _next(run: str, as_json: bool = False, **chosen: Any) -> None:
         show("there is nothing to ask: people have decided about all images that this could be about")
     for number, question in enumerate([] if as_json else questions, start=1):
         shown = " and ".join(escaped(path) for path in (question.path, question.other_path) if path is not None)
-        show(f"{number:>3}  {shown}\n     {question.asks} {question.reason[:1].upper()}{question.reason[1:]}.")
+        show(f"{number:>3}  {shown}\n     {question.asks} {question.says_why}")
         answers = question.answers(run)
         width = max(len(escaped(answer.meaning)) for answer in answers) + 1
         for answer in answers:

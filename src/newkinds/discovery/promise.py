@@ -25,7 +25,7 @@ def promises_of(discovery: Discovery) -> Promises:
     estimate = read_count(run, K_AUTO) if run.path(f"{K_AUTO}.json").is_file() else None
     said = [
         ("labels", _about_labels(labels)),
-        ("pipeline", _about_pipeline(run, len(discovery.found_categories), estimate is not None)),
+        ("pipeline", _about_pipeline(run, _categories_judged(discovery), estimate is not None)),
         ("confidence", _about_confidence(Reliability.find(run), sum(labels.values()))),
         ("number", _about_given_number(run) if estimate is None else _about_number(estimate)),
     ]
@@ -50,6 +50,12 @@ def _about_labels(labels: Counter[str]) -> str:
     if len(labels) > 1:
         said += f", {fewest:,}{'' if fewest == most else f' to {most:,}'} of each"
     return f"{said}.{' How images of one class differ is not known.' if most == 1 else ''}"
+
+
+def _categories_judged(discovery: Discovery) -> int:
+    """How many were looked for: updates may have opened more since."""
+    number = RunDirectory(discovery.run).settings().get("k")
+    return number if isinstance(number, int) else len(discovery.found_categories)
 
 
 def _about_pipeline(run: RunDirectory, categories: int, estimated: bool) -> str:

@@ -55,6 +55,11 @@ class Question:
     other_name: str | None = None  # of the other category
 
     @property
+    def says_why(self) -> str:
+        """The reason as a sentence."""
+        return f"{self.reason[:1].upper()}{self.reason[1:]}."
+
+    @property
     def paths(self) -> list[str]:
         """The images that it shows."""
         return [self.path] if self.other_path is None else [self.path, self.other_path]

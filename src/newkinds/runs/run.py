@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..errors import NewkindsError
-from ..files import json_text, make_folder, remove_leftovers
+from ..files import json_text, make_folder, remove_leftovers, require_folder
 from ..ownership import NotOurs, remove_own_folder
 from ..settings import flat
 from .config import REGISTRIES, Config, resolve
@@ -43,8 +43,9 @@ class Run(RunDirectory):
         """A folder in which newkinds has not written yet must be empty, but for hidden files, such as a desktop's.
 
         In a run, a page that was edited is refused before the work, not when it is to be replaced; other files may lie
-        there.
+        there. So is a place where nothing can be written.
         """
+        require_folder(self.folder)
         if self.own.is_kept():
             for name in SHOWN:
                 self.own.require(name)

@@ -64,7 +64,8 @@ class Clock:
         said = f"this took {duration(self.spent)}, {more}"
         if self._longer:
             name, (took, expected) = max(self._longer.items(), key=lambda entry: entry[1][0] - entry[1][1])
-            return f"{said}: '{name}' took {duration(took)}, and {duration(expected)} by what was measured before it"
+            if took - expected > (self.spent - self.seconds) / 2:
+                return f"{said}: '{name}' took {duration(took)} instead of the expected {duration(expected)}"
         longest = max(self.stages, key=lambda stage: stage.seconds, default=None)
         return said if longest is None else f"{said}, most of it for '{longest.name}' ({duration(longest.seconds)})"
 

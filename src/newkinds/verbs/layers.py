@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from ..data import load_table
 from ..data.more import SETTING as MORE
 from ..data.vectors import NAME as READY_MADE
 from ..data.vectors import width_of_vectors
@@ -21,8 +22,8 @@ def resolve_layers(layers: Layers, run: Run | None = None) -> Config:
     begun = run is not None and run.path("config.yaml").is_file()
     if config.backbone["name"] == AUTO:
         name = run.config().backbone["name"] if run is not None and begun else None
-        device = choose_device(config.train.device)
-        name = name or choose_backbone(config.backbone["weights"], config.data["name"] not in DRAWN, device)
+        if name is None:
+            name = _choose_backbone(config)
         others = [drop_setting(layer, "backbone", "name", AUTO) for layer in layers]
         config = resolve({"backbone": {"name": name}}, *others)
     if config.data["name"] == READY_MADE:
@@ -33,6 +34,14 @@ def resolve_layers(layers: Layers, run: Run | None = None) -> Config:
     if run is not None and begun and config.train.cache_views == "auto":
         config = set_cache_views(config, run.config().train.cache_views)
     return config
+
+
+def _choose_backbone(config: Config) -> str:
+    """Its name. What is wrong with the data is said first: nobody should download a backbone for an empty folder."""
+    weights = config.backbone["weights"]
+    if weights is None:
+        load_table(config.data)
+    return choose_backbone(weights, config.data["name"] not in DRAWN, choose_device(config.train.device))
 
 
 def drop_setting(layer: Mapping[str, Any], section: str, setting: str, value: object) -> Mapping[str, Any]:

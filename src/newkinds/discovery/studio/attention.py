@@ -64,7 +64,7 @@ def questions_of(
     asked = []
     for question in next_questions(Discovery.read(run), rows, number):
         one: Json = {
-            "kind": question.kind, "asks": question.asks, "reason": question.reason, "of": question.category_id,
+            "kind": question.kind, "asks": question.asks, "reason": question.says_why, "of": question.category_id,
             "images": images(question.paths),
         }  # fmt: skip
         if question.other_id is not None:

@@ -1,6 +1,6 @@
 // One category: all its images, least certain first, and beside them the categories that are most like it.
 
-import { askMerge, askMove, askRename, askSplit, rename } from "./dialogs.js";
+import { askMerge, askMove, askSplit, rename } from "./dialogs.js";
 import { h, icon, many, name, percent, plain } from "./dom.js";
 import { Grid, dropTarget } from "./grid.js";
 import { JUNK, POOL, edit, get, placeName, store, toast } from "./store.js";
@@ -120,6 +120,14 @@ export function category(id) {
     grid.show([...images].sort(byOrder()));
   }
 
+  function renameHere() {
+    const title = head.querySelector("h1");
+    rename(id, title, () => {
+      // the title may be a new one by now, and keys are meant for images: but not if the user has gone elsewhere
+      if ([title, document.body].includes(document.activeElement) && grid.images.length) grid.focus(grid.focused, { scroll: false });
+    });
+  }
+
   function fillHead() {
     const it = store.byId.get(id);
     if (place) {
@@ -136,7 +144,7 @@ export function category(id) {
         h("span", {}, `${it.decided.toLocaleString("en")} accepted`),
         it.unlike > 0 && h("a", { href: `#/find/${encodeURIComponent(`#${id} unlike`)}` }, `${it.unlike} unlike every category`), h("span", {}, `#${id}`)),
       h("div", { class: "actions" },
-        button("Rename", "R", () => rename(id, title)),
+        button("Rename", "R", renameHere),
         it.size > 0 && button("Accept all", "⇧A", () => edit({ edit: "accept", category: id })),
         it.size > 1 && button("Split…", "S", () => askSplit(id)),
         store.state.categories.length > 1 && button("Merge…", "⇧M", () => askMerge(id)),
@@ -202,7 +210,7 @@ export function category(id) {
   function key(event) {
     if (bar.key(event)) return true;
     if (place) return false;
-    if (event.key === "r") askRename(id, head.querySelector("h1"));
+    if (event.key === "r") renameHere();
     else if (event.key === "n" || event.key === "p") step(event.key === "n" ? 1 : -1);
     else return actOn(id, event);
     return true;

@@ -97,8 +97,8 @@ export async function askMove(rows, { fresh = false, near = null, say = undefine
   return edit(to.name === undefined ? { edit: "move", rows, to: to.id } : { edit: "move", rows, name: to.name }, { say });
 }
 
-/** Rename a category where its name stands. */
-export function rename(id, title) {
+/** Rename a category where its name stands; `ended` is called when that is over, saved or not. */
+export function rename(id, title, ended) {
   const it = store.byId.get(id);
   const input = h("input", { type: "text", class: "renaming", value: it.name, "aria-label": "Name of the category", maxlength: 255, spellcheck: "false" });
   let done = false;
@@ -109,6 +109,7 @@ export function rename(id, title) {
     input.replaceWith(title);
     title.focus({ preventScroll: true });
     if (save && said && said !== it.name) await edit({ edit: "rename", category: id, name: said });
+    ended();
   };
   input.addEventListener("keydown", (event) => {
     event.stopPropagation();
@@ -121,9 +122,8 @@ export function rename(id, title) {
   input.select();
 }
 
-/** Rename a category: in place if its title is on the screen, else in a dialog; the number of the edit, or false. */
-export async function askRename(id, title = null, say = undefined) {
-  if (title) return rename(id, title);
+/** Rename a category in a dialog; the number of the edit, or false. */
+export async function askRename(id, say = undefined) {
   const it = store.byId.get(id);
   const said = await dialog("Rename", (close) => {
     const input = h("input", { type: "text", value: it.name, "aria-label": "Name of the category", maxlength: 255, autofocus: true, spellcheck: "false",

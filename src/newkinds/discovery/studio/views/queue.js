@@ -82,7 +82,7 @@ export function next() {
 
   async function rename() {
     const asked = now();
-    const made = await askRename(asked.of, null, say);
+    const made = await askRename(asked.of, say);
     if (made && now() === asked) step({ n: made });
   }
 
@@ -134,7 +134,7 @@ export function next() {
       image.v ? h("img", { src: large(image), alt: fileName(image.path) }) : h("span", { class: "gone" }, name(fileName(image.path)), " is not where it was."),
       h("figcaption", {}, name(fileName(image.path), { title: plain(image.path) })))));
     const button = ({ label, keys, act, main }) => h("button", { class: main ? "main" : "", onclick: act }, label, h("kbd", {}, keys[0] === "Enter" ? "↵" : keys[0].toUpperCase().replace("ARROWRIGHT", "→")));
-    about.replaceChildren(h("h1", { tabindex: -1 }, plain(question.asks)), h("p", { class: "told" }, `${plain(question.reason)}.`),
+    about.replaceChildren(h("h1", { tabindex: -1 }, plain(question.asks)), h("p", { class: "told" }, plain(question.reason)),
       h("div", { class: "actions" }, answers().map(button)),
       ...[...new Set([question.of, question.other])].filter((id) => store.byId.has(id)).map(category));
   }
