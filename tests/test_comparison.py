@@ -107,6 +107,13 @@ def a_comparison(*rows: Row) -> Comparison:
     return Comparison(list(rows), shared_protocol(rows))
 
 
+def test_rows_without_a_common_seed_are_not_compared() -> None:
+    ours, base = OverSeeds({3: 61.0}), OverSeeds({0: 60.0, 1: 61.0})
+    assert not Row("mine", [Entry(ALL, ours, base)], runs=1).compared
+    assert Row("mine", [Entry(ALL, ours, OverSeeds({3: 60.0}))], runs=1).compared
+    assert "Δ" not in text(a_comparison(Row("mine", [Entry(ALL, ours, base)], runs=1)))
+
+
 def test_the_table_says_what_changed_beneath_each_row_and_explains_it_once() -> None:
     host = Row("host", [Entry(ALL, over(60.0, 61.0, 62.0))], runs=3, protocol={"seed": "0; 1; 2", "split": "ab"})
     ours = Entry(ALL, over(61.2, 62.0, 63.6), over(60.0, 61.0, 62.0))

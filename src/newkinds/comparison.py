@@ -169,7 +169,7 @@ class Row:
 
     @property
     def compared(self) -> bool:
-        return any(entry.base is not None for entry in self.entries)
+        return any(entry.gain is not None for entry in self.entries)
 
     def significant_differences(self, base: str = HOST) -> str:
         """One sentence: which differences from the base are significant; nothing for a single seed."""

@@ -13,6 +13,7 @@ import pytest
 from discovered import discovered, shown
 from newkinds import Discovery
 from newkinds.discovery.edits import JUNK, EditConflict
+from newkinds.errors import NewkindsError
 
 KINDS = ("rename", "merge", "split", "move", "move new", "junk", "junk all", "accept", "undo", "redo")
 

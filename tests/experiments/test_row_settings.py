@@ -93,6 +93,9 @@ def test_settings_of_one_method_reach_its_rows_alone(tmp_path: Path, monkeypatch
     assert resolve(*fine(Cell("cub", "simgcd", "none"))).method["memax_weight"] == 3, "its recipe says 2"
     with pytest.raises(NewkindsError, match=r"no method 'simgdc'\. Did you mean 'simgcd'"):
         bench("plugin", tmp_path, methods=["gcd"], **asked, per_method={"simgdc": {}})
+    misspelt = {"simgcd": {"method": {"memax_wieght": 3}}}
+    with pytest.raises(NewkindsError, match=r"per_method, simgcd: .*'method\.memax_wieght'.*'memax_weight'"):
+        bench("plugin", tmp_path, methods=["simgcd", "gcd"], **asked, per_method=misspelt)
     with pytest.raises(NewkindsError, match=r"each cell has its own train\.seed"):
         bench("plugin", tmp_path, methods=["gcd"], **asked, per_method={"gcd": {"train": {"seed": 3}}})
 

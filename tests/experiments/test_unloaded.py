@@ -87,7 +87,8 @@ def test_rows_of_a_plugin_can_be_named(runs: tuple[Path, str]) -> None:
     assert shown(methods=["vanishing"]) == ["vanishing", "vanishing + not-there"]
     assert shown(methods=["vanishing"], organizers=["not-there"]) == ["vanishing + not-there"]
     assert sorted(shown(methods=["simgcd", "vanishing"], organizers=["none"])) == ["SimGCD", "vanishing"]
-    for named in ({"methods": ["vanishing"]}, {"organizers": ["not-there"]}):
+    assert shown(methods=["simgcd", "vanishing"], against="vanishing"), "it may also be what others are compared with"
+    for named in ({"methods": ["vanishing"]}, {"organizers": ["not-there"]}, {"against": "vanishing"}):
         with pytest.raises(NewkindsError, match=f"add --plugin {re.escape(str(folder / 'vanishing_parts.py'))}"):
             bench("ablation", folder / "runs", data=["creatures"], **named)  # type: ignore[arg-type]
     with pytest.raises(NewkindsError, match="there is no method 'vanished'"):

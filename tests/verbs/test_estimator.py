@@ -235,6 +235,7 @@ def test_score_demands_known_labels_and_matches_new_ones(
         ([3, -1, 7, 3], [3, 7], [0, -1, 1, 0]),
         ([3.0, np.nan, 7.0, -1.0], [3, 7], [0, -1, 1, -1]),
         (["dog", "", "cat", "-1"], ["cat", "dog"], [1, -1, 0, -1]),
+        (np.array(["+", "-", "", "+"]), ["+", "-"], [0, 1, -1, 0]),
         (np.array(["dog", None, "cat", np.nan], dtype=object), ["cat", "dog"], [1, -1, 0, -1]),
         (np.array(["dog", -1, "cat", ""], dtype=object), ["cat", "dog"], [1, -1, 0, -1]),
         ([True, False, True, True], [False, True], [1, 0, 1, 1]),
@@ -253,6 +254,24 @@ def test_what_is_no_label(y: Any, classes: list[Any], targets: list[int]) -> Non
 def test_labels_that_are_no_classes_are_refused(y: Any) -> None:
     with pytest.raises(ValueError, match=r"labels|inconsistent"):
         CategoryDiscovery().fit(np.eye(4), y)
+
+
+@pytest.mark.parametrize(
+    ("X", "says"),
+    [(np.ones((40, 4)), "nothing can be told apart"), (np.arange(-20.0, 20)[:, None], "all that counts is its sign")],
+)
+def test_features_without_information_are_doubted(X: np.ndarray, says: str) -> None:
+    y = np.where(np.arange(40) % 3 == 0, np.arange(40) % 2, -1)
+    with pytest.warns(UserWarning, match=says):
+        CategoryDiscovery(n_categories=3, random_state=0).fit(X, y)
+
+
+def test_a_number_that_is_no_more_than_a_guess_is_called_so() -> None:
+    X = np.random.default_rng(0).normal(size=(60, 5))
+    with pytest.warns(UserWarning, match=r"categories is a guess: between \d+ and \d+\. Nothing has a label"):
+        found = CategoryDiscovery(random_state=0).fit(X)
+    assert found.count_ is not None
+    assert found.count_.sure == "unsure"
 
 
 def test_without_labels_it_is_a_clustering(data: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:

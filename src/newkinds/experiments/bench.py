@@ -73,7 +73,6 @@ def bench(
     >>> found.row("simgcd", "cpf")["new"].gain.interval
     """
     (table,) = _chosen("table", [table], TABLES)
-    _require_comparable(against)
     whole, folder = replace(TABLES[table], against=against), Path(out)
     sources = _sources(whole, data)
     shown_data = tuple(sources) if whole.any_data else whole.data
@@ -81,6 +80,7 @@ def bench(
     there = unloaded.rows if only_collect else []  # what is not loaded can be shown, but not run
     known_methods = _each_once(METHODS, (row.method for row in there))
     known_organizers = _each_once(ORGANIZERS, VARIANTS, (row.organizer for row in there))
+    _require_comparable(against, known_methods, known_organizers, unloaded)
     asked = replace(
         whole, data=tuple(sources),
         methods=_chosen(
@@ -203,14 +203,16 @@ def _chosen(
     return _each_once(names)
 
 
-def _require_comparable(against: str) -> None:
+def _require_comparable(
+    against: str, methods: Sequence[str], organizers: Sequence[str], unloaded: UnloadedRuns
+) -> None:  # fmt: skip
     """Refuse what no row can be compared with."""
     method, plus, organizer = against.partition("+")
     if plus:
-        _chosen("method", [method], METHODS)
-        _chosen("organizer", [organizer], [*ORGANIZERS, *VARIANTS])
+        _chosen("method", [method], methods, unloaded)
+        _chosen("organizer", [organizer], organizers, unloaded)
     else:
-        _chosen("organizer or method", [against], [*ORGANIZERS, *VARIANTS, *METHODS])
+        _chosen("organizer or method", [against], [*organizers, *methods], unloaded)
 
 
 def _chosen_baselines(names: Sequence[str] | None, table: PaperTable) -> tuple[str, ...]:

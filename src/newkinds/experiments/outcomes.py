@@ -1,7 +1,6 @@
 """What finished runs found, from their files alone, and which of them may stand in one table."""
 
 import glob
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from ..cluster.count import Count
 from ..comparison import Column
 from ..console import warn
+from ..discovery.collapse import COLLAPSED, largest_share
 from ..errors import NewkindsError, reason_of
 from ..runs.code import CODE, START, as_settings, code_of, differing_code
 from ..runs.records import Evaluation, Protocol, Timing, Tuned, read_count
@@ -35,7 +35,6 @@ COLUMNS = {column.measure: column for column in (
 )}  # fmt: skip
 ACCURACY = ("all", "old", "new")
 CLASSES = "classes"
-COLLAPSED = 0.9  # of the unlabelled images in one category
 OF_TASK = ("split", CLASSES, f"{CODE}newkinds", f"{CODE}data")  # what all runs of a data set have in common
 OF_SEED = ("train.seed", "train.start")  # settings in which the runs of a row differ
 # settings that no host has
@@ -157,8 +156,7 @@ def _largest_share(run: Run) -> float | None:
     if not run.path("assignments.csv").is_file():
         return None
     rows = run.read_table("assignments.csv", ("given_label", "category_id"))
-    sizes = Counter(row["category_id"] for row in rows if not row["given_label"])
-    return max(sizes.values()) / sizes.total() if sizes else None
+    return largest_share(row["category_id"] for row in rows if not row["given_label"])
 
 
 def count_of(run: Run) -> Count | None:

@@ -7,6 +7,7 @@ from typing import Any
 from ..errors import NewkindsError, nearest
 from ..methods import METHODS
 from ..methods.base import Extra
+from ..runs.config import resolve
 from ..settings import find_recipe, flat, read_recipe, recipe_names
 from ..verbs.choices import Choices, layers_of
 from .cells import Cell
@@ -52,9 +53,14 @@ class RowSettings:
 
     def require_sound(self) -> None:
         """Refuse settings that each cell has for itself, and those of methods that there are not."""
-        for name in self.per_method:
+        for name, layer in self.per_method.items():
             if name not in METHODS:
                 raise NewkindsError(f"per_method: there is no method '{name}'.{nearest(name, METHODS)}")
+            try:
+                for source in self.sources.values():
+                    resolve({"data": source, "method": {"name": name}}, layer)
+            except NewkindsError as error:
+                raise NewkindsError(f"per_method, {name}: {error}") from None
         for layer in (*layers_of(None, self.choices), *self.per_method.values()):
             require_free(flat(layer))
 

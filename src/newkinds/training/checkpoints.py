@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load
 from torch import Tensor
 
-from ..console import say
+from ..console import say, warn
 from ..data.loader import seed_for
 from ..data.table import Table
 from ..runs.run import Run
@@ -80,4 +80,7 @@ class Best:
         model.teacher = None
         weights = self.weights if self.run is None else self.run.verified(BEST).read_bytes()
         model.load_state_dict(load(weights), strict=False)
-        say(f"the best epoch finds {self.score:.1%} of the held-out labels: its weights are taken")
+        if self.score <= 0:
+            warn("no epoch finds any of the held-out labels: the weights of the first one are taken, by chance alone")
+        else:
+            say(f"the best epoch finds {self.score:.1%} of the held-out labels: its weights are taken")

@@ -177,7 +177,7 @@ def _train_epochs(
             is_last = epoch + 1 == config.epochs  # no further step would show that the last one went wrong
             is_finite = math.isfinite(means["loss"]) and _is_finite(model, on_device if is_last else None)
             if not all(all_gather(is_finite)):
-                kept = "" if run is None else f" The epochs before are kept in {run.folder}."
+                kept = f" The epochs before are kept in {run.folder}." if run is not None and epoch else ""
                 what = f"loss {means['loss']:.3g}{_first_not_finite(model, lost)}"
                 raise Diverged(
                     f"training diverged in epoch {epoch + 1} ({what}): lower the learning rate "
@@ -336,13 +336,13 @@ def put_teacher_in_place(model: Model) -> Iterator[None]:
 
 
 def _first_not_finite(model: Model, lost: Mapping[str, Tensor]) -> str:
-    """Which terms of the loss were the first that were not finite, and whose they are; empty if all were finite.
-    `lost`: in how many steps each was not; those that follow from the weights come a step later."""
+    """Which terms of the loss were the first that were not finite, and whose they are; if all were finite, that it is
+    the weights. `lost`: in how many steps each was not; those that follow from the weights come a step later."""
     steps = {name: int(value) for name, value in lost.items()}
     first = [name for name, count in steps.items() if count and count == max(steps.values())]
     terms = [name for name in first if name != "loss"] or first  # the sum falls with them
     if not terms:
-        return ""
+        return "; its weights are no longer finite"
     is_organizers = all(name.startswith("organizer/") for name in terms)
     owner: nn.Module = model.encoder.organizer if is_organizers else model.method
     return f"; not finite first: {', '.join(map(repr, terms))} in {describe_loss(type(owner))}"

@@ -1,5 +1,6 @@
 """Category discovery as scikit-learn knows its estimators: `fit(X, y)` and `predict(X)`, on features or on images."""
 
+import warnings
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -71,7 +72,8 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
     confidence_ : (n,) how probable it is that each is right.
     unlike_ : (n,) distance of each row to its category; above 1 it is like none of them.
     way_, why_ : how categories were found, and the evidence for that; `candidates_` is all that was compared.
-    count_ : the estimate of the number of categories (`newkinds.count.Count`), or None if it was given.
+    count_ : the estimate of the number of categories (`newkinds.count.Count`), or None if it was given, or if
+        there is nothing to count: no row without a label, or none that differs from the known classes.
 
     >>> X, y = features, labels                        # y: classes as numbers or text, -1 for unlabelled
     >>> found = CategoryDiscovery(random_state=0).fit(X, y)
@@ -116,7 +118,11 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         """Find the categories of features (n, D), of the known classes (C,) and places (n,) among them, or -1."""
         seed = self._seed()
         rows = F.normalize(features, dim=1)
+        _warn_of_alike(rows)
         k, self.count_ = self._count(rows, targets, len(classes))
+        if self.count_ is not None and self.count_.sure == "unsure":
+            between = f"between {self.count_.low} and {self.count_.high}"
+            warnings.warn(f"{k} categories is a guess: {between}. {self.count_.caution}".strip(), stacklevel=3)
         search = Search(judge_of(targets, seed, k), Clock(float("inf")))
         evidence = TrialEvidence()
         if search.judge.splits:
@@ -353,7 +359,7 @@ def labels_of(y: ArrayLike | None, X: Any) -> tuple[NDArray[Any], NDArray[np.int
             raise InvalidValue("labels are classes: whole numbers or text, -1 or NaN where there is none.")
         given = np.where(none, UNLABELLED, given).astype(np.int64)
     elif given.dtype.kind in "US":
-        none = np.isin(given, np.array(NO_LABEL, given.dtype))
+        none = np.isin(given, NO_LABEL)  # not as given.dtype, which may be too short for "-1"
     elif given.dtype.kind in "iub":
         none = (given == UNLABELLED) & (given.dtype.kind == "i")
     else:
@@ -364,6 +370,14 @@ def labels_of(y: ArrayLike | None, X: Any) -> tuple[NDArray[Any], NDArray[np.int
     except TypeError:
         raise InvalidValue("labels are all whole numbers or all text: those given cannot be sorted together.") from None
     return classes, targets
+
+
+def _warn_of_alike(rows: Tensor) -> None:
+    """Say if unit rows (n, D) cannot be told apart."""
+    if rows.shape[1] == 1:
+        warnings.warn("X has one column, and rows are compared by direction: all that counts is its sign", stacklevel=4)
+    elif len(rows) > 1 and bool((rows - rows[0]).abs().max() < 1e-6):
+        warnings.warn("all rows of X are equal, or multiples of each other: nothing can be told apart", stacklevel=4)
 
 
 def _is_missing(value: Any) -> bool:
