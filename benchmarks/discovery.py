@@ -10,7 +10,7 @@ from all of them down to a share of 1/UNEVEN. Cells are JSON files, and finished
 - `chosen`: each candidate of today there, and which of them the rule takes; with `--unknown` also with the number of
   categories that is counted.
 - `discover`: the command itself, within each of `--times`, with the true number of categories; with `--unknown` also
-  without it.
+  without it. Each run has a cache of its own: draws of one data set share images.
 - `table`: what is there, printed; `json`: as a table for RESULTS.md, `--of` what begins with class tokens, the
   command's runs one by one, their means beside clustering (`default`, which needs the cells of `baselines`), or how
   honest their confidence is.
@@ -26,12 +26,15 @@ from all of them down to a share of 1/UNEVEN. Cells are JSON files, and finished
 
 import argparse
 import json
+import os
 import re
 import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -62,6 +65,7 @@ from newkinds.search.ways import Features, Way, judge_of, score_split
 from newkinds.text import text_table
 from newkinds.training.cache import cached_class_tokens
 from newkinds.training.embedding import embed
+from newkinds.training.store import ROOT_VARIABLE
 from newkinds.verbs.count import COUNT_BY
 from newkinds.verbs.stages import HOUR
 
@@ -272,21 +276,21 @@ TOKEN_CELLS = {
 
 
 def discovered(draw: Draw, limit: str, tell_k: bool, weights: str | None) -> dict[str, Any]:
-    """What `newkinds discover` finds within a time."""
+    """What `newkinds discover` finds within a time, if nothing is cached."""
     truth = set(map(str, draw.table().truth or []))
     out = draw.out / f"{draw.name}-{draw.seed}-{limit}{'' if tell_k else '-unknown'}"
     how: dict[str, Any] = {"weights": weights, "backbone": BACKBONE} if draw.folder else {}
-    started = time.monotonic()
     k: Any = len(truth) if tell_k else "auto"
-    newkinds.discover(draw.source, out, k=k, time=limit, settings=draw.settings, seed=draw.seed, **how)
-    minutes = (time.monotonic() - started) / 60
+    with TemporaryDirectory() as cache, patch.dict(os.environ, {ROOT_VARIABLE: cache}):
+        started = time.monotonic()
+        newkinds.discover(draw.source, out, k=k, time=limit, settings=draw.settings, seed=draw.seed, **how)
+        minutes = (time.monotonic() - started) / 60
     judged, plan = newkinds.evaluate(out)["metrics"], PlanRecord.read(Run(out))
     names = ("acc_all", "acc_old", "acc_new", "by_name_all")
-    chosen = next(score for score in plan.candidates if score.name == plan.chosen)
     return {
         "rows": {f"discover {limit}": [round(100 * float(judged[name] or 0), 2) for name in names]},
         "chosen": plan.chosen, "why": plan.why, "k": len(truth), "found": Run(out).config().k, "minutes": minutes,
-        "size": chosen.settings.get("backbone", {}).get("image_size"),
+        "size": Run(out).config().backbone["image_size"],
         "stages": [[stage.name, stage.seconds, stage.at] for stage in plan.stages],
         "candidates": {score.name: score.score for score in plan.candidates},
     }  # fmt: skip
