@@ -57,6 +57,7 @@ def test_demo_shows_the_main_job_first_and_then_cpf_beside_its_controls(
     assert all(name in page for name in names), "the table is on the page"
     assert len(f"{job}{research}".splitlines()) < 24, "one screen"
     said = capfd.readouterr().err
+    assert "Ctrl-C ends it, and the answer stays" in said
     assert len(said.splitlines()) < 10
     assert "epoch" not in said
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 PREVIEWED = 8  # images of each part that a preview of a split names
 CATEGORIES = argument("categories", "CATEGORY", "names of categories, or #ID", nargs="+")
 CATEGORY = argument("category", "CATEGORY", "name of a category, or #ID")
-WHAT = argument("what", "IMAGE|CATEGORY", "images as assignments.csv names them, or whole categories", nargs="+")
+WHAT = argument(
+    "what", "IMAGE|CATEGORY", "images, as assignments.csv names them or as files, or whole categories", nargs="+"
+)
 
 
 def _read(run: str) -> "Discovery":
@@ -136,7 +138,7 @@ def _preview(found: "Discovery", parts: Sequence[Sequence[str]]) -> str:
 
 
 @verb(
-    RUN, argument("images", "IMAGE", "images as assignments.csv names them", nargs="+"),
+    RUN, argument("images", "IMAGE", "images, as assignments.csv names them or as files", nargs="+"),
     argument("--to", "CATEGORY", "where they belong: a name, or #ID", required=True),
     switch("--new", "new", "make a new category of that name"),
 )  # fmt: skip

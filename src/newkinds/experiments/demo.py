@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..console import say
 from .demo_controls import EPOCHS, compare_controls, methods_of
 from .demo_folder import find_kinds, where_to_look
 
@@ -26,5 +27,6 @@ def demo(
         yield compare_controls(Path(out), methods, seeds, epochs).in_full
         return
     yield find_kinds(Path(out))
+    say("that was the main job; what follows compares methods, for researchers: Ctrl-C ends it, and the answer stays")
     compared = compare_controls(Path(out), methods, seeds, epochs)
     yield f"{compared.in_short}\n\n{where_to_look(Path(out))}"  # last: it is what people do next
