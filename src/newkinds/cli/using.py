@@ -95,9 +95,14 @@ def _eval(run: str, truth: str | None = None, as_json: bool = False) -> None:
     newkinds eval runs/creatures                      accuracy on all, old and new classes
     newkinds eval runs/photos --truth sorted-photos/
     """
+    from ..console import warn
+    from ..discovery.categories import Discovery
+    from ..discovery.collapse import collapse_text
     from ..evaluation.judge import evaluate, evaluation_table
 
     result = evaluate(run, truth)
+    if collapsed := collapse_text(Discovery.read(run)):
+        warn(collapsed)
     show(json_text(result, "the result", indent=1) if as_json else evaluation_table(result))
 
 

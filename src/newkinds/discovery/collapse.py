@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Hashable, Iterable
 
-from ..console import warn
 from .categories import Discovery
 
 COLLAPSED = 0.9  # of the unlabelled images in one category
@@ -19,12 +18,12 @@ def largest_share(categories: Iterable[Hashable]) -> float | None:
     return max(sizes.values()) / sizes.total() if sizes else None
 
 
-def warn_of_collapse(found: Discovery) -> None:
-    """Say if nearly all unlabelled images are in one of several categories."""
-    unlabelled = [member.category_id for member in found.found_members if member.given_label is None]
-    share = largest_share(unlabelled)
-    if share is not None and share >= COLLAPSED and len(found.found_categories) > 1:
-        warn(
-            f"{share:.0%} of the unlabelled images are in one category: unless they are of one kind, this has "
-            "collapsed and says nothing. A lower learning rate (train.lr), or another method, may help."
-        )
+def collapse_text(found: Discovery) -> str:
+    """That nearly all unlabelled images are in one of several categories; empty if they are not."""
+    share = largest_share(member.category_id for member in found.found_members if member.given_label is None)
+    if share is None or share < COLLAPSED or len(found.found_categories) == 1:
+        return ""
+    return (
+        f"{share:.0%} of the unlabelled images are in one category: unless they are of one kind, this has collapsed and "
+        "says nothing. A lower learning rate (train.lr), or another method, may help."
+    )

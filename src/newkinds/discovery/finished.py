@@ -33,7 +33,6 @@ from ..training.embedding import Embedded, embed, fields_of
 from ..training.model import Model, load_model
 from .assignment_tables import categories_of_model, read_skipped
 from .categories import Discovery
-from .collapse import warn_of_collapse
 from .decisions import Decisions
 from .described import Described, TypicalFields, write_described
 from .edits import JUNK, NO_CATEGORY, POOL
@@ -215,7 +214,6 @@ class LoadedRun:
         found = gather(self.run, table, embedded, assignment, self.categories, len(self.model.known), alone, waiting)
         self._keep_embedding(embedded.features)
         self._describe(found, table)
-        warn_of_collapse(found)
         if correct is not None:
             correct(found)
         found.write()  # last: if there are assignments, there is all that the page is made of

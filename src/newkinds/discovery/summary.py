@@ -4,6 +4,7 @@ import shlex
 
 from ..text import escaped, plural, text_table
 from .categories import Discovery
+from .collapse import collapse_text
 from .doubts import doubts_of, label_notes
 from .promise import promises_text
 
@@ -36,6 +37,7 @@ def discovery_text(discovery: Discovery) -> str:
         about_names += f"and {len(notes) - MOST_NOTES} more such notes in the report\n"
     edits = len(discovery.corrections().in_force)
     corrected = f"with {edits} correction{'' if edits == 1 else 's'} by hand (newkinds log {discovery.run})\n"
+    collapsed = f"{text}\n" if (text := collapse_text(discovery)) else ""
     tables = f"tables in {discovery.run / 'assignments.csv'}"
     if edits:
         tables += f", as found; with corrections: newkinds export {discovery.run} --to csv --out FILE"
@@ -45,6 +47,7 @@ def discovery_text(discovery: Discovery) -> str:
         f"{len(discovery.skipped)} skipped\n"
         f"{about_names}{doubts if doubtful else ''}{unlike if unlike_count else ''}{pool if pool_count else ''}"
         f"{corrected if edits else ''}"
+        f"{collapsed}"
         f"{promises_text(discovery)}\n"
         f"look at {discovery.run / 'report.html'}; {tables}"
     )

@@ -20,7 +20,6 @@ from ..data.table import Table
 from ..data.vectors import NAME as READY_MADE
 from ..data.vectors import true_table
 from ..discovery.categories import Discovery
-from ..discovery.collapse import warn_of_collapse
 from ..discovery.edits import POOL
 from ..discovery.finished import ensure_assigned, load
 from ..discovery.kinds import Member
@@ -57,7 +56,6 @@ def evaluate(run: str | Path, truth: str | Path | None = None) -> dict[str, Any]
     if truth is not None:  # else labels and true classes are from one place, which was looked at
         classes = given.truth if given.truth is not None else given.labels
         refuse_two_spellings([*classes, *(member.given_label for member in found.members)], f"{truth} and the labels")
-    warn_of_collapse(found)
     edits = len(found.corrections().in_force)
     if truth is not None:
         warn_of_unmatched(found.found_members, given)
