@@ -14,6 +14,7 @@ import newkinds
 from conftest import SMALL_HEAD, TINY_TRAINING
 from newkinds.data import load_table
 from newkinds.training.checkpoints import HeldOut, hold_out
+from newkinds.training.loop import Diverged
 from newkinds.training.model import Model
 
 SETTINGS = [TINY_TRAINING, SMALL_HEAD, {"train": {"epochs": 3}}]
@@ -52,6 +53,21 @@ def test_the_model_is_that_of_the_epoch_that_is_best_on_labels_it_never_saw(
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["held_out"] for row in rows] == [0.2, 0.9, 0.5]
     assert torch.equal(load_file(run / "model.safetensors")["method.classifier.prototypes"], prototypes[1])
+
+
+def test_epochs_that_know_no_label_are_not_called_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(HeldOut, "judge", lambda *_: 0.0)
+    newkinds.train("creatures", tmp_path / "run", settings=[*SETTINGS, {"train": {"keep_best": True}}])
+    assert "no epoch finds any of the held-out labels" in " ".join(capfd.readouterr().err.split())
+
+
+def test_what_diverges_in_the_first_epoch_has_no_epochs_before(tmp_path: Path) -> None:
+    with pytest.raises(Diverged) as raised:
+        newkinds.train("creatures", tmp_path / "run", settings=[*SETTINGS, {"train": {"lr": 1e9}}])
+    assert "diverged in epoch 1 (loss" in str(raised.value)
+    assert "The epochs before" not in str(raised.value)
 
 
 def test_held_out_labels_are_a_fifth_of_each_class_and_judge_by_name() -> None:

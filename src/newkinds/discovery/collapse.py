@@ -24,6 +24,6 @@ def collapse_text(found: Discovery) -> str:
     if share is None or share < COLLAPSED or len(found.found_categories) == 1:
         return ""
     return (
-        f"{share:.0%} of the unlabelled images are in one category: unless they are of one kind, this has collapsed and "
-        "says nothing. A lower learning rate (train.lr), or another method, may help."
+        f"{share:.0%} of the unlabelled images are in one category: unless they are of one kind, this has collapsed "
+        "and says nothing. A lower learning rate (train.lr), or another method, may help."
     )
