@@ -13,7 +13,6 @@ import pytest
 from discovered import discovered, shown
 from newkinds import Discovery
 from newkinds.discovery.edits import JUNK, EditConflict
-from newkinds.errors import NewkindsError
 
 KINDS = ("rename", "merge", "split", "move", "move new", "junk", "junk all", "accept", "undo", "redo")
 
@@ -148,18 +147,6 @@ def test_two_processes_make_all_their_edits_once(run: Path) -> None:
     assert [edit["n"] for edit, _ in found.log()] == list(range(1, 101))
     assert Counter(edit["category"] for edit, _ in found.log()) == dict.fromkeys(range(4), 25)
     assert [found.category(f"#{c}").name for c in range(4)] == [f"{c} 24" for c in range(4)]
-
-
-def test_a_move_that_changes_nothing_is_no_edit(run: Path) -> None:
-    found = Discovery.read(run)
-    found.move(["new-1-0.jpg"], "cat")
-    with pytest.raises(NewkindsError, match=r"1 image is in 'cat' already, by hand"):
-        found.move(["new-1-0.jpg"], "cat")
-    found.move(["new-1-0.jpg", "new-1-1.jpg"], "cat")
-    assert [edit["images"] for edit, _ in found.log()] == [["unlabeled/new-1-0.jpg"], ["unlabeled/new-1-1.jpg"]]
-    stays = next(member.path for member in found.members if member.category == "cat" and not member.status)
-    found.move([stays], "cat")  # the model put it there, and now a person has said so
-    assert next(member.status for member in found.members if member.path == stays) == "moved"
 
 
 def test_an_edit_of_what_others_have_changed_since_is_refused(run: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import NewkindsError, Skipped, nearest
 from ..files import stamp_of
 from ..runs.directory import EDITS, UPDATES, RunDirectory
-from ..text import escaped, plural, unescaped
+from ..text import escaped, unescaped
 from .assignment_tables import AssignmentRows, read_categories, read_skipped, write_tables
 from .editlog import EditLog, fingerprint
 from .edits import (
@@ -286,14 +286,7 @@ class Discovery:
             paths = self._paths(images)
             if new:
                 return {"edit": "move", "images": paths, "to": state.next_id, "name": _free_name(str(to), state)}
-            number = self._resolve(to, state, or_new=True)
-            elsewhere = [
-                path for path in paths if state.status.get(path) != "moved" or state.category_of(path) != number
-            ]
-            if not elsewhere:
-                they_are = f"{plural(len(paths), 'image')} {'is' if len(paths) == 1 else 'are'}"
-                raise NewkindsError(f"{they_are} in '{state.names[number]}' already, by hand.")
-            return {"edit": "move", "images": elsewhere, "to": number}
+            return {"edit": "move", "images": paths, "to": self._resolve(to, state, or_new=True)}
 
         return self._edit(change, seen)
 
