@@ -101,7 +101,7 @@ def test_the_queue_is_answered_by_single_keys(opened: Screen) -> None:
     assert doubtful >= 4, "the first ones are about names"
     screen.press("2")
     screen.until(lambda: "1 of 20" in screen.text(".so-far") and "What is this?" in screen.text(".asked-about h1"))
-    assert questions[0].reason in screen.text(".asked-about .told")
+    assert questions[0].says_why in screen.text(".asked-about .told")
     screen.picture("next")
     screen.press(Keys.ENTER)
     screen.until(lambda: screen.all("dialog input"))

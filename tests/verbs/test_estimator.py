@@ -268,7 +268,7 @@ def test_features_without_information_are_doubted(X: np.ndarray, says: str) -> N
 
 def test_a_number_that_is_no_more_than_a_guess_is_called_so() -> None:
     X = np.random.default_rng(0).normal(size=(60, 5))
-    with pytest.warns(UserWarning, match=r"categories is a guess: between \d+ and \d+\. Nothing has a label"):
+    with pytest.warns(UserWarning, match=r"categories is a guess: between \d+ and \d+; labels of 4 classes"):
         found = CategoryDiscovery(random_state=0).fit(X)
     assert found.count_ is not None
     assert found.count_.sure == "unsure"

@@ -18,6 +18,7 @@ from ..assigners import ASSIGNERS
 from ..assigners.calibration import probabilities
 from ..assigners.whitening import Whitening
 from ..cluster.count import Count
+from ..cluster.count.combination import SOLID_CLASSES
 from ..cluster.points import UNLABELLED, whole_number
 from ..data.given import are_images, table_of_images
 from ..discovery.kinds import category_names, next_numbered
@@ -122,7 +123,8 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         k, self.count_ = self._count(rows, targets, len(classes))
         if self.count_ is not None and self.count_.sure == "unsure":
             between = f"between {self.count_.low} and {self.count_.high}"
-            warnings.warn(f"{k} categories is a guess: {between}. {self.count_.caution}".strip(), stacklevel=3)
+            surer = f"labels of {SOLID_CLASSES} classes or more would make it surer"
+            warnings.warn(f"{k} categories is a guess: {between}; {surer}", stacklevel=3)
         search = Search(judge_of(targets, seed, k), Clock(float("inf")))
         evidence = TrialEvidence()
         if search.judge.splits:

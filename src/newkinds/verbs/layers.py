@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from ..console import keep_quiet
 from ..data import load_table
 from ..data.more import SETTING as MORE
 from ..data.vectors import NAME as READY_MADE
@@ -40,7 +41,8 @@ def _choose_backbone(config: Config) -> str:
     """Its name. What is wrong with the data is said first: nobody should download a backbone for an empty folder."""
     weights = config.backbone["weights"]
     if weights is None:
-        load_table(config.data)
+        with keep_quiet():  # what is to be said about them is said when they are taken
+            load_table(config.data)
     return choose_backbone(weights, config.data["name"] not in DRAWN, choose_device(config.train.device))
 
 

@@ -199,10 +199,10 @@ def _said_alone(evidence: CountEvidence) -> dict[str, int]:
 def _caution(sizes: NDArray[np.int64]) -> str:
     """What is missing to be sure, given the number of labelled images of each known class."""
     if not len(sizes):
-        return f"Nothing has a label: label examples of {SOLID_CLASSES} classes or more to be surer."
+        return f"No image has a label: label images of {SOLID_CLASSES} classes or more to be surer."
     if len(sizes) < SOLID_CLASSES:
         have = "1 class has" if len(sizes) == 1 else f"{len(sizes)} classes have"
-        return f"Only {have} labels: label examples of {SOLID_CLASSES} or more to be surer."
+        return f"Only {have} labels: label images of {SOLID_CLASSES} or more to be surer."
     if np.median(sizes) < SOLID_LABELS:
-        return f"Most classes have fewer than {SOLID_LABELS} labels: label more to be surer."
+        return f"Most classes have fewer than {SOLID_LABELS} labelled images: label more to be surer."
     return ""
