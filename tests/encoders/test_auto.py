@@ -68,6 +68,16 @@ def test_without_network_and_weights_the_message_offers_what_can_be_done(
     assert not (tmp_path / "run").exists()
 
 
+def test_nobody_is_asked_to_download_a_backbone_for_an_empty_folder(
+    nothing_there: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "cached_file", lambda *_: None)
+    monkeypatch.setenv("NEWKINDS_DOWNLOAD", "0")
+    (tmp_path / "photos" / "unlabeled").mkdir(parents=True)
+    with pytest.raises(NewkindsError, match="there is no image in the folder"):
+        newkinds.discover(tmp_path / "photos", tmp_path / "run")
+
+
 def test_photographs_are_not_shown_to_tiny_in_silence(
     photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,7 +1,7 @@
 """`--backbone auto`: the best backbone that is there."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,13 @@ OTHERS = (  # whose weight files are recognised too
 )  # fmt: skip
 
 
-def choose_backbone(weights: str | None, photographs: bool, device: torch.device) -> str:
+def choose_backbone(
+    weights: str | None, photographs: bool, device: torch.device, before_download: Callable[[], object] = lambda: None
+) -> str:
     """The name of the backbone to take: that of the weight file, if one is given, else the best that is on this
     machine, else the first, if it may be downloaded. Drawn creatures have their own, which is bundled.
+
+    `before_download` may refuse, before anybody is asked for permission.
 
     >>> choose_backbone("dinov2_vits14_pretrain.pth", photographs=True, device=torch.device("cpu"))
     'vit_small_patch14_dinov2'
@@ -46,6 +50,7 @@ def choose_backbone(weights: str | None, photographs: bool, device: torch.device
         if cached_file(_hub_id(name)) is not None:
             say(f"backbone: {name}, whose weights are on this machine")
             return name
+    before_download()
     try:
         weights_file(wanted[0])
     except NoWord as error:

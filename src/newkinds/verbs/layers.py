@@ -38,12 +38,14 @@ def resolve_layers(layers: Layers, run: Run | None = None) -> Config:
 
 
 def _choose_backbone(config: Config) -> str:
-    """Its name. What is wrong with the data is said first: nobody should download a backbone for an empty folder."""
-    weights = config.backbone["weights"]
-    if weights is None:
+    """Its name. Nobody is asked to download one for an empty folder."""
+
+    def require_data() -> None:
         with keep_quiet():  # what is to be said about them is said when they are taken
             load_table(config.data)
-    return choose_backbone(weights, config.data["name"] not in DRAWN, choose_device(config.train.device))
+
+    photographs, device = config.data["name"] not in DRAWN, choose_device(config.train.device)
+    return choose_backbone(config.backbone["weights"], photographs, device, require_data)
 
 
 def drop_setting(layer: Mapping[str, Any], section: str, setting: str, value: object) -> Mapping[str, Any]:
